@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.metadata.cluster_records import ClusterRecords, ContainerState, check_snapshot
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.container_claim import write_claim
 from headrace.metadata.store_lease import check_lease
 from headrace.model.cluster import may_be_taken_over
-from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
+from headrace.model.containers import ContainerClaim
 from headrace.model.errors import UnavailableError
-from headrace.ports.metadata_store import Create, Key, MetadataStore, Replace, Write, WriteConflictError
+from headrace.ports.metadata_store import MetadataStore, Write, WriteConflictError
 
 _log = logging.getLogger(__name__)
 
@@ -34,9 +34,8 @@ def claim_if_unchanged(
     Raises:
         UnavailableError: the metadata store does not answer.
     """
-    key, body = Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)
     try:
-        store.write(Create(key, body) if version is None else Replace(key, body, version), *checks)
+        store.write(write_claim(container, claim, version), *checks)
     except WriteConflictError:
         _log.warning("event=claim_contended container=%d", container)
         return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headrace.controller.operations.registry import undo_request
 from headrace.metadata.dead_letter import DeadLetterRecords, StoredLetter, put_letter
-from headrace.metadata.intent import decode_intent, intent_key
+from headrace.metadata.intent import intent_key, read_intent
 from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.transaction import open_key
@@ -78,7 +78,7 @@ def _write_stuck_letter(
 ) -> DeadLetter | None:
     """The letter of a request that must complete; None if it is complete, and its intent at `place` was deleted."""
     intent = store.get(place)
-    if intent is None or decode_intent(intent.body).request != request:
+    if intent is None or read_intent(intent).request != request:
         return None
     stuck = _stuck(letter, place)
     store.write(Check(place, intent.version), *put_letter(known, stuck))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, versioned
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, Replace
 
 BUCKET_LEASES_PARTITION = "bucket-leases"
 
@@ -45,3 +45,15 @@ def decode_bucket_lease(body: Body) -> BucketLease:
             int(fields["until"]), str(fields.get("position", "")), int(fields.get("crashes", 0))
         ),
     )
+
+
+def find_bucket_lease(store: MetadataStore, kind: str, bucket: int) -> tuple[BucketLease, int | None]:
+    """The lease and the version of its record; a lease that is over and None before the first one. One read."""
+    record = store.get(bucket_lease_key(kind, bucket))
+    return (BucketLease(0), None) if record is None else (decode_bucket_lease(record.body), record.version)
+
+
+def write_bucket_lease(kind: str, bucket: int, lease: BucketLease, version: int | None) -> Create | Replace:
+    """The write that replaces the lease of this version, or creates the first lease if `version` is None."""
+    key, body = bucket_lease_key(kind, bucket), bucket_lease_body(lease)
+    return Create(key, body) if version is None else Replace(key, body, version)

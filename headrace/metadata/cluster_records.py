@@ -49,7 +49,7 @@ class ContainerState:
 
 
 class ClusterRecords:
-    """Reads the records of the cluster."""
+    """Reads the records of the cluster, several containers in one batch."""
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store

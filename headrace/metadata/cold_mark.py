@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from headrace.metadata.record_layout import decoded, stream_partition, versioned
 from headrace.model.scaling import ColdMark
-from headrace.ports.metadata_store import Body, Key
+from headrace.model.streams import Stream
+from headrace.ports.metadata_store import Body, Create, Key, Record, Replace
 
 _PREFIX = "cold/"
 COLD_MARKS_FIRST: Final = _PREFIX
@@ -37,3 +38,13 @@ def decode_cold_mark(body: Body) -> ColdMark:
 def _cold_mark(body: Body) -> ColdMark:
     until = body["until"]
     return ColdMark(int(body["reported"]), None if until is None else int(until))
+
+
+def read_cold_mark(record: Record) -> ColdMark:
+    return decode_cold_mark(record.body)
+
+
+def write_cold_mark(stream: Stream, identifier: int, mark: ColdMark, version: int | None) -> Create | Replace:
+    """The write that replaces the mark of this version, or creates the first mark if `version` is None."""
+    key, body = cold_mark_key(stream.scope, stream.name, identifier), cold_mark_body(mark)
+    return Create(key, body) if version is None else Replace(key, body, version)

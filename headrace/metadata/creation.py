@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.metadata.due_index import IndexPage, read_index
 from headrace.metadata.record_layout import bucket_of, decoded, time_prefix, versioned
 from headrace.model.errors import CorruptError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import segment_epoch, segment_id, segment_number
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Create, Key, MetadataStore
 
 SEGMENTS_PER_CREATION_MAX = 2 * SEGMENTS_PER_STREAM_MAX
 """A commit of transactions of an older epoch creates the segments of two epochs at once."""
@@ -88,3 +89,13 @@ def _ranges(identifiers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
             first = one
         last = one
     yield segment_epoch(first), segment_number(first), segment_number(last)
+
+
+def read_due_creations(store: MetadataStore, bucket: int, now_ms: int, after: str, limit: int) -> IndexPage[Creation]:
+    """The notes of a bucket that are due at `now_ms`; one query."""
+    partition, last = creations_partition(bucket), creations_last(now_ms)
+    return read_index(store, partition, decode_creation, after=after, last=last, limit=limit)
+
+
+def create_creation(creation: Creation, due_ms: int) -> Create:
+    return Create(creation_key(creation, due_ms), creation_body(creation))

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, died_again
 from headrace.model.limits import PAGE_BYTES_MAX
-from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Page, Replace, Write
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Replace, Write
 
 DEAD_LETTERS_PARTITION = "dead-letters"
 POINTER_SORT = "letter"
@@ -32,6 +32,11 @@ def letter_key(letter_id: str) -> Key:
 
 def pointer_key(identity: str) -> Key:
     return Key(pointer_partition(identity), POINTER_SORT)
+
+
+def stuck_request_key(letter: DeadLetter) -> Key | None:
+    """The record that exists as long as the stuck request of a letter is not complete; None for other letters."""
+    return Key(*letter.intent) if letter.status is DeadLetterStatus.STUCK and letter.intent else None
 
 
 def pointer_body(letter_id: str) -> dict[str, Any]:
@@ -82,9 +87,13 @@ class DeadLetterRecords:
         pointer = self._store.get(pointer_key(identity))
         return self.find(decode_pointer(pointer.body)) if pointer else None
 
-    def page(self, first: str, limit: int) -> Page:
-        """Letters ordered by id, which is the order in which they first became dead letters; one query."""
-        return self._store.query(DEAD_LETTERS_PARTITION, first=first, limit=limit, bytes_max=PAGE_BYTES_MAX)
+    def page(self, first: str, limit: int) -> tuple[list[DeadLetter], str | None]:
+        """Letters ordered by id, which is the order in which they first became dead letters; one query.
+
+        Returns the letters, and the id after which more follow, None at the end.
+        """
+        page = self._store.query(DEAD_LETTERS_PARTITION, first=first, limit=limit, bytes_max=PAGE_BYTES_MAX)
+        return [decode_dead_letter(record.body) for record in page.records], page.next_after
 
 
 def put_letter(known: StoredLetter | None, letter: DeadLetter) -> tuple[Write, ...]:

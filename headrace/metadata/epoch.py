@@ -6,7 +6,8 @@ from typing import Any
 
 from headrace.metadata.record_layout import decode_segments, decoded, segment_rows, stream_partition, versioned
 from headrace.model.epochs import Epoch
-from headrace.ports.metadata_store import Body, Key
+from headrace.model.streams import Stream
+from headrace.ports.metadata_store import Body, Key, MetadataStore
 
 _PREFIX = "epoch/"
 
@@ -47,3 +48,10 @@ def decode_epoch_fields(fields: Body) -> Epoch:
         replaced=decode_segments(fields["replaced"]),
         duplicate_of=None if fields["duplicate_of"] is None else int(fields["duplicate_of"]),
     )
+
+
+def read_epochs(store: MetadataStore, stream: Stream, first: int, limit: int) -> list[Epoch]:
+    """The recorded epochs from number `first` to the active one, in order, at most `limit`; one query."""
+    partition, last = stream_partition(stream.scope, stream.name), epoch_sort(stream.epoch.number)
+    page = store.query(partition, first=epoch_sort(first), last=last, limit=limit)
+    return [decode_epoch(record.body) for record in page.records]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, stream_partition, time_prefix, versioned
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Key, Record
 
 _PREFIX = "history/"
 HISTORY_FIRST = _PREFIX
@@ -33,3 +33,8 @@ def history_body(epoch_number: int) -> dict[str, Any]:
 def decode_history(body: Body) -> int:
     """The number of the epoch."""
     return decoded("history", body, lambda fields: int(fields["epoch"]))
+
+
+def read_history(record: Record) -> int:
+    """The number of the epoch."""
+    return decode_history(record.body)

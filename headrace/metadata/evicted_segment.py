@@ -12,7 +12,7 @@ from typing import Any, Final
 from headrace.codec.container_snapshots import SegmentSnapshot, segment_body, segment_of_body
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.chunks import chunk_partition
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Create, Key, Record, Replace
 
 SEGMENT_SORT: Final = "segment"
 _NO_NUMBER: Final = 0
@@ -45,3 +45,14 @@ def decode_segment_record(body: Body) -> SegmentRecord:
     return decoded(
         "segment", body, lambda fields: SegmentRecord(segment_of_body(fields["segment"]), int(fields["epoch"]))
     )
+
+
+def read_segment_record(record: Record) -> SegmentRecord:
+    """Raises CorruptError: the record is not that of a segment."""
+    return decode_segment_record(record.body)
+
+
+def write_segment_record(state: SegmentSnapshot, epoch: int, version: int | None) -> Create | Replace:
+    """The write that replaces the record of this version, or creates it if `version` is None."""
+    key, body = evicted_segment_key(state.name), segment_record_body(SegmentRecord(state, epoch))
+    return Create(key, body) if version is None else Replace(key, body, version)

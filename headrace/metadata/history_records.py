@@ -24,7 +24,7 @@ from headrace.model.epochs import Epoch
 from headrace.model.errors import NotFoundError
 from headrace.model.names import scoped_stream_name
 from headrace.model.streams import Stream
-from headrace.ports.metadata_store import Create, MetadataStore
+from headrace.ports.metadata_store import Create, Delete, MetadataStore
 
 CACHED_SEGMENTS_MAX = 100_000
 """Segments in all cached epochs together: about 30 MB of memory."""
@@ -164,6 +164,14 @@ def create_epoch(stream: Stream, epoch: Epoch) -> tuple[Create, Create]:
     return (
         Create(epoch_key(stream.scope, stream.name, epoch.number), epoch_body(epoch)),
         Create(history_key(stream.scope, stream.name, epoch.creation_time_ms), history_body(epoch.number)),
+    )
+
+
+def delete_epoch(stream: Stream, epoch: Epoch) -> tuple[Delete, Delete]:
+    """The writes that delete the two records of `create_epoch`."""
+    return (
+        Delete(epoch_key(stream.scope, stream.name, epoch.number), None),
+        Delete(history_key(stream.scope, stream.name, epoch.creation_time_ms), None),
     )
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import topology
+from headrace.metadata.due_index import IndexPage, read_index
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name
-from headrace.ports.metadata_store import Body, Create, Delete, Key
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +96,17 @@ def decode_request(fields: Body) -> tuple[str, str, PendingRequest]:
     request = PendingRequest(RequestKind(fields["kind"]), str(fields["request"]))
     resource = request.kind.resource
     return str(fields["scope"]), "" if resource is ResourceKind.SCOPE else str(fields[str(resource)]), request
+
+
+def read_intent(record: Record) -> Intent:
+    return decode_intent(record.body)
+
+
+def read_intents(store: MetadataStore, bucket: int, after: str, limit: int) -> IndexPage[Intent]:
+    """The intents of a bucket; one query."""
+    return read_index(store, intents_partition(bucket), decode_intent, after=after, limit=limit)
+
+
+def replace_intent(record: Record, intent: Intent) -> Replace:
+    """The write that changes an intent as it was read in `record`."""
+    return Replace(record.key, intent_body(intent), record.version)

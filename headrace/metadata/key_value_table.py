@@ -158,3 +158,8 @@ def _table(body: Body) -> KeyValueTable:
         first_segment_number=int(body["first_number"]),
         pending=PendingRequest(RequestKind(pending[0]), str(pending[1])) if pending is not None else None,
     )
+
+
+def first_table_segment_number(tombstone: Record | None) -> int:
+    """The first segment number of a new table, whose name had no table before, or one that left a tombstone."""
+    return decode_table_tombstone(tombstone.body) if tombstone else 0

@@ -10,7 +10,7 @@ from headrace.metadata.truncation import decode_placed_cut, placed_cut_fields
 from headrace.model.retention import RetentionCut
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
-from headrace.ports.metadata_store import Body, Create, Delete, Key, Write
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Write
 
 
 def retention_cut_sort(first_segment_number: int, time_ms: int) -> str:
@@ -46,3 +46,10 @@ def delete_cuts(stream: Stream, cuts: Sequence[RetentionCut]) -> list[Write]:
         Delete(retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms), None)
         for cut in cuts
     ]
+
+
+def find_cut(store: MetadataStore, stream: Stream, cut: RetentionCut) -> Truncation | None:
+    """A cut of the set with its positions, or None if it is no longer part of the set; one read."""
+    key = retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms)
+    record = store.get(key)
+    return decode_retention_cut(record.body) if record else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.metadata.due_index import IndexPage, read_index
 from headrace.metadata.record_layout import bucket_of, decoded, time_prefix, versioned
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +64,17 @@ def decode_retention_due(body: Body) -> DueStream:
             int(fields.get("failures", 0)),
         ),
     )
+
+
+def read_due_streams(store: MetadataStore, bucket: int, now_ms: int, after: str, limit: int) -> IndexPage[DueStream]:
+    """The streams of a bucket that are due at `now_ms`, the longest overdue first; one query."""
+    partition, last = retention_due_partition(bucket), retention_due_last(now_ms + 1)
+    return read_index(store, partition, decode_retention_due, after=after, last=last, limit=limit)
+
+
+def create_due_stream(due: DueStream) -> Create:
+    return Create(retention_due_key(due), retention_due_body(due))
+
+
+def delete_due_stream(due: DueStream) -> Delete:
+    return Delete(retention_due_key(due), None)

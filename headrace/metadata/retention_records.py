@@ -5,14 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 
-from headrace.metadata.retention_cut import decode_retention_cut, retention_cut_key
-from headrace.metadata.retention_due import (
-    DueStream,
-    retention_due_body,
-    retention_due_key,
-    retention_due_last,
-    retention_due_partition,
-)
+from headrace.metadata.retention_cut import find_cut
+from headrace.metadata.retention_due import DueStream, create_due_stream, delete_due_stream
 from headrace.metadata.retention_state import (
     StoredRetention,
     retention_body,
@@ -20,13 +14,13 @@ from headrace.metadata.retention_state import (
     stored_retention,
 )
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.metadata.truncation import decode_truncation, truncation_key
+from headrace.metadata.truncation import read_truncation, truncation_key
 from headrace.model.errors import ConflictError
 from headrace.model.retention import RetentionCut, RetentionState
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
-from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Page, Replace, Write
+from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Replace, Write
 
 DUE_AT_ONCE_MS = 0
 
@@ -61,16 +55,11 @@ class RetainedStream:
 
 
 class RetentionRecords:
-    """Reads and writes; safe for any number of threads."""
+    """Reads a stream with its head and its retention in one batch; safe for any number of threads."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._streams = StreamRecords(store)
-
-    def due(self, bucket: int, now_ms: int, after: str, limit: int) -> Page:
-        """The index entries of at most `limit` due streams of a bucket, the longest overdue first; one query."""
-        first, last = f"{after}\0" if after else "", retention_due_last(now_ms + 1)
-        return self._store.query(retention_due_partition(bucket), first=first, last=last, limit=limit)
 
     def load(self, scope: str, stream: str, first_segment_number: int) -> RetainedStream | None:
         """The incarnation of a stream with this first segment number, or None if it was deleted; one batch read."""
@@ -79,9 +68,7 @@ class RetentionRecords:
         )
         if stored is None or stored.stream.first_segment_number != first_segment_number:
             return None
-        return RetainedStream(
-            stored, decode_truncation(truncation.body) if truncation else None, stored_retention(retention)
-        )
+        return RetainedStream(stored, read_truncation(truncation), stored_retention(retention))
 
     def cut(self, stream: Stream, cut: RetentionCut) -> Truncation:
         """A cut of the set with its positions; one read.
@@ -89,10 +76,10 @@ class RetentionRecords:
         Raises:
             ConflictError: the set has changed since it was read.
         """
-        record = self._store.get(retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms))
-        if record is None:
+        found = find_cut(self._store, stream, cut)
+        if found is None:
             raise ConflictError(f"the retention set of {stream.scoped_name} has changed: read it again")
-        return decode_retention_cut(record.body)
+        return found
 
     def replace(self, stream: Stream, before: StoredRetention, after: RetentionState, *others: Write) -> None:
         """Write the state, its index entry and `others` in one transaction.
@@ -151,10 +138,9 @@ def writes_of_state(
     due_before_ms = before.state.due_ms if before else None
     if due_before_ms != after.due_ms:
         if due_before_ms is not None:
-            writes.append(Delete(retention_due_key(_due(stream, due_before_ms)), None))
+            writes.append(delete_due_stream(_due(stream, due_before_ms)))
         if after.due_ms is not None:
-            due = _due(stream, after.due_ms, failures)
-            writes.append(Create(retention_due_key(due), retention_due_body(due)))
+            writes.append(create_due_stream(_due(stream, after.due_ms, failures)))
     return writes
 
 

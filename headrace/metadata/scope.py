@@ -7,13 +7,15 @@ table checks one of the doors, chosen by name, so that concurrent creations rare
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.buckets import bucket_of_stream
+from headrace.model.errors import IllegalStateError, NotFoundError
 from headrace.model.names import check_known_name
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Check, Create, Delete, Key, Record, Replace, Write
 
 SCOPES_PARTITION = "scopes"
 GUARD_SORT = "guard"
@@ -82,3 +84,86 @@ def decode_guard(body: Body) -> ScopeState:
 
 def scope_entry_body() -> dict[str, Any]:
     return versioned()
+
+
+def scope_exists(guard: Record | None) -> bool:
+    """Whether a guard as it was read says that its scope exists."""
+    return guard is not None and decode_guard(guard.body) is not ScopeState.GONE
+
+
+def is_closing(guard: Record) -> bool:
+    """Whether the scope is being deleted with everything in it."""
+    return decode_guard(guard.body) is ScopeState.CLOSING
+
+
+def is_marked(guard: Record, doors: Sequence[Record | None]) -> bool:
+    """Whether a deleter has marked the scope and all its doors. Versions without doors marked the guard alone."""
+    return all(one is not None and decode_guard(one.body) is ScopeState.DELETING for one in (guard, *doors))
+
+
+def closing_request(guard: Record) -> str | None:
+    """The request that deletes the scope with everything in it; None in any other state."""
+    return decode_closing_request(guard.body)
+
+
+def create_scope(scope: str, guard: Record | None) -> tuple[Write, ...]:
+    """The writes of a new scope; `guard` is that of a former scope of the name."""
+    key, body = scope_guard_key(scope), guard_body(ScopeState.OPEN)
+    return (
+        Create(key, body) if guard is None else Replace(key, body, guard.version),
+        Create(scope_entry_key(scope), scope_entry_body()),
+    )
+
+
+def mark_scope(scope: str, guard: Record, doors: Sequence[Record | None]) -> list[Write]:
+    """The writes that mark a scope and all its doors, before a deleter checks whether the scope is empty."""
+    return [Replace(guard.key, guard_body(ScopeState.DELETING), guard.version), *_mark_doors(scope, doors)]
+
+
+def close_scope(scope: str, guard: Record, doors: Sequence[Record | None], request_id: str) -> list[Write]:
+    """The writes that close a scope: this request deletes the scope with everything in it."""
+    return [Replace(guard.key, closing_guard_body(request_id), guard.version), *_mark_doors(scope, doors)]
+
+
+def delete_scope(scope: str, guard_version: int) -> tuple[Replace, Delete]:
+    """The writes that delete a scope whose guard has this version."""
+    return (
+        Replace(scope_guard_key(scope), guard_body(ScopeState.GONE), guard_version),
+        Delete(scope_entry_key(scope), None),
+    )
+
+
+def keep_scope(scope: str, name: str, guard: Record, door: Record | None) -> list[Write]:
+    """The writes that a creation of something of that name adds to its transaction: they remove a deleter's mark.
+
+    The guard is written only if the door is marked. A door that no deleter has marked has no record.
+
+    Raises:
+        IllegalStateError: code "scope_deleting": the scope is being deleted with everything in it.
+    """
+    check_not_closing(guard)
+    if door is not None and decode_guard(door.body) is not ScopeState.OPEN:
+        is_open = guard_body(ScopeState.OPEN)
+        return [Replace(door.key, is_open, door.version), Replace(guard.key, is_open, guard.version)]
+    return [Check(scope_door_key(scope, name), door.version if door else None)]
+
+
+def check_not_closing(guard: Record) -> None:
+    """Raises IllegalStateError, code "scope_deleting", if the scope is being deleted with everything in it."""
+    if is_closing(guard):
+        raise IllegalStateError(
+            "the scope is being deleted with everything in it: wait until it is gone, then create it again",
+            code="scope_deleting",
+        )
+
+
+def no_such_scope(scope: str) -> NotFoundError:
+    return NotFoundError(f"there is no scope {scope}", details={"scope": scope})
+
+
+def _mark_doors(scope: str, doors: Sequence[Record | None]) -> list[Write]:
+    body = guard_body(ScopeState.DELETING)
+    return [
+        Create(key, body) if door is None else Replace(key, body, door.version)
+        for key, door in zip(scope_door_keys(scope), doors, strict=True)
+    ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.names import check_known_name
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Key, Record
 
 
 def listing_partition(scope: str) -> str:
@@ -50,3 +50,8 @@ def decode_listed_tags(body: Body) -> tuple[str, ...]:
 def name_body() -> dict[str, Any]:
     """The body of an entry that says nothing but its name."""
     return versioned()
+
+
+def listed_tags(record: Record) -> tuple[str, ...]:
+    """The tags of a stream, from its entry in the list."""
+    return decode_listed_tags(record.body)

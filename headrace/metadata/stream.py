@@ -198,3 +198,8 @@ def create_in_incarnation(stream: Stream, key: Key, body: Body) -> Create:
 
 def no_such_stream(scope: str, stream: str) -> NotFoundError:
     return NotFoundError(f"there is no stream {scope}/{stream}", details={"scope": scope, "stream": stream})
+
+
+def first_segment_number(tombstone: Record | None) -> int:
+    """The first segment number of a new stream, whose name had no stream before, or one that left a tombstone."""
+    return decode_tombstone(tombstone.body) if tombstone else 0

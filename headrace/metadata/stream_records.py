@@ -72,7 +72,7 @@ to use up all of them.
 
 
 class StreamRecords:
-    """Reads and writes the mutable records of streams.
+    """Reads the current record of a stream with the records that it names, and others in the same batch; writes it.
 
     A read of a stream with many segments needs a second read unless its active epoch is in the cache of `history`, and
     a read of a stream with long tags needs one more unless they are.

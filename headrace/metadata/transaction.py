@@ -13,7 +13,7 @@ from headrace.metadata.record_layout import (
     versioned,
 )
 from headrace.model.transactions import CommitOrder, Transaction, TransactionState, WriterTime, transaction_text
-from headrace.ports.metadata_store import Body, Create, Delete, Key, Record, Replace
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace
 
 OPEN_FIRST = "open/"
 DONE_FIRST = "done/"
@@ -119,3 +119,9 @@ def _writer_time(fields: Any) -> WriterTime | None:
         return None
     writer, timestamp = fields
     return WriterTime(str(writer), int(timestamp))
+
+
+def read_completed(store: MetadataStore, scope: str, stream: str, limit: int) -> list[tuple[Record, Transaction]]:
+    """Completed transactions that are not forgotten, in order of their ids, at most `limit`; one query."""
+    page = store.query(transactions_partition(scope, stream), first=DONE_FIRST, last=DONE_LAST, limit=limit)
+    return [(record, decode_transaction(record.body)) for record in page.records]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.metadata.due_index import IndexPage, move_back, read_index
 from headrace.metadata.record_layout import (
     bucket_of,
     decode_incarnation,
@@ -17,7 +18,7 @@ from headrace.metadata.record_layout import (
     versioned,
 )
 from headrace.model.transactions import transaction_text
-from headrace.ports.metadata_store import Body, Create, Key
+from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, Record, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +87,14 @@ def _due_entry(body: Body) -> DueEntry:
         first_segment_number=decode_incarnation(body),
         failures=int(body.get("failures", 0)),
     )
+
+
+def read_due_entries(store: MetadataStore, bucket: int, now_ms: int, after: str, limit: int) -> IndexPage[DueEntry]:
+    """The entries of a bucket that are due at `now_ms`; one query."""
+    partition, last = due_partition(bucket), due_last(now_ms)
+    return read_index(store, partition, decode_due, after=after, last=last, limit=limit)
+
+
+def put_off_due(record: Record, entry: DueEntry, due_ms: int) -> list[Write]:
+    """The writes that put an entry in the place of the one in `record`, at another place in the index."""
+    return move_back(record, due_ms, due_body(entry))

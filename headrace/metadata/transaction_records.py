@@ -60,7 +60,7 @@ WRITES_PER_COMPLETION = 4
 
 
 class TransactionRecords:
-    """Reads the transactions of all streams. Callers combine the writes of this module and write them together."""
+    """Reads several records of transactions in one batch. Callers write the writes of this module together."""
 
     def __init__(self, store: MetadataStore, streams: StreamRecords | None = None) -> None:
         self.store = store

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.metadata.due_index import IndexPage, read_index
 from headrace.metadata.record_layout import bucket_of, decoded, versioned
 from headrace.model.names import scoped_stream_name
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Delete, Key, MetadataStore, Replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +61,18 @@ def _scheduled(body: Body) -> ScheduledStream:
         int(body.get("failures", 0)),
         int(body.get("not_before", 0)),
     )
+
+
+def read_schedule(store: MetadataStore, bucket: int, after: str, limit: int) -> IndexPage[ScheduledStream]:
+    """The scheduled streams of a bucket; one query."""
+    return read_index(store, watermark_schedule_partition(bucket), decode_watermark_schedule, after=after, limit=limit)
+
+
+def replace_scheduled(key: Key, scheduled: ScheduledStream, version: int) -> Replace:
+    """`key` is that of the entry as it was read: it may have been written with another number of buckets."""
+    return Replace(key, watermark_schedule_body(scheduled), version)
+
+
+def write_writers_left(key: Key, scheduled: ScheduledStream, version: int) -> Replace | Delete:
+    """The write of an entry from which writers were removed. The entry is deleted with the last writer."""
+    return replace_scheduled(key, scheduled, version) if scheduled.writers else Delete(key, version)

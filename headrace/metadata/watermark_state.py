@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.record_layout import decode_positions, decoded, position_rows, stream_partition, versioned
+from headrace.metadata.stream import create_in_incarnation
+from headrace.model.streams import Stream
 from headrace.model.watermarks import Watermark, WatermarkState
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Create, Key, Record, Replace
 
 WATERMARK_SORT = "watermark"
 
@@ -45,3 +48,27 @@ def _watermark(fields: Any) -> Watermark | None:
         return None
     lower, upper, cut = fields
     return Watermark(int(lower), int(upper), decode_positions(cut))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWatermarkState:
+    """The state of the watermarks of an incarnation; `version` is None if there is no record, not even an old one."""
+
+    state: WatermarkState
+    version: int | None
+
+
+def read_watermark_state(record: Record | None, stream: Stream) -> StoredWatermarkState:
+    """The state in a record. It is empty without a record, or if the record belongs to a former incarnation."""
+    empty = WatermarkState(stream.first_segment_number)
+    if record is None:
+        return StoredWatermarkState(empty, None)
+    state = decode_watermark_state(record.body)
+    is_present = state.first_segment_number == stream.first_segment_number
+    return StoredWatermarkState(state if is_present else empty, record.version)
+
+
+def write_watermark_state(stream: Stream, state: WatermarkState, version: int | None) -> Create | Replace:
+    """The write that replaces the record of this version, or creates the first one if `version` is None."""
+    key, body = watermark_key(stream.scope, stream.name), watermark_state_body(state)
+    return create_in_incarnation(stream, key, body) if version is None else Replace(key, body, version)

@@ -40,6 +40,8 @@ from headrace.ports.metadata_store import Body, Key, MetadataStore, Record, Repl
 _ATTEMPTS_MAX = 5
 """Fewer than for other calls, because a commit also notes marks and repeats the whole on a conflict."""
 
+_RECORDS_PER_READ = 1_000
+
 WRITER_MARKS_FIRST, WRITER_MARKS_LAST = "writer-mark/", "writer-mark/~"
 """Bounds of the sort keys of all marks."""
 
@@ -193,3 +195,16 @@ def _writer_mark(body: Body) -> tuple[WriterMark, int]:
     positions = decode_positions(body["positions"])
     mark = WriterMark(str(body["writer"]), int(body["time"]), positions, bool(body["alive"]))
     return mark, int(body["first_number"])
+
+
+def read_writer_marks(store: MetadataStore, stream: Stream) -> list[tuple[Record, WriterMark | None]]:
+    """The marks of all writers; None for a mark of a former incarnation. One query for each thousand."""
+    found: list[tuple[Record, WriterMark | None]] = []
+    first: str | None = WRITER_MARKS_FIRST
+    while first is not None:
+        page = store.query(
+            stream_partition(stream.scope, stream.name), first=first, last=WRITER_MARKS_LAST, limit=_RECORDS_PER_READ
+        )
+        found += [(record, _mark_of_incarnation(record, stream)) for record in page.records]
+        first = None if page.next_after is None else f"{page.next_after}\0"
+    return found

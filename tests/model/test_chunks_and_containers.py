@@ -1,4 +1,4 @@
-"""Records of the chunk directory and claims of containers: golden values, and back."""
+"""Records of the chunk directory and counts of objects: golden values, and back; shares of containers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.metadata.container_claim import claim_body, claim_sort, decode_claim
-from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_body, snapshot_sort
 from headrace.model.chunks import (
     OFFSET_BEHIND_ALL,
     ChunkRun,
@@ -21,7 +19,7 @@ from headrace.model.chunks import (
     link_body,
     run_link,
 )
-from headrace.model.containers import ContainerClaim, SnapshotPointer, containers_of_store
+from headrace.model.containers import containers_of_store
 from headrace.model.errors import CorruptError
 from headrace.model.packed_objects import (
     ObjectCount,
@@ -117,29 +115,8 @@ def test_only_names_of_counted_objects_have_an_epoch():
         assert packed_epoch(3, other) is None
 
 
-def test_golden_claim():
-    claim = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1")
-    assert claim_sort(7) == "container/0007"
-    assert claim_body(claim) == {"store": "store-0", "host": "10.0.0.1", "port": 12345, "zone": "use1-az1"}
-    assert decode_claim(claim_body(claim)) == claim
-
-
 @pytest.mark.parametrize("store_count", [1, 2, 3, 5, 8, 13])
 def test_stores_share_all_containers(store_count: int):
     shares = [containers_of_store(index, store_count, 8) for index in range(store_count)]
     assert sorted(container for share in shares for container in share) == list(range(8))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-def test_pointer_record_as_it_is_stored():
-    told = SnapshotPointer("snapshots/container-0003/0000000007-0000000001", 120, 99, 7, True)
-    body = {
-        "object": "snapshots/container-0003/0000000007-0000000001",
-        "length": 120,
-        "crc32c": 99,
-        "epoch": 7,
-        "clean": True,
-    }
-    assert snapshot_body(told) == body
-    assert decode_snapshot_pointer(body) == told
-    assert snapshot_sort(3) == "snapshot/0003"

@@ -17,13 +17,12 @@ from typing import TypeVar
 
 from headrace import wire
 from headrace.adapters.tcp.away_containers import AwayContainers
-from headrace.metadata.container_claim import claim_sort, decode_claim
+from headrace.metadata.container_claim import find_claim
 from headrace.model.backoff import doubled_pause, half_jitter
-from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.deadlines import require_time, time_left_s
-from headrace.ports.metadata_store import Key, MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 from headrace.wire.client_end import CONNECT_TIMEOUT_S
 from headrace.wire.connections.blocking import BlockingConnection
 
@@ -51,11 +50,11 @@ def locate_by_claims(store: MetadataStore) -> Locate:
     """Finds owners in the claims that segment stores write into the metadata store."""
 
     def locate(container: int) -> Address:
-        record = store.get(Key(CLUSTER_PARTITION, claim_sort(container)))
-        if record is None:
+        found = find_claim(store, container)
+        if found is None:
             raise UnavailableError(f"no segment store has claimed container {container} yet; retry")
-        claim = decode_claim(record.body)
-        return claim.host, claim.port, record.version
+        claim, epoch = found
+        return claim.host, claim.port, epoch
 
     return locate
 

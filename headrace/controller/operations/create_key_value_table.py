@@ -8,15 +8,14 @@ from __future__ import annotations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import KEY_VALUE_TABLE
-from headrace.controller.steps.scope_guard import keep_scope, no_such_scope, scope_exists
 from headrace.metadata.key_value_table import (
     KeyValueTableRecords,
     StoredTable,
-    decode_table_tombstone,
+    first_table_segment_number,
     stored_table,
     table_key,
 )
-from headrace.metadata.scope import scope_door_key, scope_guard_key
+from headrace.metadata.scope import keep_scope, no_such_scope, scope_door_key, scope_exists, scope_guard_key
 from headrace.model.errors import AlreadyExistsError
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, new_table, table_created
 from headrace.model.requests import RequestKind
@@ -35,7 +34,7 @@ def _accept(acceptance: Acceptance, scope: str, name: str, configuration: TableC
         raise no_such_scope(scope)
     if stored_table(current) is not None:
         raise AlreadyExistsError(f"key-value table {scope}/{name} exists", details={"scope": scope, "table": name})
-    first_number = decode_table_tombstone(current.body) if current else 0
+    first_number = first_table_segment_number(current)
     created = new_table(scope, name, configuration, first_number, acceptance.clock.now_ms())
     intent = acceptance.intent(scope, name, created.pending)
     KeyValueTableRecords(acceptance.store).create(created, current, intent, *keep_scope(scope, name, guard, door))

@@ -7,9 +7,8 @@ from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.group_streams import OPEN, SUBSCRIBE, check_streams, stream_keys
 from headrace.controller.steps.internal_streams import ensure_stream
 from headrace.controller.steps.resources import READER_GROUP
-from headrace.controller.steps.scope_guard import keep_scope, no_such_scope, scope_exists
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup, reader_group_key, stored_group
-from headrace.metadata.scope import scope_door_key, scope_guard_key
+from headrace.metadata.scope import keep_scope, no_such_scope, scope_door_key, scope_exists, scope_guard_key
 from headrace.model.errors import ConflictError
 from headrace.model.reader_groups import ReaderGroup, ReaderGroupConfiguration, ReaderGroupState, new_reader_group
 from headrace.model.requests import RequestKind

@@ -6,11 +6,10 @@ from headrace.api.streams import StreamView
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.scope_guard import keep_scope, no_such_scope, scope_exists
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.scope import scope_door_key, scope_guard_key
-from headrace.metadata.stream import current_key, decode_tombstone, is_stream
+from headrace.metadata.scope import keep_scope, no_such_scope, scope_door_key, scope_exists, scope_guard_key
+from headrace.metadata.stream import current_key, first_segment_number, is_stream
 from headrace.metadata.stream_indexes import index_tags, writes_of_creation
 from headrace.metadata.stream_records import StoredStream, create_current, delete_intent
 from headrace.model.errors import AlreadyExistsError
@@ -32,7 +31,7 @@ def _accept(acceptance: Acceptance, scope: str, name: str, configuration: Stream
         raise no_such_scope(scope)
     if is_stream(current):
         raise AlreadyExistsError(f"stream {scope}/{name} exists", details={"scope": scope, "stream": name})
-    first_number = decode_tombstone(current.body) if current else 0
+    first_number = first_segment_number(current)
     stream = new_stream(scope, name, configuration, first_number, acceptance.clock.now_ms())
     acceptance.create_stream(
         stream,

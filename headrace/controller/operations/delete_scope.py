@@ -13,17 +13,17 @@ from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools, run_request
 from headrace.controller.steps.internal_streams import ensure_no_stream
 from headrace.controller.steps.resources import SCOPE, ClosingScope
-from headrace.controller.steps.scope_guard import mark_doors, no_such_scope, scope_exists
-from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write, request_fields
+from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write
 from headrace.metadata.key_value_table import KeyValueTableRecords
 from headrace.metadata.reader_group import ReaderGroupRecords
+from headrace.metadata.request_messages import message_body
 from headrace.metadata.scope import (
-    ScopeState,
-    closing_guard_body,
-    decode_guard,
-    guard_body,
+    close_scope,
+    delete_scope,
+    is_closing,
+    no_such_scope,
     scope_door_keys,
-    scope_entry_key,
+    scope_exists,
     scope_guard_key,
 )
 from headrace.metadata.scope_listing import listing_partition, reader_groups_partition, tables_partition
@@ -31,7 +31,6 @@ from headrace.model import key_value_tables, reader_groups
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.ports.deadlines import require_time_for_piece
-from headrace.ports.metadata_store import Delete, Replace
 
 RESOURCES_PER_MESSAGE = 20
 """The number of reader groups, streams and tables that one message deletes."""
@@ -49,15 +48,14 @@ def _accept(acceptance: Acceptance, scope: str) -> None:
     guard, *doors = acceptance.store.get_many([scope_guard_key(scope), *scope_door_keys(scope)])
     if guard is None or not scope_exists(guard):
         raise no_such_scope(scope)
-    if decode_guard(guard.body) is ScopeState.CLOSING:
+    if is_closing(guard):
         return
     # The guard outlives the scope and its version only grows: no two requests on a name have the same id.
     request = PendingRequest(RequestKind.DELETE_SCOPE, f"delete_scope-{guard.version + 1}")
     intent = acceptance.intent(scope, "", request)
     acceptance.store.write(
-        Replace(guard.key, closing_guard_body(request.request_id), guard.version),
+        *close_scope(scope, guard, doors, request.request_id),
         create_intent_write(intent),
-        *mark_doors(scope, doors),
     )
     acceptance.send(intent)
 
@@ -141,15 +139,14 @@ def _intent(tools: Tools, closing: ClosingScope, name: str, pending: PendingRequ
 def _queue_rest(tools: Tools, closing: ClosingScope, resource: ResourceKind, name: str) -> None:
     """The queue drops a message that it has seen. The next resource distinguishes this message from those before."""
     text = f"{closing.scope}:{closing.request_id}:{resource}:{name}"
-    body = request_fields(closing.scope, "", PendingRequest(RequestKind.DELETE_SCOPE, closing.request_id))
+    request = PendingRequest(RequestKind.DELETE_SCOPE, closing.request_id)
+    body = message_body(Intent(closing.scope, "", request, tools.clock.now_ms()))
     tools.queue().send(group=closing.scope, body=body, deduplication_id=hashlib.sha256(text.encode()).hexdigest())
 
 
 def _forget(tools: Tools, closing: ClosingScope) -> None:
-    guard = closing.guard
     tools.store.write(
-        Replace(guard.key, guard_body(ScopeState.GONE), guard.version),
-        Delete(scope_entry_key(closing.scope), None),
+        *delete_scope(closing.scope, closing.guard.version),
         delete_intent_write(ResourceKind.SCOPE, closing.scope, ""),
     )
 

@@ -16,8 +16,8 @@ from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.leftovers import delete_leftovers
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.settle_transactions import forget_transactions
-from headrace.metadata.epoch import decode_epoch, epoch_key, epoch_sort
-from headrace.metadata.epoch_history import history_key
+from headrace.metadata.epoch import read_epochs
+from headrace.metadata.history_records import delete_epoch
 from headrace.metadata.mark_segments import delete_mark_segment
 from headrace.metadata.record_layout import stream_partition
 from headrace.metadata.stream import CURRENT_SORT
@@ -66,17 +66,13 @@ def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
     stream = stored.stream
     _, truncation = tools.records.get_with_truncation(stream.scope, stream.name)
     start = truncation.first_epoch if truncation else 0
-    partition = stream_partition(stream.scope, stream.name)
     while True:
-        page = tools.records.store.query(
-            partition, first=epoch_sort(start), last=epoch_sort(stream.epoch.number), limit=EPOCHS_PER_PIECE + 1
-        )
-        epochs = [decode_epoch(record.body) for record in page.records]
+        epochs = read_epochs(tools.records.store, stream, start, EPOCHS_PER_PIECE + 1)
         if len(epochs) < 2:
             return
         gone, passed = _piece(epochs, truncation)
         _delete_segments(tools, stream, gone)
-        tools.records.while_unchanged(stored, *(write for epoch in passed for write in _forget_epoch(stream, epoch)))
+        tools.records.while_unchanged(stored, *(write for epoch in passed for write in delete_epoch(stream, epoch)))
         require_time_for_piece(f"deletion of {stream.scoped_name}, epochs up to {passed[-1].number}")
 
 
@@ -90,13 +86,6 @@ def _piece(epochs: Sequence[Epoch], truncation: Truncation | None) -> tuple[list
         if len(gone) >= SEGMENTS_PER_PIECE:
             break
     return gone, passed
-
-
-def _forget_epoch(stream: Stream, epoch: Epoch) -> tuple[Delete, Delete]:
-    return (
-        Delete(epoch_key(stream.scope, stream.name, epoch.number), None),
-        Delete(history_key(stream.scope, stream.name, epoch.creation_time_ms), None),
-    )
 
 
 def _delete_last_segments(tools: Tools, stored: StoredStream) -> None:

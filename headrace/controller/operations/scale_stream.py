@@ -26,13 +26,13 @@ from headrace.controller.steps.stream_rollback import find_running, undo_on_stre
 from headrace.controller.steps.transaction_commits import check_commit_does_not_roll
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
-from headrace.metadata.transition import create_transition, transition_key
+from headrace.metadata.transition import create_transition, delete_transition
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import KeyRange
 from headrace.model.streams import Stream, scale_rolled_back, scaled, started
-from headrace.ports.metadata_store import Delete, MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 
 
 def accept(
@@ -107,7 +107,7 @@ def _activate_epoch(tools: Tools, stored: StoredStream) -> None:
     tools.records.replace(
         stored,
         scaled(stream, planned_epoch(tools, stored)),
-        Delete(transition_key(stream.scope, stream.name), None),
+        delete_transition(stream),
         delete_intent(stream),
     )
 
@@ -123,7 +123,7 @@ def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) 
         records,
         stored,
         after,
-        Delete(transition_key(scope, name), None),
+        delete_transition(stream),
         note_leftovers(records, stream, planned),
         *create_epoch(stream, after.epoch),
         parameters={

@@ -22,11 +22,11 @@ from headrace.controller.steps.transaction_commits import check_commit_does_not_
 from headrace.controller.steps.truncate_marks import truncate_marks
 from headrace.metadata.running_truncation import (
     create_running_truncation,
+    delete_running_truncation,
     replace_running_truncation,
-    running_truncation_key,
 )
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
-from headrace.metadata.truncation import truncation_body, truncation_key
+from headrace.metadata.truncation import write_truncation
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
 from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind
@@ -42,7 +42,7 @@ from headrace.model.truncation import (
     segments_that_go,
 )
 from headrace.ports.deadlines import is_time_short, require_time_for_piece
-from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Replace, Write
+from headrace.ports.metadata_store import Check, MetadataStore, Write
 
 SEGMENTS_PER_CALL = 1_000
 EPOCHS_PER_PIECE = 1_000
@@ -105,7 +105,7 @@ def _record_head(tools: Tools, stored: StoredStream) -> None:
         next_epoch=running.epochs.start,
         is_recorded=True,
     )
-    _note(tools, stored, counted, version, _write_head(tools, stored.stream, counted))
+    _note(tools, stored, counted, version, write_truncation(tools.records.store, stored.stream, counted.truncation))
 
 
 def _truncate_segments(tools: Tools, stored: StoredStream) -> None:
@@ -145,7 +145,7 @@ def _close(tools: Tools, stored: StoredStream) -> None:
     tools.records.replace(
         stored,
         completed(stream),
-        Delete(running_truncation_key(stream.scope, stream.name), None),
+        delete_running_truncation(stream, None),
         delete_intent(stream),
     )
 
@@ -183,12 +183,6 @@ def _lengths(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) ->
     return {identifier: one.length for identifier, one in sealed.items()}
 
 
-def _write_head(tools: Tools, stream: Stream, running: RunningTruncation) -> Create | Replace:
-    key, body = truncation_key(stream.scope, stream.name), truncation_body(running.truncation)
-    record = tools.records.store.get(key)
-    return Create(key, body) if record is None else Replace(key, body, record.version)
-
-
 def _note(tools: Tools, stored: StoredStream, running: RunningTruncation, version: int, *others: Write) -> int:
     """Record the progress of the truncation. Returns the version of its record."""
     write = replace_running_truncation(stored.stream, running, version)
@@ -220,7 +214,7 @@ def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) 
         stored,
         truncation_rolled_back(stored.stream, running),
         # Under its version: the head is recorded without a change of the stream's current record.
-        Delete(running_truncation_key(scope, name), version),
+        delete_running_truncation(stored.stream, version),
         parameters={"cut": {str(identifier): offset for identifier, offset in running.target.cut.positions}},
     )
 

@@ -20,7 +20,7 @@ from headrace.controller.steps.grow_stream import GROW_STEPS
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.segment_creation import scale_rate
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
-from headrace.metadata.configuration_update import configuration_update_key, create_configuration_update
+from headrace.metadata.configuration_update import create_configuration_update, delete_configuration_update
 from headrace.metadata.stream_configuration_fields import configuration_fields, decode_configuration
 from headrace.metadata.stream_indexes import index_tags, unindex_tags, writes_of_update
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
@@ -30,7 +30,7 @@ from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.streams import completed, configured, is_in_force, started, update_rolled_back
-from headrace.ports.metadata_store import Delete, MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 
 
 def accept(
@@ -96,7 +96,7 @@ def _close(tools: Tools, stored: StoredStream) -> None:
     tools.records.replace(
         stored,
         completed(stream),
-        Delete(configuration_update_key(stream.scope, stream.name), None),
+        delete_configuration_update(stream),
         delete_intent(stream),
     )
 
@@ -119,7 +119,7 @@ def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) 
         records,
         stored,
         update_rolled_back(stored.stream, update),
-        Delete(configuration_update_key(scope, name), None),
+        delete_configuration_update(stored.stream),
         parameters={"configuration": configuration_fields(update.after)},
         added_tags=update.added_tags,
     )

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.operations import scale_stream
-from headrace.metadata.cold_mark import cold_mark_body, cold_mark_key, decode_cold_mark
+from headrace.metadata.cold_mark import cold_mark_key, read_cold_mark, write_cold_mark
 from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
@@ -25,7 +25,7 @@ from headrace.model.stream_configuration import ScalingType
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Create, Delete, MetadataStore, Record, Replace
+from headrace.ports.metadata_store import Delete, MetadataStore, Record
 
 _CLOSING = (StreamState.SEALING, StreamState.SEALED)
 
@@ -109,13 +109,9 @@ class AutoScalingService:
         return outcome
 
     def _mark(self, stored: StoredStream, identifier: int, report: ScalingReport, old: Record | None) -> None:
-        """Write a cold mark, on the condition that the stream is unchanged.
-
-        A mark of a segment that has been replaced meanwhile would never be deleted.
-        """
-        key = cold_mark_key(stored.stream.scope, stored.stream.name, identifier)
-        body = cold_mark_body(cold_mark(report))
-        self._records.while_unchanged(stored, Replace(key, body, old.version) if old else Create(key, body))
+        """Only while the segment is active for sure: a mark of a segment that was replaced would stay for ever."""
+        write = write_cold_mark(stored.stream, identifier, cold_mark(report), old.version if old else None)
+        self._records.while_unchanged(stored, write)
 
     def _cold(self, stream: Stream, identifiers: list[int]) -> set[int]:
         """The segments among `identifiers`, at most two, that are marked as cold."""
@@ -124,7 +120,7 @@ class AutoScalingService:
         return {
             identifier
             for identifier, mark in zip(identifiers, marks, strict=True)
-            if mark is not None and decode_cold_mark(mark.body).counts(now_ms)
+            if mark is not None and read_cold_mark(mark).counts(now_ms)
         }
 
 
@@ -134,4 +130,4 @@ def _is_of_interest(stream: Stream, identifier: int) -> bool:
 
 
 def _is_older(mark: Record, report: ScalingReport) -> bool:
-    return decode_cold_mark(mark.body).reported_ms < report.at_ms
+    return read_cold_mark(mark).reported_ms < report.at_ms

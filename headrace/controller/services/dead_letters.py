@@ -20,9 +20,9 @@ from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.dead_letter import (
     DeadLetterRecords,
     StoredLetter,
-    decode_dead_letter,
     delete_letter,
     replace_letter,
+    stuck_request_key,
 )
 from headrace.model.dead_letters import DeadLetter, DeadLetterStatus, check_letter_id, replayed
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, NotFoundError
@@ -54,9 +54,8 @@ class DeadLetterService:
         Raises:
             InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX.
         """
-        page = self._records.page(first_after(after), check_page_limit(limit))
-        letters = [decode_dead_letter(record.body) for record in page.records]
-        return Listing(tuple(self._as_they_are(letters)), page.next_after)
+        letters, next_after = self._records.page(first_after(after), check_page_limit(limit))
+        return Listing(tuple(self._as_they_are(letters)), next_after)
 
     def get_letter(self, letter_id: str) -> DeadLetter:
         """A dead letter with its present status; costs one read, or two for a stuck request.
@@ -113,8 +112,8 @@ class DeadLetterService:
         return stored
 
     def _as_they_are(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """The letters with their present status: DONE for a stuck request that has been completed since."""
-        places = [Key(*one.intent) for one in letters if one.status is DeadLetterStatus.STUCK and one.intent]
+        """The letters, those of stuck requests that have been done since as DONE."""
+        places = [place for one in letters if (place := stuck_request_key(one)) is not None]
         intents = self._intents(list(dict.fromkeys(places)))
         return [replace(one, status=DeadLetterStatus.DONE) if _is_done(one, intents) else one for one in letters]
 
@@ -157,9 +156,10 @@ def _decoding(letter: DeadLetter) -> Iterator[None]:
 
 def _is_done(letter: DeadLetter, intents: Mapping[Key, Record]) -> bool:
     """Whether a stuck request is complete: its intent no longer exists, or is that of a later request."""
-    if letter.status is not DeadLetterStatus.STUCK or letter.intent is None:
+    place = stuck_request_key(letter)
+    if place is None:
         return False
-    found = intents.get(Key(*letter.intent))
+    found = intents.get(place)
     return found is None or (letter.request_id != "" and found.body.get("request") != letter.request_id)
 
 

@@ -11,9 +11,8 @@ from headrace.api.pages import Listing
 from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import check_page_limit, first_after
-from headrace.controller.steps.scope_guard import no_such_scope, scope_exists
 from headrace.metadata.reader_group import ReaderGroupRecords
-from headrace.metadata.scope import scope_guard_key
+from headrace.metadata.scope import no_such_scope, scope_exists, scope_guard_key
 from headrace.metadata.scope_listing import reader_groups_partition
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_reader_group_name, check_scope_name

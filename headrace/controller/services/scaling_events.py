@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.api.streams import ScalingEvent, ScalingEvents
 from headrace.controller.services.paging import PageRoom, check_page_limit
-from headrace.metadata.epoch_history import decode_history, history_sort, history_time
+from headrace.metadata.epoch_history import history_sort, history_time, read_history
 from headrace.metadata.record_layout import stream_partition
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import InvalidRequestError
@@ -43,7 +43,7 @@ class ScalingEventService:
             last=history_sort(min(to_ms, found.epoch.creation_time_ms)),
             limit=limit,
         )
-        numbers = [decode_history(record.body) for record in page.records]
+        numbers = [read_history(record) for record in page.records]
         events: list[ScalingEvent] = []
         room = PageRoom()
         for epoch in self._history.epochs(found, [number for number in numbers if 0 < number <= found.epoch.number]):

@@ -11,15 +11,17 @@ from collections.abc import Callable
 
 from headrace.api.pages import Listing
 from headrace.controller.services.paging import check_page_limit, first_after
-from headrace.controller.steps.scope_guard import check_not_closing, mark_doors, no_such_scope, scope_exists
 from headrace.metadata.scope import (
     SCOPES_PARTITION,
-    ScopeState,
-    decode_guard,
-    guard_body,
+    check_not_closing,
+    create_scope,
+    delete_scope,
+    is_closing,
+    is_marked,
+    mark_scope,
+    no_such_scope,
     scope_door_keys,
-    scope_entry_body,
-    scope_entry_key,
+    scope_exists,
     scope_guard_key,
 )
 from headrace.metadata.scope_listing import listing_partition, reader_groups_partition, tables_partition
@@ -27,10 +29,7 @@ from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStat
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name
 from headrace.ports.metadata_store import (
-    Create,
-    Delete,
     MetadataStore,
-    Replace,
     WriteConflictError,
 )
 
@@ -59,7 +58,7 @@ class ScopeService:
         guard = self._store.get(scope_guard_key(scope))
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
-        return decode_guard(guard.body) is ScopeState.CLOSING
+        return is_closing(guard)
 
     def list_scopes(self, limit: int, after: str | None = None) -> Listing[str]:
         """Names in order, those after `after`; raises InvalidRequestError for a limit outside 1..PAGE_ITEMS_MAX."""
@@ -82,11 +81,7 @@ class ScopeService:
         guard = self._store.get(scope_guard_key(scope))
         if scope_exists(guard):
             raise AlreadyExistsError(f"scope {scope} exists", details={"scope": scope})
-        key, body = scope_guard_key(scope), guard_body(ScopeState.OPEN)
-        self._store.write(
-            Create(key, body) if guard is None else Replace(key, body, guard.version),
-            Create(scope_entry_key(scope), scope_entry_body()),
-        )
+        self._store.write(*create_scope(scope, guard))
 
     def _try_to_delete(self, scope: str) -> None:
         guard, *doors = self._store.get_many([scope_guard_key(scope), *scope_door_keys(scope)])
@@ -96,15 +91,11 @@ class ScopeService:
         # Reject a scope in use before it is marked, because each mark costs writes here and in the next creations.
         self._check_empty(scope)
         version = guard.version
-        if not all(one is not None and decode_guard(one.body) is ScopeState.DELETING for one in (guard, *doors)):
-            # Versions without doors marked only the guard.
-            self._store.write(Replace(guard.key, guard_body(ScopeState.DELETING), version), *mark_doors(scope, doors))
+        if not is_marked(guard, doors):
+            self._store.write(*mark_scope(scope, guard, doors))
             version += 1
             self._check_empty(scope)
-        self._store.write(
-            Replace(guard.key, guard_body(ScopeState.GONE), version),
-            Delete(scope_entry_key(scope), None),
-        )
+        self._store.write(*delete_scope(scope, version))
 
     def _check_empty(self, scope: str) -> None:
         for things, partition in (

@@ -19,11 +19,10 @@ from headrace.api.segments import (
     Successor,
     Successors,
 )
-from headrace.metadata.container_claim import claim_sort, decode_claim
+from headrace.metadata.container_claim import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model import segments
-from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.epochs import Epoch, front_of_epochs
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
@@ -34,7 +33,7 @@ from headrace.model.stream_cuts import StreamCut, invalid_cut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation, segments_left, superimposed, very_beginning
-from headrace.ports.metadata_store import Key, MetadataStore
+from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 
 
@@ -149,14 +148,14 @@ class SegmentService:
         scope, stream = check_segment_name_part("scope", scope), check_segment_name_part("stream", stream)
         name = segment_name(scope, stream, segment_id)
         container = container_of_segment(name, self._container_count)
-        record = self._store.get(Key(CLUSTER_PARTITION, claim_sort(container)))
-        if record is None:
+        found = find_claim(self._store, container)
+        if found is None:
             raise UnavailableError(
                 f"no segment store has claimed container {container} of segment {name} yet",
                 details={"container": container},
             )
-        claim = decode_claim(record.body)
-        return SegmentEndpoint(claim.host, claim.port, claim.zone, container, record.version)
+        claim, epoch = found
+        return SegmentEndpoint(claim.host, claim.port, claim.zone, container, epoch)
 
     def stream_cut(self, scope: str, stream: str, at: Literal["head", "tail"]) -> StreamCut:
         """The stream cut at the head or the tail of the stream."""

@@ -15,10 +15,9 @@ from headrace.api.streams import ScaleProgress, ScaleStatus, StreamSummary, Stre
 from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import PageRoom, check_page_limit, names_with_prefix
-from headrace.controller.steps.scope_guard import no_such_scope, scope_exists
 from headrace.metadata.optimistic_retry import ConflictBackoff
-from headrace.metadata.scope import scope_guard_key
-from headrace.metadata.scope_listing import decode_listed_tags, listing_key, listing_partition
+from headrace.metadata.scope import no_such_scope, scope_exists, scope_guard_key
+from headrace.metadata.scope_listing import listed_tags, listing_key, listing_partition
 from headrace.metadata.tag_index import tag_partition
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name, check_stream_name
@@ -81,8 +80,8 @@ class StreamService:
         if tag is not None:
             entries, left_off_after = self._entries(scope, [record.key.sort for record in page.records])
             next_after = left_off_after or next_after
-        found = (StreamSummary(scope, record.key.sort, decode_listed_tags(record.body)) for record in entries)
-        # The index of a tag also contains streams that are about to get the tag, and some that have just lost it.
+        found = (StreamSummary(scope, record.key.sort, listed_tags(record)) for record in entries)
+        # The index of a tag holds streams that are about to get the tag, and some that have just lost it.
         return Listing(tuple(one for one in found if tag is None or tag in one.tags), next_after)
 
     def update_stream(

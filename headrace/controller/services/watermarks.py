@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from headrace.api.watermarks import NewestWatermark
 from headrace.metadata.stream import current_key, no_such_stream
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.watermark_state import decode_watermark_state, watermark_key
+from headrace.metadata.watermark_state import read_watermark_state, watermark_key
 from headrace.metadata.writer_mark import WriterMarkRecords
 from headrace.model.names import mark_segment_name
-from headrace.model.watermarks import WatermarkState
 from headrace.ports.metadata_store import MetadataStore
 
 
@@ -47,9 +46,5 @@ class WatermarkService:
         stored = self._streams.stored(current)
         if stored is None:
             raise no_such_stream(scope, stream)
-        state = WatermarkState(stored.stream.first_segment_number)
-        if record is not None:
-            found = decode_watermark_state(record.body)
-            if found.first_segment_number == state.first_segment_number:
-                state = found
+        state = read_watermark_state(record, stored.stream).state
         return NewestWatermark(state.last, mark_segment_name(scope, stream), state.last_offset)

@@ -15,12 +15,11 @@ from headrace.controller.steps.next_epoch import (
     record_epoch,
 )
 from headrace.metadata.stream_records import StoredStream
-from headrace.metadata.transition import create_transition, transition_key
+from headrace.metadata.transition import create_transition, delete_transition
 from headrace.model.epochs import scaled_epoch
 from headrace.model.errors import ConflictError
 from headrace.model.scaling import growth_plan
 from headrace.model.streams import grown
-from headrace.ports.metadata_store import Delete
 
 
 def _may_have_to_grow(stored: StoredStream) -> bool:
@@ -57,7 +56,7 @@ def _activate_epoch(tools: Tools, stored: StoredStream) -> None:
     tools.records.replace(
         stored,
         grown(stream, planned_epoch(tools, stored)),
-        Delete(transition_key(stream.scope, stream.name), None),
+        delete_transition(stream),
     )
 
 

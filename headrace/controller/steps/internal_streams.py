@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headrace.controller.engine import Tools, run_request
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.stream import current_key, decode_tombstone
+from headrace.metadata.stream import current_key, first_segment_number
 from headrace.metadata.stream_records import StoredStream, create_current, create_intent
 from headrace.model.errors import ConflictError
 from headrace.model.requests import RequestKind
@@ -66,7 +66,7 @@ def _accept_creation(
     tombstone: Record | None,
     condition: Check,
 ) -> None:
-    first_number = decode_tombstone(tombstone.body) if tombstone else 0
+    first_number = first_segment_number(tombstone)
     now_ms = tools.clock.now_ms()
     stream = new_stream(scope, name, configuration, first_number, now_ms)
     write, _ = create_intent(stream, now_ms)

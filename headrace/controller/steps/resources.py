@@ -8,7 +8,7 @@ from headrace.controller.engine import Predecessor, Resource, Tools
 from headrace.controller.steps.transaction_commits import TransactionCommits
 from headrace.metadata.key_value_table import KeyValueTableRecords, StoredTable
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
-from headrace.metadata.scope import decode_closing_request, scope_guard_key
+from headrace.metadata.scope import closing_request, scope_guard_key
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.requests import PendingRequest, ResourceKind
 from headrace.ports.metadata_store import Check, Record
@@ -37,7 +37,7 @@ def _find_stream(tools: Tools, scope: str, name: str) -> StoredStream | None:
 
 def _find_scope(tools: Tools, scope: str, _name: str) -> ClosingScope | None:
     guard = tools.store.get(scope_guard_key(scope))
-    request_id = decode_closing_request(guard.body) if guard else None
+    request_id = closing_request(guard) if guard else None
     return ClosingScope(scope, guard, request_id) if guard and request_id is not None else None
 
 

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from headrace.controller.engine import Tools
-from headrace.metadata.creation import Creation, creation_body, creation_key
+from headrace.metadata.creation import Creation, create_creation
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.errors import NotFoundError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.stream_configuration import ScalingPolicy, ScalingType
 from headrace.model.truncation import segments_left
-from headrace.ports.metadata_store import Create, WriteConflictError
+from headrace.ports.metadata_store import WriteConflictError
 from headrace.ports.segment_stores import SegmentScaleRate
 
 CREATION_LOOKED_AT_AFTER_MS = 3_600_000
@@ -61,7 +61,7 @@ def delete_unwanted(tools: Tools, creation: Creation) -> None:
 def _note(tools: Tools, creation: Creation) -> None:
     due_ms = tools.clock.now_ms() + CREATION_LOOKED_AT_AFTER_MS
     with suppress(WriteConflictError):  # another processor has noted the same at this moment
-        tools.records.store.write(Create(creation_key(creation, due_ms), creation_body(creation)))
+        tools.records.store.write(create_creation(creation, due_ms))
 
 
 def _delete_unless_pending(tools: Tools, stored: StoredStream, creation: Creation) -> StoredStream | None:

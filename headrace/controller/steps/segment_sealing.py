@@ -8,9 +8,7 @@ from headrace.controller.engine import Tools
 from headrace.metadata.sealed_segments import (
     SealedSegment,
     Shard,
-    decode_sealed_segments,
-    sealed_segments_body,
-    sealed_segments_key,
+    extend_sealed_segments,
     shard_of_segment,
 )
 from headrace.metadata.stream_records import StoredStream
@@ -18,7 +16,6 @@ from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream
-from headrace.ports.metadata_store import Create, Replace
 
 
 def seal_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
@@ -48,11 +45,6 @@ def record_sizes(
 
 
 def _extend_shard(tools: Tools, stored: StoredStream, shard: Shard, sealed: dict[int, SealedSegment]) -> None:
-    key = sealed_segments_key(stored.stream.scope, stored.stream.name, shard)
-    record = tools.records.store.get(key)
-    if record is None:
-        tools.records.while_unchanged(stored, Create(key, sealed_segments_body(sealed)))
-        return
-    known = decode_sealed_segments(record.body)
-    if not sealed.keys() <= known.keys():
-        tools.records.while_unchanged(stored, Replace(key, sealed_segments_body(sealed | known), record.version))
+    write = extend_sealed_segments(tools.records.store, stored.stream, shard, sealed)
+    if write is not None:
+        tools.records.while_unchanged(stored, write)

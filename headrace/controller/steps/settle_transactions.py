@@ -12,7 +12,7 @@ from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.steps.transaction_commits import TransactionCommits
 from headrace.metadata.record_layout import transactions_partition
 from headrace.metadata.stream_records import StoredStream
-from headrace.metadata.transaction import DONE_FIRST, DONE_LAST, decode_transaction
+from headrace.metadata.transaction import read_completed
 from headrace.model.transactions import TransactionState
 from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Delete
@@ -36,14 +36,13 @@ def forget_transactions(tools: Tools, stored: StoredStream) -> None:
     partition = transactions_partition(stream.scope, stream.name)
     aborts = TransactionAborts(tools)
     while True:
-        page = tools.records.store.query(partition, first=DONE_FIRST, last=DONE_LAST, limit=_RECORDS_PER_PAGE)
-        if not page.records:
+        completed = read_completed(tools.records.store, stream.scope, stream.name, _RECORDS_PER_PAGE)
+        if not completed:
             break
         passed: list[Delete] = []
-        for record in page.records:
+        for record, transaction in completed:
             if passed and is_time_short():
                 break
-            transaction = decode_transaction(record.body)
             if transaction.state is TransactionState.ABORTED:
                 aborts.delete_segments(stream, transaction)
             passed.append(Delete(record.key, None))

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
-from headrace.metadata.commit_run import commit_run_key, create_run, decode_commit_run, delete_run
+from headrace.metadata.commit_run import create_run, delete_run, find_commit_run
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import StoredTransaction
@@ -262,10 +262,10 @@ def check_commit_does_not_roll(store: MetadataStore, stream: Stream) -> None:
     """
     if stream.state is not StreamState.COMMITTING_TXN:
         return
-    record = store.get(commit_run_key(stream.scope, stream.name))
-    if record is None:
+    run = find_commit_run(store, stream.scope, stream.name)
+    if run is None:
         raise WriteConflictError(f"a commit of {stream.scoped_name} has just ended", {})
-    if decode_commit_run(record.body).rolls:
+    if run.rolls:
         raise ConflictError(f"the segments of {stream.scoped_name} are just being replaced: repeat soon")
 
 

@@ -11,7 +11,7 @@ import logging
 from headrace.codec.events import iter_events
 from headrace.codec.watermark_event import watermark_of_payload
 from headrace.metadata.mark_segments import up_to_incarnation
-from headrace.metadata.watermark_state import decode_watermark_state, watermark_key
+from headrace.metadata.watermark_state import read_watermark_state, watermark_key
 from headrace.model.errors import CorruptError, NotFoundError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
@@ -39,11 +39,8 @@ def truncate_marks(store: MetadataStore, segment_stores: SegmentStores, stream: 
     the next truncation tries again, and the stream does not wait for it. The mark segment of a later incarnation stays
     unchanged, too.
     """
-    record = store.get(watermark_key(stream.scope, stream.name))
-    if record is None:
-        return
-    state = decode_watermark_state(record.body)
-    if state.last is None or state.first_segment_number != stream.first_segment_number:
+    state = read_watermark_state(store.get(watermark_key(stream.scope, stream.name)), stream).state
+    if state.last is None:
         return
     name = mark_segment_name(stream.scope, stream.name)
     offsets = head.cut.offsets

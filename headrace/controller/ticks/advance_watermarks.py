@@ -9,43 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace.codec.events import frame_event, iter_events
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
 from headrace.controller.ticks.watermark_ticks import ScheduleEntry
 from headrace.metadata.mark_segments import make_mark_segment, up_to_incarnation
-from headrace.metadata.record_layout import stream_partition
-from headrace.metadata.stream import create_in_incarnation, current_key
+from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.metadata.watermark_schedule import ScheduledStream, watermark_schedule_body
-from headrace.metadata.watermark_state import decode_watermark_state, watermark_key, watermark_state_body
-from headrace.metadata.writer_mark import WRITER_MARKS_FIRST, WRITER_MARKS_LAST, decode_writer_mark
+from headrace.metadata.watermark_schedule import ScheduledStream, write_writers_left
+from headrace.metadata.watermark_state import (
+    StoredWatermarkState,
+    read_watermark_state,
+    watermark_key,
+    write_watermark_state,
+)
+from headrace.metadata.writer_mark import read_writer_marks
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
 from headrace.model.streams import Stream
 from headrace.model.watermarks import Watermark, WatermarkState, next_watermark_step
-from headrace.model.writer_marks import WriterMark
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Delete, Key, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Delete, MetadataStore, Record
 from headrace.ports.segment_stores import SegmentStores
 from headrace.wire.fields import WireFormatError
 
-_RECORDS_PER_READ = 1_000
 _MARKS_REMOVED_AT_ONCE = 90
 """Less than WRITES_PER_TRANSACTION_MAX, so that the transaction can also write the schedule entry."""
 
 REVISION_MARK = 0x7DF9A874246CC9D69397CDD19EAD68C5
 """The attribute of the mark segment with the offset of the newest watermark, where Pravega's clients begin to read."""
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredState:
-    """The watermark state of a stream's present incarnation; `version` is None if there is no record at all."""
-
-    state: WatermarkState
-    version: int | None
 
 
 class WatermarkAdvancer:
@@ -85,8 +79,8 @@ class WatermarkAdvancer:
         if stored is None or stored.stream.is_deleting:
             self._store.write(Delete(entry.record.key, entry.record.version))
             return
-        stream, before = stored.stream, _state(record, stored.stream)
-        marks = self._marks(stream)
+        stream, before = stored.stream, read_watermark_state(record, stored.stream)
+        marks = read_writer_marks(self._store, stream)
         present = [mark for _, mark in marks if mark is not None]
         after = next_watermark_step(
             before.state.last,
@@ -102,23 +96,6 @@ class WatermarkAdvancer:
         self._keep(stored, before, replace(state, silent_since=after.silent_since))
         gone = [one for one, mark in marks if mark is None or mark in after.inactive]
         self._remove(entry, stream, gone, len(marks) - len(gone))
-
-    def _marks(self, stream: Stream) -> list[tuple[Record, WriterMark | None]]:
-        """The records of all writers' marks, each with its mark, or None if a former incarnation wrote it."""
-        found: list[tuple[Record, WriterMark | None]] = []
-        first: str | None = WRITER_MARKS_FIRST
-        while first is not None:
-            page = self._store.query(
-                stream_partition(stream.scope, stream.name),
-                first=first,
-                last=WRITER_MARKS_LAST,
-                limit=_RECORDS_PER_READ,
-            )
-            for record in page.records:
-                mark, first_segment_number = decode_writer_mark(record.body)
-                found.append((record, mark if first_segment_number == stream.first_segment_number else None))
-            first = None if page.next_after is None else f"{page.next_after}\0"
-        return found
 
     # The mark segment
 
@@ -196,15 +173,14 @@ class WatermarkAdvancer:
 
     # Records
 
-    def _keep(self, stored: StoredStream, before: _StoredState, after: WatermarkState) -> None:
+    def _keep(self, stored: StoredStream, before: StoredWatermarkState, after: WatermarkState) -> None:
         if after == before.state:
             return
-        key = watermark_key(stored.stream.scope, stored.stream.name)
-        body = watermark_state_body(after)
+        write = write_watermark_state(stored.stream, after, before.version)
         if before.version is None:
-            self._records.while_unchanged(stored, create_in_incarnation(stored.stream, key, body))
+            self._records.while_unchanged(stored, write)
         else:
-            self._store.write(Replace(key, body, before.version))
+            self._store.write(write)
 
     def _remove(self, entry: ScheduleEntry, stream: Stream, gone: Sequence[Record], left: int) -> None:
         """Delete marks. Without marks the stream leaves the schedule, unless a writer has added a mark meanwhile."""
@@ -213,26 +189,11 @@ class WatermarkAdvancer:
             batch = gone[start : start + _MARKS_REMOVED_AT_ONCE]
             still_there = left + len(gone) - start - len(batch)
             removals = [Delete(record.key, record.version) for record in batch]
-            self._store.write(*removals, _schedule_write(key, version, stream, still_there))
+            scheduled = ScheduledStream(stream.scope, stream.name, stream.first_segment_number, still_there)
+            self._store.write(*removals, write_writers_left(key, scheduled, version))
             version += 1
         if not gone and not left:
             self._store.write(Delete(key, version))
-
-
-def _schedule_write(key: Key, version: int, stream: Stream, writers: int) -> Write:
-    if not writers:
-        return Delete(key, version)
-    scheduled = ScheduledStream(stream.scope, stream.name, stream.first_segment_number, writers)
-    return Replace(key, watermark_schedule_body(scheduled), version)
-
-
-def _state(record: Record | None, stream: Stream) -> _StoredState:
-    nothing = WatermarkState(stream.first_segment_number)
-    if record is None:
-        return _StoredState(nothing, None)
-    state = decode_watermark_state(record.body)
-    is_present = state.first_segment_number == stream.first_segment_number
-    return _StoredState(state if is_present else nothing, record.version)
 
 
 def _last_watermark(data: bytes, stream: Stream) -> tuple[Watermark, int] | None:

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.metadata.retention_cut import create_cut, delete_cuts
-from headrace.metadata.retention_due import decode_retention_due
+from headrace.metadata.retention_due import read_due_streams
 from headrace.metadata.retention_plans import Plan, RetentionPlanner, start_counting, tail_of
 from headrace.metadata.retention_records import RetainedStream, RetentionRecords, StoredDue
 from headrace.metadata.retention_state import StoredRetention, check_retention
@@ -65,6 +65,7 @@ class RetentionTicks:
     ) -> None:
         due_work = DueWork(RETENTION, self._read, self._apply, self._put_off, entry_s_max=LOOK_S_MAX)
         self._ticks = DueWorkTicks(store, clock, due_work, workers, note_undecodable)
+        self._store = store
         self._records = RetentionRecords(store)
         self._planner = RetentionPlanner(store)
         self._segment_stores = segment_stores
@@ -83,10 +84,9 @@ class RetentionTicks:
         return self._ticks.run(bucket)
 
     def _read(self, shard: int, after: str) -> DuePage[StoredDue]:
-        page = self._records.due(shard, self._clock.now_ms(), after, _STREAMS_PER_READ)
-        decoded, undecodable = decode_each(page.records, decode_retention_due)
-        entries = [(record.key.sort, StoredDue(due, record.key)) for record, due in decoded]
-        return DuePage(entries, page.next_after, undecodable)
+        page = read_due_streams(self._store, shard, self._clock.now_ms(), after, _STREAMS_PER_READ)
+        entries = [(record.key.sort, StoredDue(due, record.key)) for record, due in page.entries]
+        return DuePage(entries, page.next_after, page.undecodable)
 
     def _apply(self, entry: StoredDue) -> None:
         due = entry.due

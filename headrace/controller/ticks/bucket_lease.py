@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.metadata.bucket_lease import BucketLease, bucket_lease_body, bucket_lease_key, decode_bucket_lease
+from headrace.metadata.bucket_lease import BucketLease, find_bucket_lease, write_bucket_lease
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Create, Key, MetadataStore, Replace, WriteConflictError
+from headrace.ports.metadata_store import MetadataStore, WriteConflictError
 
 LEASE_MS = 75_000
 """Longer than the time limit of the function that runs ticks. After a crash a bucket waits for the lease to expire."""
@@ -44,38 +44,36 @@ def under_lease(store: MetadataStore, clock: Clock, kind: str, bucket: int, work
 
     Costs one read and two writes in addition to those of `work`. An error of `work` releases the lease and propagates.
     """
-    key = bucket_lease_key(kind, bucket)
-    taken = _take(store, clock, key)
+    taken = _take(store, clock, kind, bucket)
     if taken is None:
         return False
     turn, version = taken
     try:
         done = work(turn)
     except HeadraceError:
-        _release(store, key, version, turn.position)
+        _give_back(store, kind, bucket, version, turn.position)
         raise
-    _release(store, key, version, done.position)
+    _give_back(store, kind, bucket, version, done.position)
     return done.more
 
 
-def _take(store: MetadataStore, clock: Clock, key: Key) -> tuple[Turn, int] | None:
-    """Take the lease; return the turn and the version of the lease, or None if another tick has it."""
-    found = store.get(key)
+def _take(store: MetadataStore, clock: Clock, kind: str, bucket: int) -> tuple[Turn, int] | None:
+    """The turn and the version of the lease that was taken; None if another tick has it."""
+    before, version = find_bucket_lease(store, kind, bucket)
     now_ms = clock.now_ms()
-    before = BucketLease(0) if found is None else decode_bucket_lease(found.body)
     if before.until_ms > now_ms:
         return None
     crashes = before.crashes + 1 if before.until_ms else 0
-    body = bucket_lease_body(BucketLease(now_ms + LEASE_MS, before.position, crashes))
+    lease = BucketLease(now_ms + LEASE_MS, before.position, crashes)
     try:
-        store.write(Create(key, body) if found is None else Replace(key, body, found.version))
+        store.write(write_bucket_lease(kind, bucket, lease, version))
     except WriteConflictError:
         return None
-    return Turn(before.position, crashes), 0 if found is None else found.version + 1
+    return Turn(before.position, crashes), 0 if version is None else version + 1
 
 
-def _release(store: MetadataStore, key: Key, version: int, position: str) -> None:
+def _give_back(store: MetadataStore, kind: str, bucket: int, version: int, position: str) -> None:
     try:
-        store.write(Replace(key, bucket_lease_body(BucketLease(0, position)), version))
+        store.write(write_bucket_lease(kind, bucket, BucketLease(0, position), version))
     except WriteConflictError:
         return  # The lease expired, and another tick has taken it. That tick releases it.

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headrace.controller.ticks.bucket_lease import Done, Turn, under_lease
-from headrace.metadata.record_layout import moved_to
+from headrace.metadata.due_index import Undecodable, move_back
 from headrace.model.due_work import UNDECODABLE_AGAIN_MS
-from headrace.model.errors import CorruptError, HeadraceError
+from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.ports.deadlines import time_limit
-from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Write, WriteConflictError
+from headrace.ports.metadata_store import MetadataStore, WriteConflictError
 from headrace.ports.workers import InTurn, Workers
 
 WORK_S_MAX = 30.0
@@ -36,20 +36,11 @@ ENTRY_S_MAX = 3.0
 """The default time limit of one entry, which sends a few requests. A healthy service answers each in milliseconds."""
 
 E = TypeVar("E")
-D = TypeVar("D")
 
 NoteUndecodable = Callable[[str], None]
 """Counts a record of an index that does not decode; called with the kind of work."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Undecodable:
-    """A record of an index that does not decode, and why."""
-
-    record: Record
-    error: CorruptError
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +66,6 @@ class DueWork(Generic[E]):
     put_off: Callable[[E, HeadraceError], None]
     is_cyclic: bool = False
     entry_s_max: float = ENTRY_S_MAX
-
-
-def decode_each(
-    records: Sequence[Record], decode: Callable[[Body], D]
-) -> tuple[list[tuple[Record, D]], list[Undecodable]]:
-    """The records that decode, each with its value, and the others."""
-    decoded: list[tuple[Record, D]] = []
-    undecodable: list[Undecodable] = []
-    for record in records:
-        try:
-            decoded.append((record, decode(record.body)))
-        except CorruptError as error:
-            undecodable.append(Undecodable(record, error))
-    return decoded, undecodable
-
-
-def move_back(record: Record, due_ms: int, body: Body | None = None) -> list[Write]:
-    """The writes that make a record of an index by time due at `due_ms`, with its body or the given one."""
-    key = Key(record.key.partition, moved_to(record.key.sort, due_ms))
-    return [Delete(record.key, record.version), Create(key, record.body if body is None else body)]
 
 
 class DueWorkTicks(Generic[E]):

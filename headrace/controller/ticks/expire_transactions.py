@@ -12,11 +12,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each, move_back
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata import transaction_records as records
 from headrace.metadata.transaction import StoredTransaction, replace_open
-from headrace.metadata.transaction_due import DueEntry, create_due, decode_due, due_body, due_last, due_partition
+from headrace.metadata.transaction_due import DueEntry, create_due, put_off_due, read_due_entries
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.due_work import backoff_ms
@@ -78,15 +78,15 @@ def transaction_ticks(
     expiry = _TransactionExpiry(store, queues, clock, kept_ms)
 
     def read(shard: int, after: str) -> DuePage[DueBatch]:
-        first = f"{after}\0" if after else ""
-        page = store.query(due_partition(shard), first=first, last=due_last(clock.now_ms()), limit=ENTRIES_PER_READ_MAX)
-        decoded, undecodable = decode_each(page.records, decode_due)
-        entries = [StoredEntry(entry, record) for record, entry in decoded]
+        page = read_due_entries(store, shard, clock.now_ms(), after, ENTRIES_PER_READ_MAX)
+        entries = [StoredEntry(entry, record) for record, entry in page.entries]
         batches = [
             DueBatch(entries[start : start + _ENTRIES_PER_BATCH])
             for start in range(0, len(entries), _ENTRIES_PER_BATCH)
         ]
-        return DuePage([(batch.entries[-1].record.key.sort, batch) for batch in batches], page.next_after, undecodable)
+        return DuePage(
+            [(batch.entries[-1].record.key.sort, batch) for batch in batches], page.next_after, page.undecodable
+        )
 
     due_work = DueWork(TICK, read, expiry.process_batch, expiry.put_off)
     return DueWorkTicks(store, clock, due_work, workers, note_undecodable)
@@ -133,9 +133,9 @@ class _TransactionExpiry:
         """Postpone an entry. Only ticks write entries, so after a conflict another tick has moved it already."""
         entry, failures = stored.entry, stored.entry.failures + 1
         _log.warning("due %s of %s/%s is put off: %s", _what(entry), entry.scope, entry.stream, error)
-        later = due_body(replace(entry, failures=failures))
+        later, due_ms = replace(entry, failures=failures), self._clock.now_ms() + backoff_ms(failures)
         try:
-            self._store.write(*move_back(stored.record, self._clock.now_ms() + backoff_ms(failures), later))
+            self._store.write(*put_off_due(stored.record, later, due_ms))
         except WriteConflictError:
             _log.info("due %s of %s/%s was moved by another tick", _what(entry), entry.scope, entry.stream)
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import delete_unwanted
-from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each, move_back
-from headrace.metadata.creation import Creation, creations_last, creations_partition, decode_creation
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
+from headrace.metadata.creation import Creation, read_due_creations
+from headrace.metadata.due_index import move_back
 from headrace.model.due_work import BACKOFF_MAX_MS
 from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Delete, Record
@@ -46,12 +47,9 @@ def creation_ticks(
     store = tools.records.store
 
     def read(shard: int, after: str) -> DuePage[StoredCreation]:
-        first = f"{after}\0" if after else ""
-        last = creations_last(tools.clock.now_ms())
-        page = store.query(creations_partition(shard), first=first, last=last, limit=_RECORDS_PER_READ)
-        decoded, undecodable = decode_each(page.records, decode_creation)
-        due = [(record.key.sort, StoredCreation(creation, record)) for record, creation in decoded]
-        return DuePage(due, page.next_after, undecodable)
+        page = read_due_creations(store, shard, tools.clock.now_ms(), after, _RECORDS_PER_READ)
+        due = [(record.key.sort, StoredCreation(creation, record)) for record, creation in page.entries]
+        return DuePage(due, page.next_after, page.undecodable)
 
     def work_on(stored: StoredCreation) -> None:
         delete_unwanted(tools, stored.creation)

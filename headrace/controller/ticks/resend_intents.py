@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
-from headrace.metadata.intent import Intent, decode_intent, intent_body, intents_partition
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
+from headrace.metadata.intent import Intent, read_intents, replace_intent
 from headrace.metadata.request_messages import RequestQueues, send_intent
 from headrace.model.due_work import backoff_ms, failures_in_a_row
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import MetadataStore, Record, Replace
+from headrace.ports.metadata_store import MetadataStore, Record
 from headrace.ports.workers import Workers
 
 TICK = "resend-intents"
@@ -67,15 +67,14 @@ class IntentSweep:
         return len(self._sent), more
 
     def _read(self, shard: int, after: str) -> DuePage[StoredIntent]:
-        first, now_ms = f"{after}\0" if after else "", self._clock.now_ms()
-        page = self._store.query(intents_partition(shard), first=first, limit=_RECORDS_PER_READ)
-        decoded, undecodable = decode_each(page.records, decode_intent)
+        now_ms = self._clock.now_ms()
+        page = read_intents(self._store, shard, after, _RECORDS_PER_READ)
         due = [
             (record.key.sort, StoredIntent(intent, record))
-            for record, intent in decoded
+            for record, intent in page.entries
             if now_ms - intent.accepted_ms > self._older_than_ms and intent.not_before_ms <= now_ms
         ]
-        return DuePage(due, page.next_after, undecodable)
+        return DuePage(due, page.next_after, page.undecodable)
 
     def _send(self, stored: StoredIntent) -> None:
         intent = stored.intent
@@ -88,4 +87,9 @@ class IntentSweep:
         _log.warning("message of %s for %s not sent: %s", intent.request.kind, intent.scoped_name, error)
         failures = failures_in_a_row(intent.failures, intent.not_before_ms, now_ms) + 1
         later = replace(intent, failures=failures, not_before_ms=now_ms + backoff_ms(failures))
-        self._store.write(Replace(stored.record.key, intent_body(later), stored.record.version))
+        self._store.write(replace_intent(stored.record, later))
+
+
+def resend_intents(store: MetadataStore, queues: RequestQueues, clock: Clock, bucket: int, older_than_ms: int) -> int:
+    """One tick; how many were sent. Raises as `IntentSweep.run` does."""
+    return IntentSweep(store, queues, clock, older_than_ms).run(bucket)[0]

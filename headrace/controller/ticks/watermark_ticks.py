@@ -6,17 +6,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
-from headrace.metadata.watermark_schedule import (
-    ScheduledStream,
-    decode_watermark_schedule,
-    watermark_schedule_body,
-    watermark_schedule_partition,
-)
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
+from headrace.metadata.watermark_schedule import ScheduledStream, read_schedule, replace_scheduled
 from headrace.model.due_work import backoff_ms, failures_in_a_row
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import MetadataStore, Record, Replace
+from headrace.ports.metadata_store import MetadataStore, Record
 from headrace.ports.workers import Workers
 
 TICK_KIND = "watermarks"
@@ -47,15 +42,13 @@ def watermark_ticks(
 
     def read(shard: int, after: str) -> DuePage[ScheduleEntry]:
         now_ms = clock.now_ms()
-        first = f"{after}\0" if after else ""
-        page = store.query(watermark_schedule_partition(shard), first=first, limit=_RECORDS_PER_READ)
-        decoded, undecodable = decode_each(page.records, decode_watermark_schedule)
+        page = read_schedule(store, shard, after, _RECORDS_PER_READ)
         due = [
             (record.key.sort, ScheduleEntry(scheduled, record))
-            for record, scheduled in decoded
+            for record, scheduled in page.entries
             if scheduled.not_before_ms <= now_ms
         ]
-        return DuePage(due, page.next_after, undecodable)
+        return DuePage(due, page.next_after, page.undecodable)
 
     def put_off(entry: ScheduleEntry, error: HeadraceError) -> None:
         scheduled, now_ms = entry.scheduled, clock.now_ms()
@@ -63,7 +56,7 @@ def watermark_ticks(
         later = replace(scheduled, failures=failures, not_before_ms=now_ms + backoff_ms(failures))
         if failures == 1:  # An unavailable segment store makes thousands of streams fail in each tick.
             _log.warning("no watermark for %s/%s now: %s", scheduled.scope, scheduled.stream, error)
-        store.write(Replace(entry.record.key, watermark_schedule_body(later), entry.record.version))
+        store.write(replace_scheduled(entry.record.key, later, entry.record.version))
 
     due_work = DueWork(TICK_KIND, read, advance, put_off, is_cyclic=True)
     return DueWorkTicks(store, clock, due_work, workers, note_undecodable)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.metadata.container_claim import claim_sort
-from headrace.model.containers import CLUSTER_PARTITION
+from headrace.metadata.container_claim import check_claim
 from headrace.model.errors import FencedError
-from headrace.ports.metadata_store import Check, Key, MetadataStore, Write, WriteConflictError
+from headrace.ports.metadata_store import MetadataStore, Write, WriteConflictError
 
 
 class ClaimedWrites:
@@ -20,7 +19,7 @@ class ClaimedWrites:
         self._store = store
         self._container = container
         self._epoch = epoch
-        self._claim = Check(Key(CLUSTER_PARTITION, claim_sort(container)), version=epoch)
+        self._claim = check_claim(container, epoch)
 
     async def write(self, *writes: Write) -> None:
         """Write all or nothing. There is room for one write less than in a transaction without a check.

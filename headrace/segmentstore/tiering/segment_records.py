@@ -15,12 +15,7 @@ from itertools import islice
 from typing import Final
 
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
-from headrace.metadata.evicted_segment import (
-    SegmentRecord,
-    decode_segment_record,
-    evicted_segment_key,
-    segment_record_body,
-)
+from headrace.metadata.evicted_segment import evicted_segment_key, read_segment_record, write_segment_record
 from headrace.model.chunks import TableMark
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import (
@@ -79,7 +74,7 @@ class SegmentRecords:
         record = await self._read(name)
         if record is None:
             return await self._left_over(name) if self._metadata.doubtful_before else None
-        found = decode_segment_record(record.body)
+        found = read_segment_record(record)
         if found.state.name != name:
             raise CorruptError(f"the record of segment {name} is that of {found.state.name}")
         recorded = RecordedState(record.version, digest_of(encode_segment(found.state)))
@@ -126,9 +121,7 @@ class SegmentRecords:
         raise UnavailableError(f"records of container {self._directory.container} change while they are written")
 
     def _write(self, state: SegmentSnapshot, version: int) -> Create | Replace:
-        body = segment_record_body(SegmentRecord(state, self._directory.epoch))
-        key = evicted_segment_key(state.name)
-        return Create(key, body) if version < 0 else Replace(key, body, version)
+        return write_segment_record(state, self._directory.epoch, None if version < 0 else version)
 
     async def _read(self, name: str) -> Record | None:
         future: asyncio.Future[Record | None] = asyncio.get_running_loop().create_future()

@@ -15,11 +15,11 @@ from typing import Final
 from crc32c import crc32c
 
 from headrace.codec.container_snapshots import ContainerSnapshot, decode_snapshot
-from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_body, snapshot_sort
-from headrace.model.containers import CLUSTER_PARTITION, SnapshotPointer
+from headrace.metadata.snapshot_pointer import read_snapshot_pointer, snapshot_key, write_snapshot_pointer
+from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.ports.chunk_storage import ChunkStorage
-from headrace.ports.metadata_store import Create, Key, MetadataStore, Record, Replace, WriteConflictError
+from headrace.ports.metadata_store import Create, MetadataStore, Record, Replace, WriteConflictError
 from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
 from headrace.segmentstore.tiering.object_names import put_new
 
@@ -40,7 +40,7 @@ class SnapshotStore:
         self._container = container
         self._epoch = epoch
         self._claimed = ClaimedWrites(metadata_store, container, epoch)
-        self._key = Key(CLUSTER_PARTITION, snapshot_sort(container))
+        self._key = snapshot_key(container)
         self._record: Record | None = None
         self._record_known = False
         self._written = 0
@@ -105,11 +105,12 @@ class SnapshotStore:
         checksum = 0
         for part in parts:
             checksum = crc32c(part, checksum)
-        body = snapshot_body(SnapshotPointer(name, sum(map(len, parts)), checksum, self._epoch, clean))
+        pointer = SnapshotPointer(name, sum(map(len, parts)), checksum, self._epoch, clean)
+        write = write_snapshot_pointer(self._container, pointer, None if former is None else former.version)
         version = 0 if former is None else former.version + 1
         self._record_known = False  # until the write has answered
-        await self._write(Create(self._key, body) if former is None else Replace(self._key, body, former.version))
-        self._record, self._record_known = Record(self._key, version, body), True
+        await self._write(write)
+        self._record, self._record_known = Record(self._key, version, write.body), True
         if former is not None:
             await self._remove(self._pointer_in(former).object_name)
 
@@ -123,10 +124,10 @@ class SnapshotStore:
         former = self._record
         if former is None or not pointer.clean:
             return
-        body = snapshot_body(dataclasses.replace(pointer, clean=False))
+        write = write_snapshot_pointer(self._container, dataclasses.replace(pointer, clean=False), former.version)
         self._record_known = False  # until the write has answered
-        await self._write(Replace(self._key, body, former.version))
-        self._record, self._record_known = Record(self._key, former.version + 1, body), True
+        await self._write(write)
+        self._record, self._record_known = Record(self._key, former.version + 1, write.body), True
 
     async def _write(self, write: Create | Replace) -> None:
         try:
@@ -144,6 +145,6 @@ class SnapshotStore:
 
     def _pointer_in(self, record: Record) -> SnapshotPointer:
         try:
-            return decode_snapshot_pointer(record.body)
+            return read_snapshot_pointer(record)
         except CorruptError as error:
             raise CorruptError(f"the snapshot pointer of container {self._container}: {error.message}") from error

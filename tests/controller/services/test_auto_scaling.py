@@ -125,7 +125,7 @@ def test_an_older_report_changes_no_newer_mark(world: StreamWorld):
     assert world.everything() == before
     world.clock.advance(5)
     _handle(world, first, "cold")
-    key = keys.cold_mark_key("s", "t", first)
+    key = cold_mark_key("s", "t", first)
     assert world.record(key).body["until"] is not None, "a newer report counts: the segment is silent no more"
 
 

@@ -10,7 +10,7 @@ from soundness import assert_sound
 from stream_world import StreamWorld
 
 from headrace.metadata import stream
-from headrace.metadata.epoch import epoch_fields
+from headrace.metadata.epoch import epoch_fields, epoch_key
 from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import CorruptError
@@ -41,7 +41,7 @@ def test_a_transaction_on_many_segments_begins_for_few_units(large: StreamWorld)
 
 def test_the_current_record_fits_in_one_write_unit(large: StreamWorld):
     _replace_first(large)
-    record = large.record(keys.current_key("s", "t"))
+    record = large.record(current_key("s", "t"))
     assert len(json.dumps(dict(record.body))) <= 1_024
 
 
@@ -61,12 +61,12 @@ def test_a_record_that_holds_its_epoch_is_read_and_replaced(large: StreamWorld):
     found = StreamRecords(large.bare_store).get("s", "t")
     assert (found.stream, found.version) == (stored.stream, stored.version + 1)
     _replace_first(large)
-    assert "segments" not in large.record(keys.current_key("s", "t")).body["epoch"]
+    assert "segments" not in large.record(current_key("s", "t")).body["epoch"]
     assert_sound(large)
 
 
 def test_an_epoch_that_is_missing_is_corrupt(large: StreamWorld):
-    large.bare_store.write(Delete(keys.epoch_key("s", "t", 0), None))
+    large.bare_store.write(Delete(epoch_key("s", "t", 0), None))
     with pytest.raises(CorruptError):
         StreamRecords(large.bare_store).get("s", "t")
 

@@ -41,7 +41,7 @@ def _tags_records(world: StreamWorld) -> list[str]:
 
 
 def _current_bytes(world: StreamWorld) -> int:
-    return len(json.dumps(dict(world.record(keys.current_key("s", "t")).body)))
+    return len(json.dumps(dict(world.record(current_key("s", "t")).body)))
 
 
 def _tags(world: StreamWorld) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from headrace.api.streams import StreamSummary
 from headrace.controller.services import paging, scaling_events
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.write_dead_letter import handle_dead_letter
-from headrace.metadata import transaction_records
+from headrace.metadata import dead_letter, transaction_records
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.dead_letters import Cause, Delivery
@@ -105,7 +105,7 @@ def test_a_page_of_scaling_events(world: StreamWorld, monkeypatch: pytest.Monkey
 
 
 def test_a_page_of_dead_letters(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dead_letter_records, "PAGE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(dead_letter, "PAGE_BYTES_MAX", 1_000)
     world.create()
     for number in range(9):
         body = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.metadata.scope import DOORS, ScopeState, decode_guard, guard_body, scope_guard_key
+from headrace.metadata.scope import DOORS, ScopeState, decode_guard, guard_body, scope_door_keys, scope_guard_key
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -221,7 +221,7 @@ def test_creations_in_a_recreated_scope_remove_old_marks(world: StreamWorld):
     world.scopes.create_scope("s")
     for number in range(160):
         world.streams.create_stream("s", f"stream-{number}", FIXED_1)
-    doors = world.bare_store.get_many(keys.scope_door_keys("s"))
+    doors = world.bare_store.get_many(scope_door_keys("s"))
     assert {one and decode_guard(one.body) for one in doors} == {ScopeState.OPEN}
     with pytest.raises(IllegalStateError):
         world.scopes.delete_scope("s")
@@ -240,7 +240,7 @@ def test_a_scope_that_goes_amid_the_read_takes_nothing_in(seed: int):
 @pytest.mark.parametrize("position", range(30))
 def test_a_mark_on_the_guard_alone_protects_creations(world: StreamWorld, position: int):
     """Then a deleter marked the guard alone; its mark stayed if it died, or found a stream behind it."""
-    guard = world.record(keys.scope_guard_key("s"))
+    guard = world.record(scope_guard_key("s"))
     world.bare_store.write(Replace(guard.key, guard_body(ScopeState.DELETING), guard.version))
     _run_inside(world, position, inner=lambda: world.create(), outer=lambda: world.scopes.delete_scope("s"))
     scope_exists, stream_exists = _exists(world)

@@ -18,6 +18,7 @@ from idle_segments import (
 from segment_writes import OTHER, WRITER, write
 
 from headrace import wire
+from headrace.metadata.evicted_segment import evicted_segment_key
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import Replace
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
@@ -188,7 +189,7 @@ async def test_a_metadata_store_that_does_not_answer_is_got_over(world):
 
 async def test_a_record_that_is_none_is_told_and_stops_nobody_else(world):
     async with with_evicted(world, *SEGMENTS[:2]) as (running, client):
-        record = world.metadata.get(record_key(FIRST))
+        record = world.metadata.get(evicted_segment_key(FIRST))
         world.metadata.write(Replace(record.key, {"format": 1, "segment": {}}, record.version))
         assert isinstance(await client.call(wire.SetupAppend(1, WRITER, FIRST)), wire.WrongHost)
         assert isinstance(await client.call(wire.SealSegment(1, FIRST)), wire.ErrorMessage)

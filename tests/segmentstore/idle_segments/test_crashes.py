@@ -22,7 +22,7 @@ from segment_writes import OTHER, WRITER, write
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.metadata.evicted_segment import decode_segment_record
+from headrace.metadata.evicted_segment import decode_segment_record, evicted_segment_key
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def test_crash_between_record_and_log_keeps_segment_in_memory(world):
         running.store.owned[0].container.idle.evict = lambda segment, state, forget: False
         assert await running.store.owned[0].evictor.sweep() == 0
         await client.append(WRITER, 1, b"1")
-        assert decode_segment_record(world.metadata.get(record_key(FIRST)).body).state.length == 1
+        assert decode_segment_record(world.metadata.get(evicted_segment_key(FIRST)).body).state.length == 1
     async with running_store(world) as running:
         client = await running.connect()
         assert names_in_memory(running) == {FIRST}

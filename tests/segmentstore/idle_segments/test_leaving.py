@@ -24,7 +24,7 @@ from segment_writes import WRITER, write
 from headrace import wire
 from headrace.adapters.dynamodb.items import TRANSACTION_BYTES_MAX
 from headrace.codec.container_snapshots import SegmentSnapshot, WritersGone
-from headrace.metadata.evicted_segment import SegmentRecord, segment_record_body
+from headrace.metadata.evicted_segment import SegmentRecord, evicted_segment_key, segment_record_body
 from headrace.ports.metadata_store import BODY_BYTES_MAX
 from headrace.segmentstore.tiering.evictor import ATTRIBUTES_PER_BATCH_MAX, EVICTABLE_ATTRIBUTES_MAX
 from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX
@@ -115,7 +115,7 @@ async def test_what_changes_while_its_record_is_written_stays(world):
         assert names_in_memory(running) == {SEGMENTS[2]}
         assert await client.set_up(SEGMENTS[2], WRITER) == 1
         await running.until(lambda: not running.store.owned[0].container.metadata.deletions)
-        assert world.metadata.get(record_key(SEGMENTS[1])) is None
+        assert world.metadata.get(evicted_segment_key(SEGMENTS[1])) is None
         assert isinstance(await client.call(wire.SetupAppend(1, WRITER, SEGMENTS[1])), wire.NoSuchSegment)
         await client.create(SEGMENTS[1])
         await segment_is(SEGMENTS[1], end=0)(client)

@@ -15,8 +15,8 @@ from watermark_world import SILENT_MS, WatermarkWorld, fresh_marks
 from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
 from headrace.controller.ticks.watermark_ticks import watermark_ticks
 from headrace.metadata.watermark_schedule import decode_watermark_schedule, watermark_schedule_key
-from headrace.metadata.watermark_state import decode_watermark_state
-from headrace.metadata.writer_mark import decode_writer_mark
+from headrace.metadata.watermark_state import decode_watermark_state, watermark_key
+from headrace.metadata.writer_mark import decode_writer_mark, writer_mark_key
 from headrace.model.errors import HeadraceError
 
 
@@ -80,9 +80,9 @@ def _assert_goes_on(marks: WatermarkWorld) -> None:
     entry = store.get(watermark_schedule_key("s", "t"))
     assert entry is not None, "the stream is off the schedule"
     assert decode_watermark_schedule(entry.body).first_segment_number == stream.first_segment_number
-    state = marks.world.record(keys.watermark_key("s", "t"))
+    state = marks.world.record(watermark_key("s", "t"))
     assert decode_watermark_state(state.body).first_segment_number == stream.first_segment_number
-    mark, first_segment_number = decode_writer_mark(marks.world.record(keys.writer_mark_key("s", "t", "a")).body)
+    mark, first_segment_number = decode_writer_mark(marks.world.record(writer_mark_key("s", "t", "a")).body)
     assert (mark.time, first_segment_number) == (7, stream.first_segment_number)
     marks.note("a", 8, dict.fromkeys(marks.world.tail_ids(), 20))
     marks.tick_after_a_crash()

@@ -1,0 +1,48 @@
+"""The claim of a container: the record whose version is the container's epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
+from headrace.model.record_fields import record_field
+from headrace.ports.metadata_store import Check, Create, Key, MetadataStore, Replace
+
+
+def claim_sort(container: int) -> str:
+    """The sort key of a container's claim in CLUSTER_PARTITION."""
+    return f"container/{container:04d}"
+
+
+def claim_key(container: int) -> Key:
+    return Key(CLUSTER_PARTITION, claim_sort(container))
+
+
+def claim_body(claim: ContainerClaim) -> dict[str, Any]:
+    body: dict[str, Any] = {"store": claim.store_id, "host": claim.host, "port": claim.port, "zone": claim.zone}
+    return body | {"from_clean": True} if claim.from_clean else body
+
+
+def decode_claim(body: Mapping[str, Any]) -> ContainerClaim:
+    """The claim stored in a record body; raises CorruptError if the body is not a claim."""
+    store_id, host, zone = (record_field(body, name, str) for name in ("store", "host", "zone"))
+    from_clean = "from_clean" in body and record_field(body, "from_clean", bool)
+    return ContainerClaim(store_id, host, record_field(body, "port", int), zone, from_clean)
+
+
+def find_claim(store: MetadataStore, container: int) -> tuple[ContainerClaim, int] | None:
+    """The claim and the epoch of the container; one read. None if no store has claimed the container yet."""
+    record = store.get(claim_key(container))
+    return None if record is None else (decode_claim(record.body), record.version)
+
+
+def write_claim(container: int, claim: ContainerClaim, epoch: int | None) -> Create | Replace:
+    """The write that replaces the claim of this epoch, or creates the first claim if `epoch` is None."""
+    key, body = claim_key(container), claim_body(claim)
+    return Create(key, body) if epoch is None else Replace(key, body, epoch)
+
+
+def check_claim(container: int, epoch: int) -> Check:
+    """A check that the container has had no other owner since its claim of this epoch."""
+    return Check(claim_key(container), epoch)
