@@ -7,7 +7,6 @@ of a table. Clients read and write them over the wire protocol; this service tel
 from __future__ import annotations
 
 from headrace.api.pages import Listing
-from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.key_value_table import KeyValueTableRecords, no_such_table
@@ -39,7 +38,9 @@ class KeyValueTableService:
         """
         check_scope_name(scope)
         check_table_name(table)
-        return operations.create_key_value_table.accept(self._acceptance, scope, table, configuration)
+        from headrace.controller.operations import create_key_value_table
+
+        return create_key_value_table.accept(self._acceptance, scope, table, configuration)
 
     def get_table(self, scope: str, table: str) -> KeyValueTable:
         """Raises NotFoundError if there is no such table."""
@@ -80,4 +81,6 @@ class KeyValueTableService:
             NotFoundError: there is no such table.
             ConflictError: the table is still being created; repeat soon.
         """
-        return operations.delete_key_value_table.accept(self._acceptance, scope, table)
+        from headrace.controller.operations import delete_key_value_table
+
+        return delete_key_value_table.accept(self._acceptance, scope, table)

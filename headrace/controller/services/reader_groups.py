@@ -8,7 +8,6 @@ does not read.
 from __future__ import annotations
 
 from headrace.api.pages import Listing
-from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.reader_group import ReaderGroupRecords
@@ -49,7 +48,9 @@ class ReaderGroupService:
         check_scope_name(scope)
         check_reader_group_name(group)
         identifier = check_group_id(group_id)
-        return operations.create_reader_group.accept(self._acceptance, scope, group, identifier, configuration)
+        from headrace.controller.operations import create_reader_group
+
+        return create_reader_group.accept(self._acceptance, scope, group, identifier, configuration)
 
     def get_reader_group(self, scope: str, group: str) -> ReaderGroup:
         """Raises NotFoundError if there is no such group."""
@@ -86,9 +87,9 @@ class ReaderGroupService:
             ConflictError: another operation runs.
         """
         identifier = check_group_id(group_id)
-        return operations.update_reader_group.accept(
-            self._acceptance, scope, group, identifier, generation, configuration
-        )
+        from headrace.controller.operations import update_reader_group
+
+        return update_reader_group.accept(self._acceptance, scope, group, identifier, generation, configuration)
 
     def reset_reader_group(self, scope: str, group: str, group_id: str, generation: int) -> ReaderGroup:
         """Accept that the readers begin again at the starting stream cuts; the generation grows by one.
@@ -97,7 +98,9 @@ class ReaderGroupService:
         grown.
         """
         identifier = check_group_id(group_id)
-        return operations.update_reader_group.accept(self._acceptance, scope, group, identifier, generation, None)
+        from headrace.controller.operations import update_reader_group
+
+        return update_reader_group.accept(self._acceptance, scope, group, identifier, generation, None)
 
     def delete_reader_group(self, scope: str, group: str, group_id: str) -> ReaderGroup:
         """Accept the deletion of a group; a repeat during the deletion changes nothing.
@@ -108,4 +111,6 @@ class ReaderGroupService:
             ConflictError: another operation runs.
         """
         identifier = check_group_id(group_id)
-        return operations.delete_reader_group.accept(self._acceptance, scope, group, identifier)
+        from headrace.controller.operations import delete_reader_group
+
+        return delete_reader_group.accept(self._acceptance, scope, group, identifier)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
@@ -23,4 +22,6 @@ class ScopeDeletionService:
         Raises:
             NotFoundError: there is no such scope.
         """
-        operations.delete_scope.accept(self._acceptance, scope)
+        from headrace.controller.operations import delete_scope
+
+        delete_scope.accept(self._acceptance, scope)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 from headrace.api.pages import Listing
 from headrace.api.streams import ScaleProgress, ScaleStatus, StreamSummary, StreamUpdate, StreamView
-from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import PageRoom, check_page_limit, names_with_prefix
 from headrace.metadata.optimistic_retry import ConflictBackoff
@@ -51,7 +50,9 @@ class StreamService:
         """
         check_scope_name(scope)
         check_stream_name(stream)
-        return operations.create_stream.accept(self.acceptance, scope, stream, configuration)
+        from headrace.controller.operations import create_stream
+
+        return create_stream.accept(self.acceptance, scope, stream, configuration)
 
     def get_stream(self, scope: str, stream: str) -> StreamView:
         """The stream's state and configuration; raises NotFoundError if there is no such stream."""
@@ -98,7 +99,9 @@ class StreamService:
             ConflictError: another operation runs.
             IllegalStateError: code "configuration_changed": the configuration has another version than the expected.
         """
-        return operations.update_stream.accept(self.acceptance, scope, stream, configuration, expected_version)
+        from headrace.controller.operations import update_stream
+
+        return update_stream.accept(self.acceptance, scope, stream, configuration, expected_version)
 
     def truncate_stream(self, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamView:
         """Accept the truncation of a stream at a cut (offset in bytes by segment id); at the head nothing changes.
@@ -112,7 +115,9 @@ class StreamService:
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
         """
-        return operations.truncate_stream.accept(self.acceptance, scope, stream, offsets)
+        from headrace.controller.operations import truncate_stream
+
+        return truncate_stream.accept(self.acceptance, scope, stream, offsets)
 
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
@@ -126,7 +131,9 @@ class StreamService:
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
         """
-        return operations.scale_stream.accept(self.acceptance, scope, stream, sealed_segment_ids, new_ranges)
+        from headrace.controller.operations import scale_stream
+
+        return scale_stream.accept(self.acceptance, scope, stream, sealed_segment_ids, new_ranges)
 
     def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleStatus:
         """The status of the scale that leads to `epoch`; INVALID if it was rolled back.
@@ -148,7 +155,9 @@ class StreamService:
             SealedError: the stream is sealed already.
             ConflictError: another operation runs.
         """
-        return operations.seal_stream.accept(self.acceptance, scope, stream)
+        from headrace.controller.operations import seal_stream
+
+        return seal_stream.accept(self.acceptance, scope, stream)
 
     def delete_stream(self, scope: str, stream: str) -> StreamView:
         """Accept the deletion of a sealed stream; a repeat during the deletion changes nothing.
@@ -157,7 +166,9 @@ class StreamService:
             NotFoundError: there is no such stream.
             IllegalStateError: code "stream_not_sealed".
         """
-        return operations.delete_stream.accept(self.acceptance, scope, stream)
+        from headrace.controller.operations import delete_stream
+
+        return delete_stream.accept(self.acceptance, scope, stream)
 
     def _entries(self, scope: str, names: list[str]) -> tuple[list[Record], str | None]:
         """The list entries of these streams, without those that were deleted meanwhile.
