@@ -101,15 +101,15 @@ def test_a_kind_without_an_operation_is_rejected(world: StreamWorld):
 
 def test_request_is_stuck_while_its_intent_exists(world: StreamWorld):
     _lost(world, GROUP_REQUEST)
-    letter = _bury(world)
+    letter = _write_letter(world)
     assert (letter.status, letter.subject, letter.kind) == (DeadLetterStatus.STUCK, "s/t", "create_reader_group")
     assert world.dead_letters.get_letter(letter.letter_id) == letter
     world.bare_store.write(delete_intent_write(ResourceKind.READER_GROUP, "s", "t"))
     assert world.dead_letters.get_letter(letter.letter_id).status is DeadLetterStatus.DONE
-    assert _bury(world) is None
+    assert _write_letter(world) is None
 
 
-def _bury(world: StreamWorld) -> Any:
+def _write_letter(world: StreamWorld) -> Any:
     delivery = Delivery(topology.REQUESTS_QUEUE.name, "s/t", json.dumps(GROUP_MESSAGE), 1_000, 10)
     return handle_dead_letter(
         world.store, delivery, Cause("unavailable", "no segment store answers"), world.clock.now_ms()

@@ -41,7 +41,7 @@ def _delivery(body: Any, queue: str = REQUESTS_QUEUE.name) -> Delivery:
     return Delivery(queue, "s/t", text, first_try_ms=1_000, tries=10)
 
 
-def _bury(world: StreamWorld, body: Any, cause: Cause = CAUSE, **more: Any) -> Any:
+def _write_letter(world: StreamWorld, body: Any, cause: Cause = CAUSE, **more: Any) -> Any:
     return handle_dead_letter(world.store, _delivery(body), cause, world.clock.now_ms(), **more)
 
 
@@ -51,7 +51,7 @@ def _letters(world: StreamWorld) -> list[Any]:
 
 def test_a_scale_that_has_not_begun_is_undone_with_its_letter(world: StreamWorld):
     message = _accept_scale(world)
-    letter = _bury(world, message.body)
+    letter = _write_letter(world, message.body)
     assert letter.status is DeadLetterStatus.UNDONE
     assert letter.parameters == {"sealedSegments": [0], "newRanges": [[0.0, 0.25], [0.25, 0.5]]}
     assert (letter.cause, letter.subject, letter.kind) == (CAUSE, "s/t", "scale_stream")
@@ -66,7 +66,7 @@ def test_a_scale_on_record_is_stuck_until_it_is_done(world: StreamWorld):
     steps = world.processor.work(message.body)
     while next(steps) != "record the epoch":
         continue
-    assert _bury(world, message.body).status is DeadLetterStatus.STUCK
+    assert _write_letter(world, message.body).status is DeadLetterStatus.STUCK
     assert [one.status for one in _letters(world)] == [DeadLetterStatus.STUCK]
     world.processor.process(message.body)
     assert [one.status for one in _letters(world)] == [DeadLetterStatus.DONE]
@@ -74,9 +74,9 @@ def test_a_scale_on_record_is_stuck_until_it_is_done(world: StreamWorld):
 
 def test_one_request_has_one_letter_however_often_it_dies(world: StreamWorld):
     message = _accept_seal(world)
-    first = _bury(world, message.body)
+    first = _write_letter(world, message.body)
     world.clock.advance(60_000)
-    _bury(world, message.body, Cause("internal", "RuntimeError: another reason"))
+    _write_letter(world, message.body, Cause("internal", "RuntimeError: another reason"))
     (letter,) = _letters(world)
     assert letter.letter_id == first.letter_id
     assert (letter.tries, letter.last_try_ms) == (20, world.clock.now_ms())
@@ -87,7 +87,7 @@ def test_a_request_that_was_done_after_all_has_no_letter(world: StreamWorld):
     message = _accept_seal(world)
     world.processor.process(message.body)
     before = world.everything()
-    assert _bury(world, message.body) is None
+    assert _write_letter(world, message.body) is None
     assert world.everything() == before
 
 
@@ -96,22 +96,22 @@ def test_the_dead_letter_queue_leaves_an_existing_letter_as_is(
     world: StreamWorld, accept: Callable[[StreamWorld], QueuedMessage]
 ):
     message = accept(world)
-    letter = _bury(world, message.body)
+    letter = _write_letter(world, message.body)
     before = world.everything()
-    assert _bury(world, message.body, PROCESSOR_DIED, only_unknown=True) == letter
+    assert _write_letter(world, message.body, PROCESSOR_DIED, only_unknown=True) == letter
     assert world.everything() == before
 
 
 def test_a_crashed_processor_leaves_a_usable_stream(world: StreamWorld):
     message = _accept_scale(world)
-    letter = _bury(world, message.body, PROCESSOR_DIED, only_unknown=True)
+    letter = _write_letter(world, message.body, PROCESSOR_DIED, only_unknown=True)
     assert (letter.status, letter.cause) == (DeadLetterStatus.UNDONE, PROCESSOR_DIED)
     assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", "{}", '{"kind": "unknown", "scope": "s"}', "[" * 5_000])
 def test_what_nobody_can_read_is_kept(world: StreamWorld, text: str):
-    letter = _bury(world, text)
+    letter = _write_letter(world, text)
     assert (letter.status, letter.message) == (DeadLetterStatus.UNPROCESSED, text)
     assert _letters(world) == [letter]
 
@@ -137,9 +137,9 @@ def test_a_crash_anywhere_leaves_one_letter_and_the_same_stream(
 
     work = Work(
         accepted,
-        lambda world: _bury(world, world.in_hand.body),
+        lambda world: _write_letter(world, world.in_hand.body),
         lambda world: world.everything(),
-        recover=lambda world: _bury(world, world.in_hand.body, only_unknown=True),
+        recover=lambda world: _write_letter(world, world.in_hand.body, only_unknown=True),
     )
     assert assert_crashes_lose_and_double_nothing(work, done=done) >= 3
 
@@ -148,7 +148,7 @@ def test_a_workflow_that_is_faster_wins(world: StreamWorld):
     message = _accept_scale(world)
 
     with world.calls.overtaken("transaction", lambda: world.processor.process(message.body)):
-        assert _bury(world, message.body) is None
+        assert _write_letter(world, message.body) is None
     assert world.streams.get_stream("s", "t").epoch == 1
     assert _letters(world) == []
 
@@ -158,7 +158,7 @@ def test_a_store_that_does_not_answer_leaves_all_records(world: StreamWorld):
     before = world.everything()
     world.calls.refuse("", UnavailableError("the store does not answer"))
     with pytest.raises(UnavailableError):
-        _bury(world, message.body)
+        _write_letter(world, message.body)
     assert world.everything() == before
 
 
@@ -196,7 +196,7 @@ def test_up_to_the_point_of_no_return_a_request_is_undone(
         shown = world.streams.get_stream("s", "t").configuration
         steps = world.processor.work(message.body)
         assert [next(steps) for _ in range(done)] == before[:done]
-        letter = _bury(world, message.body)
+        letter = _write_letter(world, message.body)
         assert letter.status is DeadLetterStatus.UNDONE
         view = world.streams.get_stream("s", "t")
         assert (view.state, view.configuration) == (StreamState.ACTIVE, shown)
@@ -218,7 +218,7 @@ def test_a_request_that_must_complete_is_stuck_until_it_is_done(
     steps = world.processor.work(message.body)
     while next(steps) != point:
         continue
-    letter = _bury(world, message.body)
+    letter = _write_letter(world, message.body)
     assert letter.status is DeadLetterStatus.STUCK
     world.processor.process(message.body)
     world.bare_queue.acknowledge(message.receipt)
@@ -244,7 +244,7 @@ def test_a_truncation_that_is_recorded_meanwhile_is_not_undone(world: StreamWorl
         assert next(steps) == "record the head"
 
     with world.calls.overtaken("transaction", run_ahead):
-        assert _bury(world, message.body).status is DeadLetterStatus.STUCK
+        assert _write_letter(world, message.body).status is DeadLetterStatus.STUCK
     world.processor.process(message.body)
     world.bare_queue.acknowledge(message.receipt)
     assert world.segments.stream_cut("s", "t", "head").offsets == {0: 40, 1: 0}
@@ -258,13 +258,13 @@ def test_a_commit_or_abort_is_stuck_until_it_is_done(world: StreamWorld, ending:
     queue = world.bare_commits if ending == "commit" else world.bare_aborts
     getattr(world.transactions, f"{ending}_transaction")("s", "t", identifier)
     (message,) = queue.receive()
-    letter = _bury(world, message.body)
+    letter = _write_letter(world, message.body)
     assert (letter.status, letter.subject) == (DeadLetterStatus.STUCK, f"s/t/{message.body['transaction']}")
     assert world.dead_letters.get_letter(letter.letter_id) == letter
     queue.release(message.receipt)
     world.drain_transactions()
     assert world.dead_letters.get_letter(letter.letter_id).status is DeadLetterStatus.DONE
-    assert _bury(world, message.body) is None
+    assert _write_letter(world, message.body) is None
 
 
 READ, TRANSACTION = "read", "transaction"
@@ -280,5 +280,5 @@ COSTS = {
 def test_what_a_letter_costs(world: StreamWorld, accept: Callable[[StreamWorld], QueuedMessage], cost: dict[str, int]):
     message = accept(world)
     world.calls.counts.clear()
-    _bury(world, message.body)
+    _write_letter(world, message.body)
     assert dict(world.calls.counts) == cost

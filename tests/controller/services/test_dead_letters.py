@@ -19,7 +19,7 @@ CAUSE = Cause("unavailable", "no segment store answers")
 NOWHERE = f"{0:013d}-{'0' * 32}"
 
 
-def _bury(world: StreamWorld, body: Any, queue: str = REQUESTS_QUEUE.name) -> DeadLetter:
+def _write_letter(world: StreamWorld, body: Any, queue: str = REQUESTS_QUEUE.name) -> DeadLetter:
     text = body if isinstance(body, str) else json.dumps(body)
     delivery = Delivery(queue, "s/t", text, 1_000, 10)
     letter = handle_dead_letter(world.bare_store, delivery, CAUSE, world.clock.now_ms())
@@ -31,7 +31,7 @@ def _die(world: StreamWorld) -> DeadLetter:
     """The one message in the queue dies, as if it had been moved to the dead letters."""
     (message,) = world.bare_queue.receive()
     world.bare_queue.acknowledge(message.receipt)
-    return _bury(world, message.body)
+    return _write_letter(world, message.body)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_letters_are_listed_by_time_page_by_page(world: StreamWorld):
     ids = []
     for number in range(5):
         world.clock.advance(1)
-        ids.append(_bury(world, f"message {4 - number}").letter_id)
+        ids.append(_write_letter(world, f"message {4 - number}").letter_id)
     first = world.dead_letters.list_letters(3)
     second = world.dead_letters.list_letters(3, first.next_after)
     assert [one.letter_id for one in first.items + second.items] == ids
@@ -120,11 +120,11 @@ def test_replaying_may_meet_another_operation(world: StreamWorld, undone: DeadLe
 
 
 def test_an_unread_message_goes_to_its_queue_again(world: StreamWorld):
-    letter = _bury(world, {"kind": "of a later version", "scope": "s"})
+    letter = _write_letter(world, {"kind": "of a later version", "scope": "s"})
     assert world.dead_letters.replay_letter(letter.letter_id).status is DeadLetterStatus.REPLAYED
     (message,) = world.bare_queue.receive()
     assert (message.body, message.group) == ({"kind": "of a later version", "scope": "s"}, "s/t")
-    assert _bury(world, message.body).letter_id != ""
+    assert _write_letter(world, message.body).letter_id != ""
     assert world.dead_letters.get_letter(letter.letter_id).status is DeadLetterStatus.UNPROCESSED
 
 
@@ -132,7 +132,7 @@ def test_an_unread_message_goes_to_its_queue_again(world: StreamWorld):
     ("body", "queue"), [("no JSON", REQUESTS_QUEUE.name), ({"kind": "resend-intents", "bucket": 1}, TICKS_QUEUE.name)]
 )
 def test_some_letters_can_only_be_dropped(world: StreamWorld, body: Any, queue: str):
-    letter = _bury(world, body, queue)
+    letter = _write_letter(world, body, queue)
     with pytest.raises(IllegalStateError) as error:
         world.dead_letters.replay_letter(letter.letter_id)
     assert error.value.specific_code == "not_replayable"
@@ -147,7 +147,7 @@ def test_a_letter_that_was_dropped_is_gone_and_may_come_again(world: StreamWorld
             operation(stuck.letter_id)
     assert not [key for key in world.everything() if key[0].startswith("dead-letter")]
     world.clock.advance(5)
-    assert _bury(world, stuck.message).letter_id != stuck.letter_id
+    assert _write_letter(world, stuck.message).letter_id != stuck.letter_id
 
 
 @pytest.mark.parametrize("operation", ["get_letter", "replay_letter", "drop_letter"])
