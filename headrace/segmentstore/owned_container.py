@@ -22,6 +22,7 @@ from headrace.segmentstore.tables.table_memory import TableMemory
 from headrace.segmentstore.tables.table_store import TableStore
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.compactor import CompactionBudget, Compactor
+from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep
 from headrace.segmentstore.tiering.evictor import SWEEPS_PER_IDLE_TIME, Evictor
 from headrace.segmentstore.tiering.garbage_collector import GarbageCollector
 from headrace.segmentstore.tiering.limits import StorageLimits
@@ -96,20 +97,20 @@ def assemble(
     reader = StorageReader(read_directory, parts.chunk_storage, parts.read_cache)
     index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, epoch)
     tables = TableStore(container, reader, index_store, parts.table_memory, backfill)
-    snapshot_writer = SnapshotWriter(container, snapshots, clock, limits, covered=covered)
     names = ObjectNames(container.container, epoch)
     small_runs = SmallRuns(limits.compacted_runs_min)
+    upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max, tables.continue_upkeep)
+    snapshot_writer = SnapshotWriter(container, snapshots, clock, limits, upkeep.note_snapshot, covered=covered)
     writer = StorageWriter(
         container,
         directory,
+        upkeep,
         parts.chunk_storage,
         clock,
         limits,
         snapshot_writer,
         names,
-        small_runs,
         backfill,
-        tables.continue_upkeep,
     )
     collector = GarbageCollector(directory, parts.chunk_storage, names, clock, limits)
     compactor = Compactor(

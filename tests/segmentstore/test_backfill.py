@@ -116,7 +116,7 @@ async def test_storage_writer_waits_for_the_bytes_it_is_to_store(world, loads):
         await asyncio.sleep(0)
         loads.release()
         await storing
-        assert owned.container.metadata.segments[SEGMENT].storage_length == sum(map(len, APPENDS))
+        assert owned.container.metadata.segments[SEGMENT].tiered.length == sum(map(len, APPENDS))
 
 
 async def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world, loads):

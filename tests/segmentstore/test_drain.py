@@ -41,7 +41,7 @@ async def test_what_was_accepted_is_answered_before_connections_end(world):
         container = running.store.owner_of(SEGMENT).container
         log = HeldLog(container)
         client.send(wire.AppendBlockEnd(WRITER, 3, b"abc", 1, 1, 9), wire.SealSegment(6, SEGMENT))
-        await running.until(lambda: container.metadata.segments[SEGMENT].sealed and log.pending)
+        await running.until(lambda: container.metadata.segments[SEGMENT].accepted.sealed and log.pending)
         draining = asyncio.ensure_future(running.listener.drain(100))
         await running.until(lambda: not running.listener.accepts)
         client.send(wire.AppendBlockEnd(WRITER, 3, b"def", 1, 2, 9), wire.CreateSegment(7, OTHER, 0, 0))
@@ -57,7 +57,7 @@ async def test_what_was_accepted_is_answered_before_connections_end(world):
         ]
         assert await client.closed()
         assert OTHER not in running.store.owner_of(OTHER).container.metadata.segments
-        assert container.metadata.segments[SEGMENT].length == 3
+        assert container.metadata.segments[SEGMENT].accepted.length == 3
 
 
 async def test_hanging_log_delays_shutdown_only_until_the_deadline(world, caplog):
@@ -68,7 +68,7 @@ async def test_hanging_log_delays_shutdown_only_until_the_deadline(world, caplog
         container = running.store.owner_of(SEGMENT).container
         log = HeldLog(container)
         client.send(wire.AppendBlockEnd(WRITER, 3, b"abc", 1, 1, 9), wire.SealSegment(6, SEGMENT))
-        await running.until(lambda: container.metadata.segments[SEGMENT].sealed and log.pending)
+        await running.until(lambda: container.metadata.segments[SEGMENT].accepted.sealed and log.pending)
         await running.listener.drain(0.01)
         await running.listener.stop()
         assert await client.closed()

@@ -46,7 +46,7 @@ async def test_a_truncation_that_is_not_durable_removes_nothing(world):
         await owned.writer.stop()
         held = HeldDisk(world.disk)
         client.send(wire.TruncateSegment(3, SEGMENT, 3))
-        await accepted(lambda: owned.container.metadata.segments[SEGMENT].start_offset == 3)
+        await accepted(lambda: owned.container.metadata.segments[SEGMENT].accepted.start_offset == 3)
         await owned.writer.run_pass()
         assert len(runs_of(world, SEGMENT)) == 2
         held.release()
@@ -102,7 +102,7 @@ async def test_a_flush_may_end_while_the_merge_of_its_source_is_synced(world):
         await accepted(lambda: source.merged_into is not None)
         go_on.set()
         await flush
-        assert source.storage_length == 3
+        assert source.tiered.length == 3
         held.release()
         assert isinstance(await client.receive(), wire.SegmentsMerged)
         await owned.writer.run_pass()
@@ -227,7 +227,7 @@ async def test_refused_merge_is_told_when_its_reason_is_durable(world, refused):
             updates, error = [AttributeUpdate(9, UpdateKind.REPLACE_IF_EQUALS, 78)], ConflictError
         else:
             client.send(wire.TruncateSegment(3, TRANSACTION, 2))
-            await accepted(lambda: segments[TRANSACTION].start_offset == 2)
+            await accepted(lambda: segments[TRANSACTION].accepted.start_offset == 2)
         merging = asyncio.ensure_future(merge(container, SEGMENT, TRANSACTION, updates))
         for _ in range(20):
             await asyncio.sleep(0)

@@ -125,7 +125,7 @@ async def test_an_append_that_is_being_synced_is_handed_over_as_well(world):
         owned = running.store.owned[0]
         disk = HeldDisk(world.disk)
         client.send(wire.AppendBlockEnd(WRITER, 3, b"one", 1, 1, 9))
-        await running.until(lambda: owned.container.metadata.segments[SEGMENT].length == 3)
+        await running.until(lambda: owned.container.metadata.segments[SEGMENT].accepted.length == 3)
         handed_over = asyncio.ensure_future(running.store.hand_over(0, 60))
         for _ in range(200):  # as far as it goes without the log
             owned.writer.wake()
@@ -171,7 +171,7 @@ async def test_while_the_lease_may_have_ended_nothing_is_acknowledged(world):
         clock.advance(9)
         client.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 2, 9))
         await running.until(lambda: gate.held > 0)
-        assert running.store.owned[0].container.metadata.segments[SEGMENT].readable_length == len(b"in time")
+        assert running.store.owned[0].container.metadata.segments[SEGMENT].durable.length == len(b"in time")
         gate.extend(clock.monotonic_s() + 9)
         reply = await client.receive()
         assert isinstance(reply, wire.DataAppended)

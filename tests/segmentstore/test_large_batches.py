@@ -105,9 +105,9 @@ async def test_nothing_of_a_batch_is_visible_before_all_of_it(running, client, t
 
     def look():
         found = sum(table.peek(key) is not None for key in (KEYS[0], KEYS[COUNT // 2], KEYS[-1]))
-        seen.add((found, table.entry_count, table.segment.length == before))
+        seen.add((found, table.entry_count, table.segment.accepted.length == before))
 
-    before = table.segment.length
+    before = table.segment.accepted.length
     turns = Turns(look)
     versions = (await client.call(update(KEYS))).versions
     turns.stop()
@@ -120,14 +120,14 @@ async def test_nothing_of_a_batch_is_visible_before_all_of_it(running, client, t
 
 async def test_one_failed_condition_rejects_the_whole_batch(running, client):
     table, pool = resident(running).table, running.store.pool
-    before, untiered = table.segment.length, pool.untiered_bytes
+    before, untiered = table.segment.accepted.length, pool.untiered_bytes
     reply = await client.call(update([*KEYS[:5000], b"first"]))
     assert isinstance(reply, wire.TableKeyBadVersion)
-    assert (table.segment.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
+    assert (table.segment.accepted.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
     too_long = (*update(KEYS[:5000]).entries, wire.TableEntry(bytes(9000), NONE, b""))
     reply = await client.call(wire.UpdateTableEntries(5, TABLE, "", too_long))
     assert isinstance(reply, wire.ErrorMessage)
-    assert (table.segment.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
+    assert (table.segment.accepted.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
     assert len((await client.call(update(KEYS[:5000]))).versions) == 5000
 
 
@@ -147,7 +147,7 @@ async def test_commands_behind_a_large_batch_come_after_it(client):
 
 async def test_malformed_batch_closes_the_connection(running, client):
     table, pool = resident(running).table, running.store.pool
-    before, untiered = table.segment.length, pool.untiered_bytes
+    before, untiered = table.segment.accepted.length, pool.untiered_bytes
     frame = bytearray(wire.encode(update(KEYS[:5000])))
     middle = frame.index(KEYS[2500]) - 8
     frame[middle : middle + 4] = b"\x00\x00\x00\x01"
@@ -155,7 +155,7 @@ async def test_malformed_batch_closes_the_connection(running, client):
     await feed(session, channel, bytes(frame))
     await running.until(lambda: channel.closed)
     assert not channel.sent
-    assert (table.segment.length, table.entry_count) == (before, 1)
+    assert (table.segment.accepted.length, table.entry_count) == (before, 1)
     await running.until(lambda: pool.untiered_bytes == untiered)
     assert len((await client.call(update(KEYS[:5000]))).versions) == 5000  # its slot is free again
 

@@ -63,7 +63,7 @@ async def test_readers_waiting_for_the_directory_do_not_block_flushes(make_world
         await client.append(WRITER, 2, b"more")
         try:
             await running.flush()
-            assert container.metadata.segments[OTHER].storage_length == 10
+            assert container.metadata.segments[OTHER].tiered.length == 10
         finally:
             directory.answered.set()
         for reader in readers:

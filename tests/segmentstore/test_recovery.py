@@ -161,7 +161,7 @@ async def test_a_long_replay_lets_the_loop_turn(world):
     await recovery.run(ledger)
     beating.cancel()
     seen.append(recovery.operations)
-    assert recovery.metadata.segments[SEGMENTS[0]].length == 3 * (LONG_LOG - 1)
+    assert recovery.metadata.segments[SEGMENTS[0]].accepted.length == 3 * (LONG_LOG - 1)
     assert seen[-1] == LONG_LOG
     steps = [after - before for before, after in pairwise(seen)]
     assert max(steps) <= recovery_module.OPERATIONS_PER_SLICE

@@ -252,7 +252,7 @@ async def test_a_held_read_is_answered_empty_in_the_end(running, client, monkeyp
     reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 3))
     assert reply == wire.SegmentRead(SEGMENT, 0, True, False, b"", 3, reply.ordering_number)
     owned = running.store.owner_of(SEGMENT)
-    assert owned.container.metadata.segments[SEGMENT].waiters == []
+    assert not owned.container.metadata.segments[SEGMENT].durable.waiters
 
 
 async def test_a_reader_that_leaves_is_forgotten(running, client):
@@ -260,9 +260,9 @@ async def test_a_reader_that_leaves_is_forgotten(running, client):
     other.send(wire.ReadSegment(SEGMENT, 0, 100, "", 3), wire.KeepAlive())
     await other.receive()
     segment = running.store.owner_of(SEGMENT).container.metadata.segments[SEGMENT]
-    assert len(segment.waiters) == 1
+    assert len(segment.durable.waiters) == 1
     other.close()
-    await running.until(lambda: segment.waiters == [])
+    await running.until(lambda: not segment.durable.waiters)
 
 
 async def test_behind_the_end_of_a_sealed_segment(client):

@@ -111,7 +111,7 @@ async def test_truncated_segments_are_trimmed_after_the_first_put(make_world):
     async with world.running(graceful=False) as running:
         container = running.store.owned[0].container
         await running.until(lambda: not container.dirty)
-        assert all(each.trimmed_offset == 5 for each in container.metadata.segments.values())
+        assert all(each.tiered.trimmed_offset == 5 for each in container.metadata.segments.values())
 
     first_put = next(index for index, call in enumerate(calls) if "/packed/" in call)
     assert calls[:first_put] == []

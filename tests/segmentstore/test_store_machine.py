@@ -174,8 +174,9 @@ class StoreMachine(SegmentOperations):
         for name in NAMES:
             self.wait(self.owned.container.find(name))
         found = {
-            name: (segment.length, segment.start_offset, segment.sealed, segment.attribute(ATTRIBUTE))
+            name: (state.length, state.start_offset, state.sealed, segment.attribute(ATTRIBUTE))
             for name, segment in self.owned.container.metadata.segments.items()
+            for state in [segment.accepted]
         }
         possible = [state for state in self.history if found == {n: _shape(s) for n, s in state.items()}]
         assert possible, (found, self.history)
@@ -223,6 +224,15 @@ class StoreMachine(SegmentOperations):
             runs = self.runs(name)
             for before, after in pairwise(runs):
                 assert before.end == after.offset, (name, runs)
+
+    @invariant()
+    def the_states_of_segments_agree(self) -> None:
+        if self.owned is None:
+            return
+        segments = list(self.owned.container.metadata.segments.values())
+        for segment in segments:  # with the sources of their merges, which are added here
+            assert segment.broken_invariant is None, segment.name
+            segments += [merge.source for merge in segment.merges]
 
     @invariant()
     def objects_are_counted(self) -> None:

@@ -20,6 +20,7 @@ from headrace.model.time_points import TimePoints
 from headrace.ports.metadata_store import Create, Delete, Key
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.segment_states import AcceptedState
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.range_cache import RangeCache
 from headrace.segmentstore.tiering.run_times import points_of_all, with_times
@@ -36,7 +37,7 @@ class Tier2:
     def __init__(self) -> None:
         self.metadata, self.chunks = MemoryMetadataStore(TornReads(0)), MemoryChunkStorage()
         self.queries, self.gets = 0, 0
-        self.segment = Segment(1, SEGMENT, {}, 0, BlockPool(1 << 20, 1 << 16))
+        self.segment = Segment(1, SEGMENT, BlockPool(1 << 20, 1 << 16), AcceptedState({}, 0))
         self.reader = StorageReader(ChunkDirectory(self, 0, 0, ManualClock()), self, RangeCache(self, 1 << 20))
 
     def query(self, *args, **fields):
@@ -51,7 +52,7 @@ class Tier2:
         for first in range(0, len(runs), 50):
             page = runs[first : first + 50]
             self.metadata.write(*(Create(self.key(run), chunk_body(run)) for run in page))
-        self.segment.length = self.segment.readable_length = self.segment.storage_length = runs[-1].end
+        self.segment.accepted.length = self.segment.durable.length = self.segment.tiered.length = runs[-1].end
 
     def key(self, run):
         return Key(chunk_partition(SEGMENT), chunk_sort(run.offset))
@@ -128,20 +129,20 @@ async def test_no_search_passes_over_what_it_looks_for(history, ordering, start)
     if runs:
         tier2.store(runs)
     segment = tier2.segment
-    segment.length = segment.readable_length = length
+    segment.accepted.length = segment.durable.length = length
     for append in appends[cuts[-1] :]:
         segment.times.note(*append)
-    segment.start_offset = min(start, length)
+    segment.accepted.start_offset = min(start, length)
 
     index = bisect_left([append[1] for append in appends], ordering)
-    exact = max(appends[index][0] if index < len(appends) else length, segment.start_offset)
+    exact = max(appends[index][0] if index < len(appends) else length, segment.accepted.start_offset)
     found = await tier2.offset_from(ordering)
-    assert segment.start_offset <= found <= exact
+    assert segment.accepted.start_offset <= found <= exact
     if set(known) <= {"block"}:
         assert found == exact
     elif "nothing" not in known:
         run_start = max((run.offset for run in runs if run.offset <= exact), default=0)
-        assert found >= min(exact, max(run_start, segment.start_offset))
+        assert found >= min(exact, max(run_start, segment.accepted.start_offset))
 
 
 @given(histories(), st.data())
@@ -171,7 +172,7 @@ async def test_search_fails_for_a_missing_run_or_removed_segment():
         await tier2.offset_from(15)
     with pytest.raises(CorruptError, match="no run of"):
         await tier2.boundary(110)
-    tier2.segment.removed = True
+    tier2.segment.accepted.removed = True
     with pytest.raises(NotFoundError):
         await tier2.offset_from(15)
 
@@ -183,7 +184,7 @@ async def test_a_truncation_meanwhile_moves_the_answer():
     asked = tier2.query
 
     def truncating(*args, **fields):
-        tier2.segment.start_offset = 750
+        tier2.segment.accepted.start_offset = 750
         for run in runs[:7]:
             tier2.metadata.write(Delete(tier2.key(run), version=None))
         tier2.query = asked
@@ -200,7 +201,7 @@ async def test_a_truncation_meanwhile_moves_the_answer():
 )
 def test_joined_runs_keep_their_times(steps, points_max, data):
     """Also where a point that stands for many frames reaches over the border of two runs."""
-    segment = Segment(1, "s", {}, 0, BlockPool(2 << 20))
+    segment = Segment(1, "s", BlockPool(2 << 20), AcceptedState({}, 0))
     starts, numbers, offset, number = [], [], 0, 1_000
     for length, later in steps:
         number += later

@@ -118,11 +118,11 @@ class TableMachine(StoreUnderAMachine):
     def accept(self, name: str, task: asyncio.Task[Any]) -> None:
         """Let it run until it is in the log, or found to change nothing."""
         segment = self.owned.container.metadata.segments[name]
-        length = segment.length
+        length = segment.accepted.length
 
         async def accepted() -> None:
             for _ in range(30):
-                if segment.length != length or task.done():
+                if segment.accepted.length != length or task.done():
                     return
                 await asyncio.sleep(0)
 

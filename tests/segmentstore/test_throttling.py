@@ -84,7 +84,7 @@ async def test_appending_connections_are_throttled_and_readers_are_not(make_worl
         await running.until(lambda: taps[0].receiving)
         receive(writing, wire.AppendBlockEnd(WRITER, 3, b"jkl", 1, 3, 6))
         assert taps[0].receiving
-        await running.until(lambda: running.store.owned[0].container.metadata.segments[SEGMENT].readable_length == 12)
+        await running.until(lambda: running.store.owned[0].container.metadata.segments[SEGMENT].durable.length == 12)
         writing.disconnected()
         reading.disconnected()
 

@@ -71,7 +71,7 @@ async def created(running):
 
 
 def writers_of(running):
-    return {key for key in segment_of(running).attributes if key < 1 << 127}
+    return {key for key in segment_of(running).accepted.attributes if key < 1 << 127}
 
 
 async def test_a_writer_per_second_for_a_week(world):
@@ -81,20 +81,20 @@ async def test_a_writer_per_second_for_a_week(world):
         most = state_bytes = 0
         for second in range(0, WEEK_S, int(SWEEP_EVERY_S)):
             come_and_go(container, range(second + 1, second + 1 + int(SWEEP_EVERY_S)))
-            most = max(most, len(segment_of(running).attributes))
+            most = max(most, len(segment_of(running).accepted.attributes))
             world.clock.advance(SWEEP_EVERY_S)
             await container.log.durable()
             await container.writers.sweep()
         await container.log.durable()
         state_bytes = len(encode_segment(segment_of(running).snapshot()))
-        left = dict(segment_of(running).attributes)
+        left = dict(segment_of(running).accepted.attributes)
         assert CROWDED_AT - WRITERS_PER_TURN < most <= CROWDED_AT + CORE_ATTRIBUTES + SWEEP_EVERY_S
         assert WEEK_S in left, "the newest writer is known"
         assert sum(map(len, container.writers._gone_since.values())) <= len(left)
         assert state_bytes < 3 << 20
     async with running_store(world) as running:
-        assert segment_of(running).attributes == left
-        assert segment_of(running).forgot_writers
+        assert segment_of(running).accepted.attributes == left
+        assert segment_of(running).accepted.forgot_writers
 
 
 async def test_a_full_segment_takes_writers_again(world):
@@ -208,7 +208,7 @@ async def test_time_goes_on_while_a_segment_is_not_in_memory(leaving_world, few)
         left = writers_of(running)
         assert 7 in left
         assert len(left) <= 20
-        assert segment_of(running).forgot_writers
+        assert segment_of(running).accepted.forgot_writers
 
 
 async def test_writer_that_came_while_others_were_gone_stays(leaving_world, few):
@@ -266,14 +266,14 @@ async def test_what_was_forgotten_stays_so(world, few):
         await container.log.durable()
     for graceful in (False, True):
         async with running_store(world, graceful=graceful) as running:
-            assert (writers_of(running), segment_of(running).forgot_writers) == (left, True)
+            assert (writers_of(running), segment_of(running).accepted.forgot_writers) == (left, True)
             running.store.owned[0].writer.wake()
     async with killed(world) as running:
         await running.flush()
         await snapshot(running)
     lose_volume(world)
     async with running_store(world) as running:
-        assert (writers_of(running), segment_of(running).forgot_writers) == (left, True)
+        assert (writers_of(running), segment_of(running).accepted.forgot_writers) == (left, True)
         with pytest.raises(ConflictError) as refused:
             come_and_go(running.store.owned[0].container, [1], number=2)
         assert refused.value.specific_code == wire.WRITER_FORGOTTEN
@@ -289,18 +289,18 @@ async def test_a_forgotten_writer_that_comes_back_is_refused(world, few):
         world.clock.advance(WRITER_KEPT_S)
         await container.writers.sweep()
         assert await client.set_up(SEGMENT, 100) == NO_VALUE
-        length = segment_of(running).length
+        length = segment_of(running).accepted.length
         refusal = await client.call(wire.AppendBlockEnd(100, 4, b"late", 1, 2, 9))
         assert refusal == wire.InvalidEventNumber(100, 9, wire.WRITER_FORGOTTEN, 2)
         assert await client.closed()
-        assert segment_of(running).length == length
+        assert segment_of(running).accepted.length == length
         fresh = await running.connect()
         assert await fresh.set_up(SEGMENT, 300) == NO_VALUE
         await fresh.append(300, 3, b"three events", count=3)
         await fresh.append(300, 4, b"another")
         # A condition on the offset is all that such an append needs.
         assert await fresh.set_up(SEGMENT, 101) == NO_VALUE
-        offset = segment_of(running).length
+        offset = segment_of(running).accepted.length
         reply = await fresh.call(wire.ConditionalBlockEnd(101, 77, offset, b"conditional", 9))
         assert isinstance(reply, wire.DataAppended)
         # Nor may it go on in the successors of a sealed segment, where the event would be written a second time.

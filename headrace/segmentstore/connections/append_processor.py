@@ -207,7 +207,7 @@ class AppendProcessor:
                 expected_offset=frame.expected_offset,
             )
         except HeadraceError as error:
-            if writer.segment.evicted:
+            if writer.segment.accepted.evicted:
                 self._wait_for_segment(writer, frame, data)
                 return
             self._pool.release(data)

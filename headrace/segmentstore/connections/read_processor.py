@@ -88,12 +88,14 @@ class ReadProcessor:
             self._read_absent(owned, command)
             return
         segment.used_s = session.store.clock.monotonic_s()
-        if command.offset < segment.start_offset:
+        if command.offset < segment.accepted.start_offset:
             self._reply_later(
                 owned,
-                wire.SegmentIsTruncated(command.request_id, command.segment, segment.start_offset, "", command.offset),
+                wire.SegmentIsTruncated(
+                    command.request_id, command.segment, segment.accepted.start_offset, "", command.offset
+                ),
             )
-        elif command.offset >= segment.readable_length:
+        elif command.offset >= segment.durable.length:
             self._at_tail(owned, segment, command)
         else:
             self._answer(owned, segment, command)
@@ -124,21 +126,21 @@ class ReadProcessor:
         owned.container.log.when_durable(lambda: self._session.send(reply))
 
     def _at_tail(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
-        if not segment.sealed_durably:
+        if not segment.durable.sealed:
             self._held.add(_HeldRead(self, owned, segment, command))
-        elif command.offset == segment.readable_length:
+        elif command.offset == segment.durable.length:
             ordering = owned.container.log.upcoming_ordering
             self._send_data(command, [], [], ordering, at_tail=True, end_of_segment=True)
         else:
-            message = f"offset {command.offset} is after the end of a sealed segment of {segment.readable_length} bytes"
+            message = f"offset {command.offset} is after the end of a sealed segment of {segment.durable.length} bytes"
             self._session.send(
                 wire.ErrorMessage(command.request_id, command.segment, message, wire.ERROR_CODE_ILLEGAL_ARGUMENT)
             )
 
     def _answer(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
         length = min(READ_BYTES_MAX, max(READ_BYTES_MIN, command.suggested_length))
-        length = min(length, segment.readable_length - command.offset)
-        loads = command.offset >= segment.storage_length and not owned.backfill.is_done
+        length = min(length, segment.durable.length - command.offset)
+        loads = command.offset >= segment.tiered.length and not owned.backfill.is_done
         if not loads:
             parts, blocks = segment.index.read(command.offset, length)
             if parts:
@@ -210,8 +212,8 @@ class ReadProcessor:
         length, metrics = sum(map(len, parts)), self._session.store.metrics
         metrics.reads += 1
         metrics.read_bytes += length
-        reached = command.offset + length >= segment.readable_length
-        end_of_segment = reached and segment.sealed_durably
+        reached = command.offset + length >= segment.durable.length
+        end_of_segment = reached and segment.durable.sealed
         self._send_data(command, parts, blocks, ordering, token, at_tail=reached, end_of_segment=end_of_segment)
 
     def _send_data(
@@ -255,7 +257,7 @@ class _HeldRead:
         self._owned = owned
         self._segment = segment
         self._timer = asyncio.get_running_loop().call_later(TAIL_HOLD_S, self._expired)
-        segment.waiters.append(self._news)
+        segment.durable.add_waiter(self._news)
 
     @property
     def ordering(self) -> int:
@@ -263,14 +265,13 @@ class _HeldRead:
         segment, offset = self._segment, self.command.offset
         return (
             segment.times.ordering_at(offset)
-            if offset < segment.length
+            if offset < segment.accepted.length
             else self._owned.container.log.upcoming_ordering
         )
 
     def cancel(self) -> None:
         self._timer.cancel()
-        if self._news in self._segment.waiters:
-            self._segment.waiters.remove(self._news)
+        self._segment.durable.remove_waiter(self._news)
 
     def _news(self) -> None:
         self._timer.cancel()

@@ -234,11 +234,11 @@ class SegmentProcessor:
                 command.request_id,
                 command.segment,
                 True,
-                segment.sealed,
+                segment.accepted.sealed,
                 False,
-                segment.last_modified_ms,
-                segment.length,
-                segment.start_offset,
+                segment.accepted.last_modified_ms,
+                segment.accepted.length,
+                segment.accepted.start_offset,
                 container.log.upcoming_ordering,
             )
         await container.log.durable()
@@ -253,7 +253,7 @@ class SegmentProcessor:
         offset = -1
         if command.ordering_number > UNKNOWN_ORDERING:
             offset = await owned.reader.offset_from(segment, command.ordering_number)
-        target = max(command.target_offset, segment.start_offset)
+        target = max(command.target_offset, segment.accepted.start_offset)
         if offset <= target:
             offset = await owned.reader.append_boundary(segment, target)
         await owned.container.log.durable()
@@ -296,5 +296,5 @@ def checked_name(name: str) -> str:
 
 def _attribute(segment: Segment, attribute_id: int) -> int:
     if attribute_id == wire.MAY_LACK_BYTES:
-        return 1 if segment.may_lack_bytes else attributes.NO_VALUE
+        return 1 if segment.accepted.may_lack_bytes else attributes.NO_VALUE
     return segment.attribute(attribute_id)

@@ -122,8 +122,8 @@ class TableProcessor:
             reply = wire.TableSegmentInfo(
                 command.request_id,
                 command.segment,
-                segment.start_offset,
-                segment.length,
+                segment.accepted.start_offset,
+                segment.accepted.length,
                 table.entry_count,
                 table.key_length,
             )

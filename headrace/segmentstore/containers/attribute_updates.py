@@ -47,7 +47,10 @@ def updated_attributes(segment: Segment, updates: Iterable[AttributeUpdate]) -> 
         new = _updated(update, current)
         if new is not None:
             values[update.key] = new
-    if len(segment.attributes) + len(values) > ATTRIBUTES_PER_SEGMENT_MAX and values.keys() - segment.attributes:
+    if (
+        len(segment.accepted.attributes) + len(values) > ATTRIBUTES_PER_SEGMENT_MAX
+        and values.keys() - segment.accepted.attributes
+    ):
         raise ThrottledError(f"segment {segment.name} has {ATTRIBUTES_PER_SEGMENT_MAX} attributes, which is the limit")
     return tuple(values.items())
 

@@ -38,8 +38,9 @@ from headrace.segmentstore.containers.idle_segments import FindEvicted, IdleSegm
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
-from headrace.segmentstore.containers.pending import AppendDone, PendingAppend, PendingOperation, unwatched
+from headrace.segmentstore.containers.pending import PendingOperation, unwatched
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.settlements import AppendDone, PendingAppend
 from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 from headrace.segmentstore.metrics import ContainerMetrics
 from headrace.wire import WRITER_FORGOTTEN
@@ -160,16 +161,17 @@ class SegmentContainer:
             ThrottledError: too many writers have written to this segment.
             UnavailableError, FencedError: the container has stopped.
         """
-        if segment.forgot_writers and previous_number == NO_VALUE and expected_offset is None:
+        accepted = segment.accepted
+        if accepted.forgot_writers and previous_number == NO_VALUE and expected_offset is None:
             # Before the check for a seal: after that error the writer would append these events to the successors,
             # although this segment may have them.
             self._check_is_new(segment, writer_id, event_number, event_count)
         self._check_appendable(segment, writer_id, previous_number)
-        if expected_offset is not None and segment.length != expected_offset:
+        if expected_offset is not None and accepted.length != expected_offset:
             raise ConflictError(
-                f"segment {segment.name} has length {segment.length}, expected {expected_offset}", code="offset"
+                f"segment {segment.name} has length {accepted.length}, expected {expected_offset}", code="offset"
             )
-        offset, now_ms = segment.length, self.clock.now_ms()
+        offset, now_ms = accepted.length, self.clock.now_ms()
         length = data.length
         fields = data_frames.framed_append_fields(
             segment.number, offset, writer_id, event_number, event_count, now_ms, length
@@ -177,10 +179,7 @@ class SegmentContainer:
         end = offset + length
         entry = self.log.append_framed([fields, *data.parts], len(fields) + length, PendingAppend(segment, end, done))
         mark = (writer_id, previous_number, event_count)
-        segment.length = end
-        segment.attributes[writer_id] = event_number
-        segment.count_events(event_count)
-        segment.last_modified_ms = now_ms
+        self.metadata.append(segment, end, writer_id, event_number, event_count, now_ms)
         self.index_data(segment, offset, data, entry, mark)
         return end
 
@@ -210,16 +209,17 @@ class SegmentContainer:
 
     def _check_appendable(self, segment: Segment, writer_id: int, previous_number: int) -> None:
         self._check_log_space()
-        if segment.removed:
+        accepted = segment.accepted
+        if accepted.removed:
             raise NotFoundError(f"segment {segment.name} was removed", code="segment_not_found")
-        if segment.sealed:
+        if accepted.sealed:
             raise SealedError(f"segment {segment.name} is sealed")
-        stored = segment.attributes.get(writer_id, NO_VALUE)
+        stored = accepted.attributes.get(writer_id, NO_VALUE)
         if stored != previous_number:
             raise ConflictError(
                 f"the last event number of the writer is {stored}, expected {previous_number}", code="event_number"
             )
-        if stored == NO_VALUE and len(segment.attributes) >= ATTRIBUTES_PER_SEGMENT_MAX:
+        if stored == NO_VALUE and len(accepted.attributes) >= ATTRIBUTES_PER_SEGMENT_MAX:
             raise ThrottledError(
                 f"segment {segment.name} has {ATTRIBUTES_PER_SEGMENT_MAX} writers, which is the limit; disconnected "
                 f"writers expire after {WRITER_KEPT_S_MIN:g} s: use each writer for longer, or scale the stream"
@@ -231,7 +231,7 @@ class SegmentContainer:
         Writers count their events from 1, so a new writer is recognised by its first event number. Appends with an
         expected offset are not checked, since the offset prevents duplicates.
         """
-        known = segment.removed or writer_id in segment.attributes or is_core(writer_id)
+        known = segment.accepted.removed or writer_id in segment.accepted.attributes or is_core(writer_id)
         if not known and event_number != event_count:
             raise ConflictError(
                 f"the event number of writer {writer_id:032x} in segment {segment.name} has expired, and the writer "
@@ -262,7 +262,7 @@ class SegmentContainer:
     async def seal(self, name: str) -> None:
         """Seal a segment; raises NotFoundError, or SealedError if it is sealed already."""
         segment = await self.existing(name)
-        if segment.sealed:
+        if segment.accepted.sealed:
             await self.log.durable()
             raise SealedError(f"segment {name} is sealed already")
         self.count_change(name)
@@ -278,10 +278,10 @@ class SegmentContainer:
         """
         segment = await self.existing(name)
         await self._check_not_kept(segment, keep)
-        if offset > segment.length:
+        if offset > segment.accepted.length:
             await self.log.durable()
-            raise TruncatedError(f"segment {name} ends at {segment.length}, it cannot start at {offset}")
-        if offset <= segment.start_offset:
+            raise TruncatedError(f"segment {name} ends at {segment.accepted.length}, it cannot start at {offset}")
+        if offset <= segment.accepted.start_offset:
             await self.log.durable()
             return
         self.dirty[segment.number] = segment

@@ -84,7 +84,12 @@ class ContainerRates:
             return
         scale_type, target = segment.attribute(SCALE_POLICY_TYPE), segment.attribute(SCALE_POLICY_RATE)
         by_rate = target > 0 and scale_type in (wire.SCALE_TYPE_KBYTES_PER_SEC, wire.SCALE_TYPE_EVENTS_PER_SEC)
-        if not by_rate or segment.sealed or segment.removed or parent_segment_name(segment.name) is not None:
+        if (
+            not by_rate
+            or segment.accepted.sealed
+            or segment.accepted.removed
+            or parent_segment_name(segment.name) is not None
+        ):
             self._forget(segment)
             return
         watched, counts_events = self._watched.get(segment.name), scale_type == wire.SCALE_TYPE_EVENTS_PER_SEC

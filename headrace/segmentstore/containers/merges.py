@@ -55,11 +55,11 @@ async def merge_batch(container: SegmentContainer, target_name: str, source_name
     found = await _settled_sources(container, target_name, source_names)
     sources = list(dict.fromkeys(source for source in found if source is not None))
     target = await _open_target(container, target_name, sources)
-    lengths, merged, length = [], set[Segment](), target.length
+    lengths, merged, length = [], set[Segment](), target.accepted.length
     for source in found:
         if source is not None and source not in merged:
             merged.add(source)
-            length += source.length
+            length += source.accepted.length
         lengths.append(length)
     if sources:
         await container.apply(data_frames.MergeBatchOperation(_operations(container, target, sources, ())))
@@ -83,30 +83,32 @@ async def _settled_sources(
                 sources.append(None)
         there = [source for source in sources if source is not None]
         # Each of them may have changed during the wait for the next one.
-        if not target.removed and not any(source.removed or container.directory_write(source) for source in there):
+        if not target.accepted.removed and not any(
+            source.accepted.removed or container.directory_write(source) for source in there
+        ):
             return sources
 
 
 async def _open_target(container: SegmentContainer, name: str, sources: Sequence[Segment]) -> Segment:
     """Check that the sources can be merged, and return the target. Does not wait unless it raises."""
     target = container.metadata.segments[name]
-    if target.sealed:
+    if target.accepted.sealed:
         await container.log.durable()
         raise SealedError(f"segment {name} is sealed", details={"segment": name})
     for source in sources:
-        if source is target or source.start_offset:
+        if source is target or source.accepted.start_offset:
             await container.log.durable()
             raise IllegalStateError(
                 f"segment {source.name} cannot be merged into {name}: it was truncated, or is the same"
             )
-        if source.may_lack_bytes:
+        if source.accepted.may_lack_bytes:
             await container.log.durable()
             _log.error(
                 "event=merge_refused container=%d segment=%r target=%r length=%d",
                 container.container,
                 source.name,
                 name,
-                source.length,
+                source.accepted.length,
             )
             raise source_incomplete(source.name)
     return target
@@ -115,12 +117,12 @@ async def _open_target(container: SegmentContainer, name: str, sources: Sequence
 def _operations(
     container: SegmentContainer, target: Segment, sources: Sequence[Segment], attributes: data_frames.Attributes
 ) -> tuple[data_frames.MergeOperation, ...]:
-    operations, offset, now_ms = [], target.length, container.clock.now_ms()
+    operations, offset, now_ms = [], target.accepted.length, container.clock.now_ms()
     for source in sources:
         operations.append(
-            data_frames.MergeOperation(target.number, source.number, offset, source.length, attributes, now_ms)
+            data_frames.MergeOperation(target.number, source.number, offset, source.accepted.length, attributes, now_ms)
         )
-        offset += source.length
+        offset += source.accepted.length
         container.dirty.pop(source.number, None)
         container.count_change(source.name)
     container.dirty[target.number] = target

@@ -1,4 +1,4 @@
-"""The segments of a container, and how each logged operation changes them.
+"""The segments of a container, and how each logged operation changes their accepted state.
 
 The same functions apply an operation when it is accepted and when a recovery reads it, so that both produce the same
 state. This module checks no conditions; `SegmentContainer` does so before it logs an operation.
@@ -16,22 +16,23 @@ from headrace.codec.data_frames import Operation
 from headrace.model.errors import CorruptError
 from headrace.model.names import is_transient_segment_name
 from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.containers import settlements
 from headrace.segmentstore.containers.attributes import (
     CREATION_TIME,
     EVENT_COUNT,
     SCALE_POLICY_RATE,
     SCALE_POLICY_TYPE,
+    is_core,
 )
 from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.segment_states import AcceptedState, TieredState
+from headrace.segmentstore.containers.settlements import Settle
 
 NAME_BYTES_MAX: Final = 2032
 """A name is the partition key of the chunk directory, whose limit is 2,048 bytes, less the prefix."""
 
 _POLICY_ATTRIBUTES: Final = frozenset({SCALE_POLICY_TYPE, SCALE_POLICY_RATE})
-
-Settle = Callable[[], None]
-"""Makes the effect of an operation visible to readers; called when the operation is durable."""
 
 
 class ContainerMetadata:
@@ -73,7 +74,7 @@ class ContainerMetadata:
     def release_memory(self) -> None:
         """Release the memory of all segments and wake their waiters; the container must not be served any more."""
         for segment in list(self.segments.values()):
-            _settle_removal(segment)
+            settlements.settle_removal(segment)
 
     def may_be_evicted(self, name: str) -> bool:
         """Whether a segment that is not in memory may still exist."""
@@ -84,15 +85,17 @@ class ContainerMetadata:
             and 0 < len(name.encode()) <= NAME_BYTES_MAX
         )
 
-    def restore(self, snapshot: ContainerSnapshot) -> None:
-        """Start from the snapshot at the truncation point."""
+    def restore(self, snapshot: ContainerSnapshot, *, in_tier_2: bool = False) -> None:
+        """Start from the snapshot at the truncation point, or from a snapshot `in_tier_2`."""
         self.next_number = snapshot.next_number
         self.has_records = snapshot.has_records
         self.doubtful_before = snapshot.doubtful_before
         self._deleted_numbers = dict(snapshot.deletions)
         self.deletions = dict.fromkeys(snapshot.deletions, -1)
         for segment_snapshot in snapshot.segments:
-            self._enter(Segment.restored(segment_snapshot, self._pool))
+            told_start = segment_snapshot.start_offset if in_tier_2 else 0
+            tiered = TieredState(segment_snapshot.length, told_start=told_start)
+            self._enter(Segment.restored(segment_snapshot, self._pool, tiered))
 
     def snapshot(self) -> ContainerSnapshot:
         segments = (segment.snapshot() for segment in self.segments.values())
@@ -109,6 +112,17 @@ class ContainerMetadata:
     def _snapshot_of(self, segments: Iterable[SegmentSnapshot], deletions: Mapping[str, int]) -> ContainerSnapshot:
         return ContainerSnapshot(self.next_number, dict(deletions), segments, self.has_records, self.doubtful_before)
 
+    def append(
+        self, segment: Segment, end: int, writer_id: int, event_number: int, event_count: int, now_ms: int
+    ) -> None:
+        """Apply an append that ends at the offset `end`. The caller indexes its bytes, and makes them readable."""
+        accepted = segment.accepted
+        attributes = accepted.attributes
+        attributes[writer_id] = event_number
+        attributes[EVENT_COUNT] = attributes.get(EVENT_COUNT, 0) + event_count
+        accepted.length = end
+        accepted.last_modified_ms = now_ms
+
     def apply(self, operation: Operation, ledger_entry: int, ordering: int) -> Settle:
         """Apply an operation to the accepted state. The returned function makes it visible to readers.
 
@@ -119,11 +133,11 @@ class ContainerMetadata:
                 return self._create(operation)
             case data_frames.AttributesOperation():
                 segment = self.by_number(operation.number)
-                segment.set_by_client(operation.attributes)
+                _set_by_client(segment.accepted, operation.attributes)
                 if any(key in _POLICY_ATTRIBUTES for key, _ in operation.attributes):
                     self._on_policy(segment)
-                segment.last_modified_ms = operation.now_ms
-                return _nothing
+                segment.accepted.last_modified_ms = operation.now_ms
+                return settlements.nothing
             case data_frames.SealOperation():
                 return self._seal(operation)
             case data_frames.TruncateOperation():
@@ -131,66 +145,55 @@ class ContainerMetadata:
             case data_frames.DeleteOperation():
                 segment = self.by_number(operation.number)
                 self._remove(segment, ledger_entry)
-                return lambda: _settle_removal(segment)
+                return settlements.of_removal(segment)
             case data_frames.MergeOperation():
                 return self._merge(operation, ledger_entry, ordering)
             case data_frames.MergeBatchOperation():
-                return _in_turn([self._merge(merge, ledger_entry, ordering) for merge in operation.merges])
+                return settlements.in_turn([self._merge(merge, ledger_entry, ordering) for merge in operation.merges])
             case data_frames.DeletionStoredOperation():
                 self._forget_deletion(operation.number)
-                return _nothing
+                return settlements.nothing
             case data_frames.StoredOperation():
                 self._note_stored(operation)
-                return _nothing
+                return settlements.nothing
             case data_frames.EvictOperation():
                 self.has_records = True
                 if operation.number != data_frames.NO_SEGMENT:
                     self._evict(self.by_number(operation.number))
-                return _nothing
+                return settlements.nothing
             case data_frames.ActivateOperation():
                 self._activate(operation)
-                return _nothing
+                return settlements.nothing
             case data_frames.ForgetWritersOperation():
-                self.by_number(operation.number).forget_writers(operation.writer_ids)
-                return _nothing
+                _forget_writers(self.by_number(operation.number).accepted, operation.writer_ids)
+                return settlements.nothing
             case _:
                 raise CorruptError(f"{type(operation).__name__} does not change a container's metadata")
 
     def _create(self, operation: data_frames.CreateOperation) -> Settle:
-        attributes = dict(operation.attributes)
-        self._enter(Segment(operation.number, operation.name, attributes, operation.now_ms, self._pool))
+        accepted = AcceptedState(dict(operation.attributes), operation.now_ms)
+        self._enter(Segment(operation.number, operation.name, self._pool, accepted))
         self.next_number = max(self.next_number, operation.number + 1)
-        return _nothing
+        return settlements.nothing
 
     def _seal(self, operation: data_frames.SealOperation) -> Settle:
         segment = self.by_number(operation.number)
-        segment.sealed = True
+        segment.accepted.sealed = True
         self._on_policy(segment)
-        segment.last_modified_ms = operation.now_ms
-
-        def settle() -> None:
-            segment.sealed_durably = True
-            segment.wake_waiters()
-
-        return settle
+        segment.accepted.last_modified_ms = operation.now_ms
+        return settlements.of_seal(segment)
 
     def _truncate(self, operation: data_frames.TruncateOperation) -> Settle:
         segment = self.by_number(operation.number)
-        segment.start_offset = max(segment.start_offset, operation.offset)
-        segment.last_modified_ms = operation.now_ms
-
-        def settle() -> None:
-            segment.durable_start_offset = max(segment.durable_start_offset, operation.offset)
-            # Truncated bytes that tier 2 lacks are still flushed: without them, runs could overlap after a crash.
-            segment.index.release_before(min(segment.start_offset, segment.storage_length))
-            segment.wake_waiters()
-
-        return settle
+        accepted = segment.accepted
+        accepted.start_offset = max(accepted.start_offset, operation.offset)
+        accepted.last_modified_ms = operation.now_ms
+        return settlements.of_truncation(segment, operation.offset)
 
     def _merge(self, operation: data_frames.MergeOperation, ledger_entry: int, ordering: int) -> Settle:
         target, source = self.by_number(operation.target), self.by_number(operation.source)
         offset = operation.offset
-        events = source.attributes.get(EVENT_COUNT, 0)
+        events = source.accepted.attributes.get(EVENT_COUNT, 0)
         if operation.length:
             undo = tuple(AttributeUndo(key, target.attribute(key)) for key, _ in operation.attributes)
             length = operation.length
@@ -198,32 +201,26 @@ class ContainerMetadata:
             self._merging[source.number] = source
             target.times.note(offset, ordering)  # one point: all bytes of a transaction have the time of its merge
         source.index.move_to(target.index, offset)
-        target.length = offset + operation.length
-        target.rehomed_end = target.length
-        target.attributes.update(operation.attributes)
-        target.count_events(events)
+        accepted = target.accepted
+        accepted.length = target.rehomed_end = offset + operation.length
+        accepted.attributes.update(operation.attributes)
+        accepted.attributes[EVENT_COUNT] = accepted.attributes.get(EVENT_COUNT, 0) + events
         if target.watched is not None:
-            created_ms = source.attributes.get(CREATION_TIME, operation.now_ms)
+            created_ms = source.accepted.attributes.get(CREATION_TIME, operation.now_ms)
             target.watched.record_merge(operation.length, events, operation.now_ms - created_ms)
-        target.last_modified_ms = operation.now_ms
+        accepted.last_modified_ms = operation.now_ms
         self._remove(source, ledger_entry)
-
-        def settle() -> None:
-            target.readable_length = max(target.readable_length, offset + operation.length)
-            _settle_removal(source)
-            target.wake_waiters()
-
-        return settle
+        return settlements.of_merge(target, source, offset + operation.length)
 
     def _note_stored(self, operation: data_frames.StoredOperation) -> None:
         """Advance the storage lengths in a recovery. Otherwise the storage writer did so before it logged this."""
         for number, storage_length in operation.storage_lengths:
             segment = self._by_number.get(number) or self._merging.get(number)
-            if segment is not None and storage_length > segment.storage_length:
-                segment.advance_storage(storage_length)
+            if segment is not None and storage_length > segment.tiered.length:
+                segment.advance_tiered(storage_length)
 
     def _evict(self, segment: Segment) -> None:
-        segment.removed = segment.evicted = True
+        segment.accepted.removed = segment.accepted.evicted = True
         del self.segments[segment.name]
         del self._by_number[segment.number]
         segment.index.release_all()
@@ -239,7 +236,7 @@ class ContainerMetadata:
         self._on_policy(segment)
 
     def _remove(self, segment: Segment, ledger_entry: int) -> None:
-        segment.removed = True
+        segment.accepted.removed = True
         self._on_policy(segment)
         del self.segments[segment.name]
         del self._by_number[segment.number]
@@ -256,18 +253,18 @@ class ContainerMetadata:
                 self.deletions.pop(name, None)
 
 
-def _nothing() -> None:
-    """Make nothing visible: the operation has no effect for readers."""
+def _set_by_client(accepted: AcceptedState, updates: Sequence[tuple[int, int]]) -> None:
+    """Set attributes at a client's request. They do not expire as those of writers do."""
+    accepted.attributes.update(updates)
+    own = [key for key, _ in updates if not is_core(key)]
+    if own:
+        if not isinstance(accepted.client_attributes, set):  # most segments never have any
+            accepted.client_attributes = set(accepted.client_attributes)
+        accepted.client_attributes.update(own)
 
 
-def _in_turn(settles: Sequence[Settle]) -> Settle:
-    def settle() -> None:
-        for each in settles:
-            each()
-
-    return settle
-
-
-def _settle_removal(segment: Segment) -> None:
-    segment.index.release_all()
-    segment.wake_waiters()
+def _forget_writers(accepted: AcceptedState, writer_ids: Iterable[int]) -> None:
+    """Drop the event numbers of writers. The segment treats a writer that returns later as unknown."""
+    accepted.forgot_writers = True
+    for writer_id in writer_ids:
+        accepted.attributes.pop(writer_id, None)

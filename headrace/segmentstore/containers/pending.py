@@ -1,39 +1,16 @@
-"""Callbacks that the log calls when an operation is durable or has failed."""
+"""Callbacks that the log calls when an operation other than an append is durable or has failed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from headrace.model.errors import HeadraceError
-from headrace.segmentstore.containers.metadata import Settle
 from headrace.segmentstore.containers.operation_log import resolve
-from headrace.segmentstore.containers.segment import Segment
-
-AppendDone = Callable[[HeadraceError | None], None]
-
-
-class PendingAppend:
-    """Makes an append readable and reports it."""
-
-    __slots__ = ("_done", "_end", "_segment")
-
-    def __init__(self, segment: Segment, end: int, done: AppendDone) -> None:
-        self._segment = segment
-        self._end = end
-        self._done = done
-
-    def __call__(self, error: HeadraceError | None) -> None:
-        segment = self._segment
-        if error is None and self._end > segment.readable_length:
-            segment.readable_length = self._end
-        self._done(error)
-        if segment.waiters:
-            segment.wake_waiters()
+from headrace.segmentstore.containers.settlements import Settle
 
 
 class PendingOperation:
-    """Makes any other operation visible to readers and resolves its future."""
+    """Makes an operation visible to readers and resolves its future."""
 
     __slots__ = ("future", "settle")
 

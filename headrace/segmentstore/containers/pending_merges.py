@@ -47,12 +47,12 @@ class PendingMerge:
     @property
     def is_in_memory(self) -> bool:
         """Whether tier 2 has no byte of it under the name of a source."""
-        return not self.source.storage_length and all(inner.is_in_memory for inner in self.source.merges)
+        return not self.source.tiered.length and all(inner.is_in_memory for inner in self.source.merges)
 
     @property
     def is_complete(self) -> bool:
         """Whether tier 2 has all of it, under any names."""
-        return self.source.tiered_end == self.source.length
+        return self.source.tiered_end == self.source.accepted.length
 
     def enters_directly(self, object_bytes_max: int) -> bool:
         """Whether it is flushed in one run of the target.
@@ -91,9 +91,9 @@ class FlushPlace(NamedTuple):
 
 def flush_place(segment: Segment, object_bytes_max: int) -> FlushPlace:
     """Where the flush of a segment continues. The place is empty if runs must be moved in the directory first."""
-    place, shift, end = segment, 0, segment.readable_length
+    place, shift, end = segment, 0, segment.durable.length
     while (merge := _next_merge(place)) is not None:
-        if merge.enters_directly(object_bytes_max) or shift + merge.end > segment.readable_length:
+        if merge.enters_directly(object_bytes_max) or shift + merge.end > segment.durable.length:
             break
         place, shift, end = merge.source, shift + merge.offset, shift + merge.end
     for merge in place.merges:
@@ -113,18 +113,18 @@ class DueMove(NamedTuple):
 def due_move(segment: Segment, object_bytes_max: int) -> DueMove | None:
     """The next merge to move in the chunk directory, the innermost first; None if bytes must be flushed first."""
     due: DueMove | None = None
-    target, durable_end = segment, segment.readable_length
+    target, durable_end = segment, segment.durable.length
     while (merge := _next_merge(target)) is not None:
         if merge.enters_directly(object_bytes_max) or merge.end > durable_end:
             return None
         due = DueMove(target, merge)
         target, durable_end = merge.source, merge.length
-    return due if target.storage_length == target.length else None
+    return due if target.tiered.length == target.accepted.length else None
 
 
 def _next_merge(segment: Segment) -> PendingMerge | None:
     """The merge with the next bytes that tier 2 lacks under the segment's name; None if these are no merged bytes."""
-    if segment.merges and segment.merges[0].offset <= segment.storage_length:
+    if segment.merges and segment.merges[0].offset <= segment.tiered.length:
         return segment.merges[0]
     return None
 

@@ -27,6 +27,7 @@ from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.frame_reader import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.settlements import settle_replayed_append
 
 OPERATIONS_PER_SLICE: Final = 1000
 """Applied in one turn of the loop, in about 5 ms, which delay the acknowledgements of other containers."""
@@ -116,9 +117,7 @@ class Recovery:
 
     def restore(self, snapshot: ContainerSnapshot) -> None:
         """Start from a snapshot of tier 2, if the log told nothing. Tier 2 has all bytes up to the lengths in it."""
-        self.metadata.restore(snapshot)
-        for segment in self.metadata.segments.values():
-            segment.told_start = segment.start_offset
+        self.metadata.restore(snapshot, in_tier_2=True)
         self._collect_dirty()
 
     @property
@@ -141,17 +140,19 @@ class Recovery:
 
     def _append(self, operation: AppendOperation, logged: LoggedOperation) -> None:
         segment = self.metadata.by_number(operation.number)
-        if operation.offset != segment.length:
+        accepted = segment.accepted
+        if operation.offset != accepted.length:
             raise CorruptError(
                 f"the log of {self._name} appends to {segment.name} at {operation.offset}, its length is "
-                f"{segment.length}"
+                f"{accepted.length}"
             )
         length = len(operation.data)
         previous_number = segment.attribute(operation.writer_id)
-        segment.length = segment.readable_length = operation.offset + length
-        segment.attributes[operation.writer_id] = operation.event_number
-        segment.count_events(operation.event_count)
-        segment.last_modified_ms = operation.now_ms
+        end = operation.offset + length
+        self.metadata.append(
+            segment, end, operation.writer_id, operation.event_number, operation.event_count, operation.now_ms
+        )
+        settle_replayed_append(segment, end)
         if not length:
             return
         mark = (operation.writer_id, previous_number, operation.event_count)
@@ -161,7 +162,7 @@ class Recovery:
     def _collect_dirty(self) -> None:
         now_s = self._clock.monotonic_s()
         for segment in self.metadata.segments.values():
-            if segment.untiered_bytes or segment.start_offset:
+            if segment.untiered_bytes or segment.accepted.start_offset:
                 self.dirty[segment.number] = segment
                 segment.untiered_since_s = now_s
 

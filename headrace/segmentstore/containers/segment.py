@@ -1,19 +1,14 @@
-"""The state of one segment in memory.
-
-Most fields show the accepted state, against which the next operation is checked. `readable_length`,
-`durable_start_offset` and `sealed_durably` show the durable state, and readers see only these. Before code replies to a
-client with a field of the accepted state, it waits until the log is durable (`OperationLog.durable`).
-"""
+"""One segment in memory: its three states (`segment_states`), its cached bytes, and its pending merges."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from headrace.codec.container_snapshots import NO_IDS, SegmentSnapshot
+from headrace.codec.container_snapshots import SegmentSnapshot
 from headrace.model.chunks import TableMark
 from headrace.model.time_points import TimePoints
 from headrace.segmentstore.cache.block_pool import BlockPool
@@ -24,10 +19,10 @@ from headrace.segmentstore.containers.attributes import (
     NO_VALUE,
     SEGMENT_TYPE,
     TABLE_KEY_LENGTH,
-    is_core,
 )
 from headrace.segmentstore.containers.container_rates import WatchedSegment
 from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
+from headrace.segmentstore.containers.segment_states import AcceptedState, DurableState, TieredState
 
 
 class RecordedState(NamedTuple):
@@ -38,67 +33,46 @@ class RecordedState(NamedTuple):
 
 
 class Segment:
-    """Offsets and lengths are in bytes. The chunk directory has the segment up to `storage_length`.
+    """Offsets and lengths are in bytes.
 
-    `removed`: this object does not represent the segment any more, and code that keeps it must look the name up again.
-    The segment was deleted, merged, or evicted (`evicted`), and may have been activated as another object.
-
-    `client_attributes`, `forgot_writers`, `whole_length` and `may_lack_bytes` are as in `SegmentSnapshot`.
+    `accepted`, `durable` and `tiered` are changed only by their owners. `index` has the bytes in memory, and `times`
+    the times of the log entries that they came in. `untiered_since_s` is when bytes began to wait for tier 2.
     """
 
     __slots__ = (
         "__weakref__",
-        "attributes",
-        "client_attributes",
-        "durable_start_offset",
-        "evicted",
+        "accepted",
+        "durable",
         "flushing",
-        "forgot_writers",
         "index",
-        "last_modified_ms",
-        "length",
-        "may_lack_bytes",
         "merged_into",
         "merges",
         "name",
         "name_is_free",
         "number",
-        "readable_length",
         "recorded",
         "rehomed_end",
-        "removed",
-        "sealed",
-        "sealed_durably",
-        "start_offset",
-        "storage_length",
+        "tiered",
         "times",
-        "told_start",
-        "trimmed_offset",
         "untiered_since_s",
         "used_s",
-        "waiters",
         "watched",
-        "whole_length",
     )
 
-    def __init__(self, number: int, name: str, attributes: dict[int, int], now_ms: int, pool: BlockPool) -> None:
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        pool: BlockPool,
+        accepted: AcceptedState,
+        durable: DurableState | None = None,
+        tiered: TieredState | None = None,
+    ) -> None:
         self.number = number
         self.name = name
-        self.attributes = attributes
-        self.client_attributes: set[int] | frozenset[int] = NO_IDS
-        self.forgot_writers = False
-        self.last_modified_ms = now_ms
-        self.start_offset = 0
-        self.durable_start_offset = 0
-        self.length = 0
-        self.readable_length = 0
-        self.storage_length = 0
-        self.trimmed_offset = 0
-        self.told_start = 0  # the start offset that the newest snapshot in tier 2 has
-        self.sealed = False
-        self.sealed_durably = False
-        self.removed = False
-        self.evicted = False
+        self.accepted = accepted
+        self.durable = durable or DurableState()
+        self.tiered = tiered or TieredState()
         self.name_is_free = False  # once tier 2 has nothing of the removed segment
         self.used_s = 0.0  # the last use other than an append
         self.recorded: RecordedState | None = None
@@ -107,47 +81,56 @@ class Segment:
         self.merges: deque[PendingMerge] | tuple[PendingMerge, ...] = ()
         self.merged_into: tuple[Segment, int] | None = None  # and the offset there, while the merge is pending
         self.rehomed_end = 0
-        self.waiters: list[Callable[[], None]] = []
         self.flushing: asyncio.Future[None] | None = None
         self.untiered_since_s: float | None = None
         self.watched: WatchedSegment | None = None
-        self.whole_length: int | None = None
-        self.may_lack_bytes = False
 
     @classmethod
-    def restored(cls, snapshot: SegmentSnapshot, pool: BlockPool) -> Segment:
+    def restored(cls, snapshot: SegmentSnapshot, pool: BlockPool, tiered: TieredState) -> Segment:
         """The segment in a snapshot: at the truncation point of the log, tier 2 has all of its bytes."""
-        attributes = dict(snapshot.attributes)
-        segment = cls(snapshot.number, snapshot.name, attributes, snapshot.last_modified_ms, pool)
-        segment.start_offset = segment.durable_start_offset = snapshot.start_offset
-        segment.length = segment.readable_length = segment.storage_length = snapshot.length
-        segment.sealed = segment.sealed_durably = snapshot.sealed
-        segment.client_attributes = snapshot.client_attributes
-        segment.forgot_writers = snapshot.forgot_writers
-        segment.whole_length = snapshot.whole_length
-        segment.may_lack_bytes = snapshot.may_lack_bytes
-        return segment
+        durable = DurableState(snapshot.start_offset, snapshot.length, sealed=snapshot.sealed)
+        return cls(snapshot.number, snapshot.name, pool, AcceptedState.restored(snapshot), durable, tiered)
 
     @classmethod
     def activated(cls, snapshot: SegmentSnapshot, pool: BlockPool) -> Segment:
         """The segment in its record. A record is written only when there is nothing to trim."""
-        segment = cls.restored(snapshot, pool)
-        segment.told_start = segment.trimmed_offset = snapshot.start_offset
-        return segment
+        tiered = TieredState(snapshot.length, snapshot.start_offset, snapshot.start_offset)
+        return cls.restored(snapshot, pool, tiered)
+
+    @property
+    def broken_invariant(self) -> str | None:
+        """The first invariant between the three states that does not hold; None if all hold.
+
+        A byte is accepted, then durable, and only then tier 2 may have it. The start offset and the seal follow the
+        same order, and tier 2 removes only bytes before the durable start.
+        """
+        accepted, durable, tiered = self.accepted, self.durable, self.tiered
+        if not tiered.length <= durable.length <= accepted.length:
+            return f"tiered {tiered.length} <= durable {durable.length} <= accepted {accepted.length} bytes"
+        if not durable.start_offset <= accepted.start_offset <= accepted.length:
+            return f"start: durable {durable.start_offset} <= accepted {accepted.start_offset} <= {accepted.length}"
+        if not durable.start_offset <= durable.length:
+            return f"durable: start {durable.start_offset} <= length {durable.length}"
+        if not max(tiered.trimmed_offset, tiered.told_start) <= durable.start_offset:
+            return f"trimmed {tiered.trimmed_offset}, told {tiered.told_start} <= durable start {durable.start_offset}"
+        if durable.sealed and not accepted.sealed:
+            return "a seal is accepted before it is durable"
+        return None
 
     def snapshot(self) -> SegmentSnapshot:
+        accepted = self.accepted
         return SegmentSnapshot(
             self.number,
             self.name,
-            self.start_offset,
-            self.length,
-            self.sealed,
-            self.last_modified_ms,
-            self.attributes,
-            client_attributes=frozenset(self.client_attributes),
-            forgot_writers=self.forgot_writers,
-            whole_length=self.whole_length,
-            may_lack_bytes=self.may_lack_bytes,
+            accepted.start_offset,
+            accepted.length,
+            accepted.sealed,
+            accepted.last_modified_ms,
+            accepted.attributes,
+            client_attributes=frozenset(accepted.client_attributes),
+            forgot_writers=accepted.forgot_writers,
+            whole_length=accepted.whole_length,
+            may_lack_bytes=accepted.may_lack_bytes,
         )
 
     def stored_snapshot(self) -> SegmentSnapshot:
@@ -156,25 +139,25 @@ class Segment:
         It ends before the first append or merge that tier 2 lacks, and has the writers' event numbers at that point.
         With later numbers, a writer that resumes would not send lost events again.
         """
-        end = self.tiered_end
+        end, accepted = self.tiered_end, self.accepted
         return SegmentSnapshot(
             self.number,
             self.name,
-            self.start_offset,
-            self.storage_length,
-            self.sealed,
-            self.last_modified_ms,
+            accepted.start_offset,
+            self.tiered.length,
+            accepted.sealed,
+            accepted.last_modified_ms,
             self._attributes_at(end),
             tuple(merge.merged_range() for merge in self.merges if merge.end <= end),
-            frozenset(self.client_attributes),
-            self.forgot_writers,
-            whole_length=self.whole_length,
-            may_lack_bytes=self.may_lack_bytes,
+            frozenset(accepted.client_attributes),
+            accepted.forgot_writers,
+            whole_length=accepted.whole_length,
+            may_lack_bytes=accepted.may_lack_bytes,
         )
 
     def _attributes_at(self, end: int) -> dict[int, int]:
         """The attributes without the changes by appends and merges behind `end`."""
-        attributes = dict(self.attributes)
+        attributes = dict(self.accepted.attributes)
         undone = [(merge.offset, merge.undo, merge.event_count) for merge in self.merges if merge.end > end]
         for entry in self.index.entries_behind(end):
             if entry.mark is not None:
@@ -198,12 +181,12 @@ class Segment:
         end = self.tiered_end
         for merge in self.merges:
             if merge.offset >= end and merge.is_complete:
-                yield replace(merge.source.stored_snapshot(), whole_length=merge.source.length)
+                yield replace(merge.source.stored_snapshot(), whole_length=merge.source.accepted.length)
 
     @property
     def tiered_end(self) -> int:
         """The end of the segment's bytes in tier 2, including merged bytes under the names of their sources."""
-        end = self.storage_length
+        end = self.tiered.length
         for merge in self.merges:
             if merge.offset > end or not merge.is_complete:
                 break
@@ -212,7 +195,7 @@ class Segment:
 
     @property
     def is_table(self) -> bool:
-        return SEGMENT_TYPE in self.attributes
+        return SEGMENT_TYPE in self.accepted.attributes
 
     @property
     def table_mark(self) -> TableMark | None:
@@ -224,43 +207,29 @@ class Segment:
     @property
     def is_stored(self) -> bool:
         """Whether the chunk directory has everything that was accepted."""
-        return self.storage_length == self.length and not self.merges
+        return self.tiered.length == self.accepted.length and not self.merges
 
     @property
     def at_rest(self) -> bool:
         """Whether tier 2 has all of it, and no reader or operation is waiting for it."""
+        accepted, durable, tiered = self.accepted, self.durable, self.tiered
         return (
-            self.storage_length == self.length == self.readable_length
-            and self.trimmed_offset >= self.start_offset == self.durable_start_offset
-            and self.sealed == self.sealed_durably
+            tiered.length == accepted.length == durable.length
+            and tiered.trimmed_offset >= accepted.start_offset == durable.start_offset
+            and accepted.sealed == durable.sealed
             and not self.merges
-            and not self.waiters
-            and not self.removed
+            and not durable.waiters
+            and not accepted.removed
             and self.flushing is None
         )
 
     @property
     def untiered_bytes(self) -> int:
         """Durable bytes that the chunk directory does not have."""
-        return self.readable_length - self.storage_length
+        return self.durable.length - self.tiered.length
 
     def attribute(self, key: int) -> int:
-        return self.attributes.get(key, NO_VALUE)
-
-    def set_by_client(self, updates: Sequence[tuple[int, int]]) -> None:
-        """Set attributes at a client's request. They do not expire as those of writers do."""
-        self.attributes.update(updates)
-        own = [key for key, _ in updates if not is_core(key)]
-        if own:
-            if not isinstance(self.client_attributes, set):  # most segments never have any
-                self.client_attributes = set(self.client_attributes)
-            self.client_attributes.update(own)
-
-    def forget_writers(self, writer_ids: Iterable[int]) -> None:
-        """Drop the event numbers of writers. The segment treats a writer that returns later as unknown."""
-        self.forgot_writers = True
-        for writer_id in writer_ids:
-            self.attributes.pop(writer_id, None)
+        return self.accepted.attributes.get(key, NO_VALUE)
 
     def add_merge(self, merge: PendingMerge) -> None:
         """Add a merge into this segment that tier 2 does not have yet."""
@@ -278,38 +247,31 @@ class Segment:
             shift += offset
         return home, shift
 
-    def count_events(self, event_count: int) -> None:
-        self.attributes[EVENT_COUNT] = self.attributes.get(EVENT_COUNT, 0) + event_count
+    def advance_tiered(self, length: int) -> None:
+        """Note that the chunk directory has the segment up to `length`, merged bytes included.
 
-    def advance_storage(self, storage_length: int) -> None:
-        """Note that the chunk directory has the segment up to `storage_length`, merged bytes included."""
+        Only the owner of the tiered state calls this. It also releases what was kept for these bytes.
+        """
         home, shift = self.home
-        home.index.mark_tiered(shift + self.storage_length, shift + storage_length)
-        self.storage_length = storage_length
+        home.index.mark_tiered(shift + self.tiered.length, shift + length)
+        self.tiered.length = length
         if home is self:
             in_memory = self.index.first_offset
-            self.times.forget_before(storage_length if in_memory is None else min(in_memory, storage_length))
-        while isinstance(self.merges, deque) and self.merges[0].end <= storage_length:
+            self.times.forget_before(length if in_memory is None else min(in_memory, length))
+        while isinstance(self.merges, deque) and self.merges[0].end <= length:
             self.merges.popleft().source.merged_into = None
             self.merges = self.merges or ()
-        if self.merges and self.merges[0].offset < storage_length:
+        if self.merges and self.merges[0].offset < length:
             # Stores up to 0.1.0 flushed a merge in parts. Continue where they stopped.
-            source, inside = self.merges[0].source, storage_length - self.merges[0].offset
-            if inside > source.storage_length:
-                source.advance_storage(inside)
+            source, inside = self.merges[0].source, length - self.merges[0].offset
+            if inside > source.tiered.length:
+                source.advance_tiered(inside)
 
     def oldest_untiered_entry(self) -> int | None:
         """The first log entry with bytes that tier 2 lacks of this segment; None if tier 2 has everything."""
         oldest = min((merge.oldest_entry() for merge in self.merges), default=None)
-        for entry in self.index.entries_behind(self.storage_length):
+        for entry in self.index.entries_behind(self.tiered.length):
             oldest = entry.ledger_entry if oldest is None else min(oldest, entry.ledger_entry)
             if entry.offset >= self.rehomed_end:  # behind this offset entries are in the order of offsets
                 break
         return oldest
-
-    def wake_waiters(self) -> None:
-        """Call every callback that waits for a change of this segment."""
-        if self.waiters:
-            waiters, self.waiters = self.waiters, []
-            for waiter in waiters:
-                waiter()

@@ -90,7 +90,7 @@ class WriterExpiry:
         if not connections:
             del self._connected[segment]
         gone, found = self._gone_since.get(segment), self._metadata.segments.get(segment)
-        if gone is not None and found is not None and writer_id in found.attributes:
+        if gone is not None and found is not None and writer_id in found.accepted.attributes:
             gone[writer_id] = self._clock.monotonic_s()
 
     async def sweep(self) -> int:
@@ -111,7 +111,7 @@ class WriterExpiry:
 
     async def expire(self, segment: Segment) -> int:
         """Drop the expired numbers of one segment. Returns their count. Raises as `sweep`."""
-        if len(segment.attributes) <= NEVER_EXPIRES_BELOW:
+        if len(segment.accepted.attributes) <= NEVER_EXPIRES_BELOW:
             self._gone_since.pop(segment.name, None)
             return 0
         now_s = self._clock.monotonic_s()
@@ -127,7 +127,7 @@ class WriterExpiry:
                 self._metadata.container,
                 segment.name,
                 dropped,
-                len(segment.attributes),
+                len(segment.accepted.attributes),
             )
         return dropped
 
@@ -135,7 +135,7 @@ class WriterExpiry:
 
     def gone_of(self, segment: Segment) -> WritersGone | None:
         """The times for the segment's record; None if the segment has too few attributes for numbers to expire."""
-        if len(segment.attributes) <= NEVER_EXPIRES_BELOW:
+        if len(segment.accepted.attributes) <= NEVER_EXPIRES_BELOW:
             return None
         gone, now_s = self._gone_since.setdefault(segment.name, {}), self._clock.monotonic_s()
         periods: list[int] = []
@@ -172,23 +172,23 @@ class WriterExpiry:
     async def _note_unseen(self, segment: Segment, now_s: float) -> None:
         """Start the time of writers that were recovered from the log, or left while the segment had few attributes."""
         gone = self._gone_since.setdefault(segment.name, {})
-        for looked_at, key in enumerate(list(segment.attributes), 1):
+        for looked_at, key in enumerate(list(segment.accepted.attributes), 1):
             # Check again: the attributes may have changed during a sleep.
-            if key not in gone and key in segment.attributes and self._may_expire(segment, key):
+            if key not in gone and key in segment.accepted.attributes and self._may_expire(segment, key):
                 gone[key] = now_s
             if looked_at % WRITERS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     def _may_expire(self, segment: Segment, key: int) -> bool:
         connected = key in self._connected.get(segment.name, ())
-        return not connected and not is_core(key) and key not in segment.client_attributes
+        return not connected and not is_core(key) and key not in segment.accepted.client_attributes
 
     def _expired(self, segment: Segment, now_s: float) -> list[int]:
         """The writers to drop next, at most WRITERS_PER_TURN."""
         gone = self._gone_since.get(segment.name)
-        if segment.removed or gone is None:
+        if segment.accepted.removed or gone is None:
             return []
-        count = len(segment.attributes)
+        count = len(segment.accepted.attributes)
         droppable = min(WRITERS_PER_TURN, count - NEVER_EXPIRES_BELOW)
         expired: list[int] = []
         for writer_id, since_s in islice(gone.items(), max(droppable, 0)):
@@ -210,4 +210,6 @@ class WriterExpiry:
 
 def _writer_ids(segment: Segment) -> list[int]:
     """The attribute ids that can be writer ids, in order."""
-    return sorted(key for key in segment.attributes if not is_core(key) and key not in segment.client_attributes)
+    return sorted(
+        key for key in segment.accepted.attributes if not is_core(key) and key not in segment.accepted.client_attributes
+    )

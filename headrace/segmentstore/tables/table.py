@@ -111,15 +111,15 @@ class Table:
         async with self._loading:
             if self._record is None:
                 record = await self._index_store.load(self.segment)
-                self.tails = [await self._replay(max(record.index.covered, self.segment.start_offset))]
+                self.tails = [await self._replay(max(record.index.covered, self.segment.accepted.start_offset))]
                 self._record = record
                 self.freeze_if_full()
 
     async def _replay(self, start: int) -> Tail:
         tail = Tail(start)
         position, unread = start, b""
-        while position < self.segment.length:
-            length = min(REPLAY_READ_BYTES, self.segment.length - position)
+        while position < self.segment.accepted.length:
+            length = min(REPLAY_READ_BYTES, self.segment.accepted.length - position)
             data = unread + await read_segment(self.segment, self.reader, position, length)
             entries, used = decode_entries(memoryview(data), position - len(unread))
             addition = TailAddition(tail)
@@ -204,7 +204,7 @@ class Table:
 
         Before a compaction truncates an entry it appends the entry again, unless a newer one replaces it.
         """
-        return None if place is None or place.removed or place.offset < self.segment.start_offset else place
+        return None if place is None or place.removed or place.offset < self.segment.accepted.start_offset else place
 
     def check_key(self, key: bytes) -> None:
         """Raise InvalidRequestError if the table has keys of another length."""
@@ -230,7 +230,7 @@ class Table:
 
     def hurry(self) -> None:
         """If updates wait for room, have the segment flushed to tier 2 at once instead of at the next interval."""
-        if not self._room.is_set() and self.segment.storage_length < self.tails[0].start:
+        if not self._room.is_set() and self.segment.tiered.length < self.tails[0].start:
             self.segment.untiered_since_s = -math.inf
             self.container.tell_news()
 
@@ -245,9 +245,9 @@ class Table:
     def freeze_if_full(self) -> None:
         """Start a new tail if the only one is full."""
         segment, tail = self.segment, self.tails[0]
-        replayed = segment.length - max(tail.start, segment.start_offset)
+        replayed = segment.accepted.length - max(tail.start, segment.accepted.start_offset)
         if len(self.tails) == 1 and (self._is_full(tail) or 2 * replayed > self._limits.replay_segment_bytes):
-            self.tails.insert(0, Tail(segment.length))
+            self.tails.insert(0, Tail(segment.accepted.length))
 
     def thaw(self) -> None:
         """Discard the full tail, whose entries the index has now."""

@@ -99,24 +99,24 @@ async def delta(table: Table, from_position: int, count: int) -> Delta:
         try:
             return await _delta(table, from_position, count)
         except NotFoundError:
-            if table.segment.removed:
+            if table.segment.accepted.removed:
                 raise
             # A compaction truncated the bytes before they were read: start again at the new start of the table.
 
 
 async def _delta(table: Table, from_position: int, count: int) -> Delta:
     segment = table.segment
-    start = segment.start_offset
-    if not 0 <= from_position <= segment.length:
+    start = segment.accepted.start_offset
+    if not 0 <= from_position <= segment.accepted.length:
         raise InvalidRequestError(
-            f"position {from_position} is outside of table {segment.name}, which has {segment.length} bytes"
+            f"position {from_position} is outside of table {segment.name}, which has {segment.accepted.length} bytes"
         )
     position = max(from_position, start)
     should_clear = from_position < start
     entries: list[TableEntry] = []
     page_bytes, read_bytes = 0, DELTA_READ_BYTES_MIN
-    while position < segment.length:
-        data = await read_segment(segment, table.reader, position, min(read_bytes, segment.length - position))
+    while position < segment.accepted.length:
+        data = await read_segment(segment, table.reader, position, min(read_bytes, segment.accepted.length - position))
         view = memoryview(data)
         try:
             decoded, used = decode_entries(view, position)
@@ -125,7 +125,7 @@ async def _delta(table: Table, from_position: int, count: int) -> Delta:
                 f"no entry of table {segment.name} starts at position {from_position}: use one from an earlier reply"
             ) from error
         if not used:
-            if len(data) >= min(ENTRY_BYTES_MAX, segment.length - position):
+            if len(data) >= min(ENTRY_BYTES_MAX, segment.accepted.length - position):
                 raise InvalidRequestError(f"no entry of table {segment.name} starts at position {position}")
             read_bytes = ENTRY_BYTES_MAX
             continue
@@ -140,7 +140,7 @@ async def _delta(table: Table, from_position: int, count: int) -> Delta:
                 page_bytes += REPLY_ENTRY_BYTES + entry_bytes(key, place)
             if len(entries) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
                 end = place.offset + entry_bytes(key, place)
-                return Delta(entries, should_clear, end >= segment.length, end)
+                return Delta(entries, should_clear, end >= segment.accepted.length, end)
         position += used
     return Delta(entries, should_clear, reached_end=True, last_position=position)
 
@@ -170,7 +170,7 @@ async def _with_value(table: Table, key: bytes, place: Place | None) -> TableEnt
         try:
             value = await read_segment(table.segment, table.reader, value_offset(key, place), place.value_length)
         except NotFoundError:
-            if table.segment.removed:
+            if table.segment.accepted.removed:
                 raise
             place = await table.find(key)  # a compaction has moved or dropped the entry
         else:

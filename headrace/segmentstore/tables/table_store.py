@@ -178,7 +178,7 @@ class TableStore:
     def _start_upkeep(self, resident: Resident) -> None:
         table = resident.table
         idle = resident.task is None and not self._stopped and table.is_ready
-        if idle and table.failure is None and not table.segment.removed and resident.upkeep.due:
+        if idle and table.failure is None and not table.segment.accepted.removed and resident.upkeep.due:
             table.users += 1
             resident.task = asyncio.ensure_future(self._run_upkeep(resident))
 
@@ -197,7 +197,7 @@ class TableStore:
             self._memory.recount(self._container.container, table.segment.name)
 
     async def _run_step(self, resident: Resident) -> Rest | None:
-        if resident.table.failure is not None or resident.table.segment.removed:
+        if resident.table.failure is not None or resident.table.segment.accepted.removed:
             return None
         async with self._memory.upkeep_slots:
             return NO_REST if await resident.upkeep.run_step() else None
@@ -212,7 +212,7 @@ class TableStore:
             case FencedError():
                 self._container.log.fail(error)
             case _:  # without upkeep updates would fill the memory, so reject them
-                if self._container.failure is None and not table.segment.removed:
+                if self._container.failure is None and not table.segment.accepted.removed:
                     _log.error("event=table_upkeep_failed segment=%r", table.segment.name, exc_info=error)
                     if not isinstance(error, HeadraceError):
                         error = HeadraceError(f"table upkeep failed: {error!r}")

@@ -38,7 +38,7 @@ async def update(table: Table, batch: Batch, entered: Callable[[], None]) -> tup
             await table.room()
             changes_nothing = await _check(table, batch)
             if changes_nothing:
-                base = table.segment.length
+                base = table.segment.accepted.length
             else:
                 base, addition = await _prepared(table, batch)
                 durable = log.expect()
@@ -75,12 +75,12 @@ async def _check(table: Table, batch: Batch) -> bool:
 
 def _check_table(table: Table, batch: Batch) -> None:
     segment = table.segment
-    if segment.removed:
+    if segment.accepted.removed:
         raise NotFoundError(f"table {segment.name} was removed", details={"segment": segment.name})
-    if batch.expected_length not in (NO_TABLE_OFFSET, segment.length):
+    if batch.expected_length not in (NO_TABLE_OFFSET, segment.accepted.length):
         raise ConflictError(
-            f"table {segment.name} has length {segment.length}, expected {batch.expected_length}",
-            details={"length": segment.length},
+            f"table {segment.name} has length {segment.accepted.length}, expected {batch.expected_length}",
+            details={"length": segment.accepted.length},
             code="table_offset",
         )
 
@@ -106,7 +106,7 @@ def _check_change(table: Table, key: bytes, version: int, known: dict[bytes, Pla
 async def _prepared(table: Table, batch: Batch) -> tuple[int, TailAddition]:
     """The offset at which the batch will begin, and its entries as an addition to the newest tail."""
     while True:
-        base, addition = table.segment.length, TailAddition(table.tails[0])
+        base, addition = table.segment.accepted.length, TailAddition(table.tails[0])
         for first in range(0, len(batch), SLICE_CHANGES_MAX):
             if first:
                 await asyncio.sleep(0)
@@ -114,7 +114,7 @@ async def _prepared(table: Table, batch: Batch) -> tuple[int, TailAddition]:
                 offset = base + batch.positions[each]
                 addition.put(batch.keys[each], Place(offset, offset, batch.value_lengths[each]))
         # Otherwise a compaction has appended meanwhile, or a new tail was started. This is rare, so try again.
-        if base == table.segment.length and addition.tail is table.tails[0]:
+        if base == table.segment.accepted.length and addition.tail is table.tails[0]:
             return base, addition
 
 

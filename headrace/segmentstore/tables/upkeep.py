@@ -78,7 +78,7 @@ class TableUpkeep:
     @property
     def _flush_due(self) -> bool:
         table = self._table
-        return len(table.tails) > 1 and table.segment.storage_length >= table.tails[0].start
+        return len(table.tails) > 1 and table.segment.tiered.length >= table.tails[0].start
 
     @property
     def _merged_runs(self) -> int:
@@ -124,7 +124,7 @@ class TableUpkeep:
 
         The start of the segment is the one that tier 2 knows, because a loss of the log may undo a truncation.
         """
-        if place.offset >= self._table.segment.told_start and not (oldest and place.removed):
+        if place.offset >= self._table.segment.tiered.told_start and not (oldest and place.removed):
             await writer.add(key, place)
 
     async def _save(self, index: TableIndex) -> None:
@@ -139,20 +139,20 @@ class TableUpkeep:
     @property
     def _compaction_due(self) -> bool:
         segment = self._table.segment
-        total = segment.length - max(segment.start_offset, self._compacted)
-        if segment.sealed or segment.removed or self._table.container.failure is not None:
+        total = segment.accepted.length - max(segment.accepted.start_offset, self._compacted)
+        if segment.accepted.sealed or segment.accepted.removed or self._table.container.failure is not None:
             return False
         return total > self._limits.compaction_segment_bytes and total > 2 * self._table.live_bytes
 
     @property
     def _truncation_due(self) -> bool:
-        return bool(self._truncations) and self._truncations[0][1] <= self._table.segment.storage_length
+        return bool(self._truncations) and self._truncations[0][1] <= self._table.segment.tiered.length
 
     async def _compact(self) -> bool:
         """Append the live entries at the head again; return False if the cache has no room for them now."""
         table, segment = self._table, self._table.segment
-        start = max(segment.start_offset, self._compacted)
-        data = await read_segment(segment, table.reader, start, min(ENTRY_BYTES_MAX, segment.length - start))
+        start = max(segment.accepted.start_offset, self._compacted)
+        data = await read_segment(segment, table.reader, start, min(ENTRY_BYTES_MAX, segment.accepted.length - start))
         entries, used = decode_entries(memoryview(data), start)
         newest = await table.find_all({key for key, _ in entries})
         # No other task runs from here on. Entries newer than those of the look-up can only be in the tails.
@@ -162,14 +162,14 @@ class TableUpkeep:
         if live and not self._append_again(live, memoryview(data), start):
             return False
         self._compacted = start + used
-        self._truncations.append((start + used, segment.length))
+        self._truncations.append((start + used, segment.accepted.length))
         return True
 
     def _append_again(self, live: list[tuple[bytes, Place]], data: memoryview, start: int) -> bool:
         table = self._table
         parts: list[Buffer] = []
         addition = TailAddition(table.tails[0])
-        offset = table.segment.length
+        offset = table.segment.accepted.length
         for key, place in live:
             value_at = value_offset(key, place) - start
             parts.extend(encode_entry(key, data[value_at : value_at + place.value_length], place.version))

@@ -148,9 +148,9 @@ class Compactor:
                 break
             taken.append(name)
             segment = self._container.metadata.segments.get(name)
-            if segment is None or segment.removed:
+            if segment is None or segment.accepted.removed:
                 continue  # an evicted segment is considered again when it gets new runs
-            newest = await self._directory.runs_before(name, segment.storage_length, RUNS_LOOKED_AT)
+            newest = await self._directory.runs_before(name, segment.tiered.length, RUNS_LOOKED_AT)
             if not self._container.stored_is_durable:
                 # A recovery needs a run that starts where tier 2 ends by the log, and would enter it again.
                 self._small_runs.look_again(name)
@@ -175,7 +175,7 @@ class Compactor:
                 self._container.pool.unpin(pinned)
             for merge, run, _ in entered:
                 merge.parts.clear()
-                if not merge.segment.removed:
+                if not merge.segment.accepted.removed:
                     await self._directory.replace(merge.segment.name, merge.runs, run, length)
                     self._small_runs.look_again(merge.segment.name)
         self._container.metrics.compacted_bytes += length

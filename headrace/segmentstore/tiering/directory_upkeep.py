@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from headrace.codec.container_snapshots import ContainerSnapshot
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import CorruptError
 from headrace.model.names import is_transient_segment_name
@@ -30,7 +31,7 @@ TRIMMED_AT_ONCE_MAX: Final = 4
 
 
 class DirectoryUpkeep:
-    """Updates the chunk directory of one container, in the passes of its storage writer.
+    """Updates the chunk directory of one container, in the passes of its storage writer. It owns their tiered state.
 
     `on_stored` is called when tier 2 has received more bytes of the container.
     """
@@ -59,22 +60,29 @@ class DirectoryUpkeep:
         home, shift = place.home
         end = shift + run.end
         # A merge that is not durable yet shows no byte of its source in the target. The source had them all before it.
-        known_end = home.readable_length if place is home else max(home.readable_length, shift + place.length)
+        known_end = home.durable.length if place is home else max(home.durable.length, shift + place.accepted.length)
         if end > known_end:
             what = f"up to {run.end}, the log only up to {known_end - shift}: acknowledged bytes are missing"
             raise self._contradiction(place, run, f"{what} in it")
         if home.index.entry_start(end) != end:
             raise self._contradiction(place, run, f"in a run that ends at {run.end}, inside an append: it is not ours")
-        if run.end > place.storage_length:
-            place.advance_storage(run.end)
+        if run.end > place.tiered.length:
+            place.advance_tiered(run.end)
             self._small_runs.note(place.name, run.length)
-        if shift + run.offset < home.start_offset:
-            home.trimmed_offset = 0  # truncated before it was flushed: trim again
+        if shift + run.offset < home.accepted.start_offset:
+            home.tiered.trimmed_offset = 0  # truncated before it was flushed: trim again
 
     def note_stored(self, segments: Iterable[Segment]) -> None:
         """Log how much of the segments tier 2 has now."""
-        self._container.note_stored([(segment.number, segment.storage_length) for segment in segments])
+        self._container.note_stored([(segment.number, segment.tiered.length) for segment in segments])
         self._on_stored()
+
+    def note_snapshot(self, snapshot: ContainerSnapshot) -> None:
+        """Note that tier 2 has this snapshot, with the start offsets in it."""
+        for told in snapshot.segments:
+            segment = self._container.metadata.segments.get(told.name)
+            if segment is not None and segment.number == told.number:
+                segment.tiered.told_start = told.start_offset
 
     def _contradiction(self, segment: Segment, run: ChunkRun, what: str) -> CorruptError:
         message = f"the chunk directory has {segment.name} {what}"
@@ -87,7 +95,7 @@ class DirectoryUpkeep:
         """Move the runs of merged segments to their targets in the directory. Returns whether there were any."""
         more = False
         for segment in list(self._container.dirty.values()):
-            while not segment.removed and (due := due_move(segment, self._object_bytes_max)) is not None:
+            while not segment.accepted.removed and (due := due_move(segment, self._object_bytes_max)) is not None:
                 more = True
                 done = FlushMark([segment])
                 try:
@@ -98,13 +106,13 @@ class DirectoryUpkeep:
 
     async def _move(self, due: DueMove) -> None:
         target, merge = due
-        start = max(target.storage_length, merge.offset)
+        start = max(target.tiered.length, merge.offset)
         runs = await move_merged(self._directory, target.name, merge.merged_range(), start)
         if runs is not None:
             for run in runs:
                 self.take_as_stored(target, run)
         elif await self._has_moved_on(target, merge.end):
-            target.advance_storage(target.length)
+            target.advance_tiered(target.accepted.length)
         else:
             raise CorruptError(f"the chunk directory has lost runs of {merge.source.name}, merged into {target.name}")
         self.note_stored([target])
@@ -152,7 +160,7 @@ class DirectoryUpkeep:
         After a start all segments that were ever truncated are checked, a bounded number in each pass.
         """
         dirty = self._container.dirty.values()
-        due = [segment for segment in dirty if segment.trimmed_offset < segment.durable_start_offset]
+        due = [segment for segment in dirty if segment.tiered.trimmed_offset < segment.durable.start_offset]
         due = sorted((each for each in due if each.number > self._looked_at), key=lambda each: each.number)
         looked_at = due[:TRIMMED_PER_PASS_MAX]
         removed = 0
@@ -168,20 +176,20 @@ class DirectoryUpkeep:
 
     async def _trim(self, segment: Segment) -> int:
         """Remove runs before the start of a segment. Returns their number."""
-        start = segment.durable_start_offset  # a truncation that a crash undoes must not cost its bytes
+        start = segment.durable.start_offset  # a truncation that a crash undoes must not cost its bytes
         # A run that a merge moved here stays until the log knows of the move: else its place would be unknown.
-        moved_end = segment.storage_length
+        moved_end = segment.tiered.length
         runs = await self._directory.page(segment.name, limit=RUNS_PER_WRITE_MAX)
         old = [run for run in runs if run.end <= min(start, moved_end)]
         # The last run stays until tier 2's snapshot has this start: else a store without this log would find
         # nothing of the segment, and take it for a deleted one.
-        keeps_last = len(old) == len(runs) > 0 and segment.told_start < start
+        keeps_last = len(old) == len(runs) > 0 and segment.tiered.told_start < start
         gone = old[:-1] if keeps_last else old
         if gone and not self._container.stored_is_durable:
             return 0
         removed = await self._directory.remove(segment.name, gone)
         if removed == len(old) < RUNS_PER_WRITE_MAX:
-            segment.trimmed_offset = start
+            segment.tiered.trimmed_offset = start
         return removed
 
     def rest_segments(self) -> None:
@@ -191,9 +199,9 @@ class DirectoryUpkeep:
             for number, segment in self._container.dirty.items()
             if self._is_gone(segment)
             or (
-                segment.storage_length >= segment.length
+                segment.tiered.length >= segment.accepted.length
                 and not segment.merges
-                and segment.trimmed_offset >= segment.start_offset
+                and segment.tiered.trimmed_offset >= segment.accepted.start_offset
             )
         ]
         for number in resting:
@@ -203,7 +211,7 @@ class DirectoryUpkeep:
         """Whether the segment was removed and no crash brings it back; until then it keeps what it was merged from."""
         container = self._container
         removal = container.metadata.deletions.get(segment.name, -1)
-        return segment.removed and removal <= container.log.durable_entry
+        return segment.accepted.removed and removal <= container.log.durable_entry
 
 
 class FlushMark:

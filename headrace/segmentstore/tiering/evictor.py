@@ -91,8 +91,8 @@ class Evictor:
         idle_s = self._limits.idle_segment_s
         return (
             self._clock.monotonic_s() - segment.used_s >= idle_s
-            and self._clock.now_ms() - segment.last_modified_ms >= 1000 * idle_s
-            and len(segment.attributes) <= EVICTABLE_ATTRIBUTES_MAX
+            and self._clock.now_ms() - segment.accepted.last_modified_ms >= 1000 * idle_s
+            and len(segment.accepted.attributes) <= EVICTABLE_ATTRIBUTES_MAX
             and self._container.idle.may_leave(segment)
         )
 
@@ -141,10 +141,10 @@ def _batches(segments: list[Segment]) -> Iterator[list[Segment]]:
     batch: list[Segment] = []
     attributes = 0
     for segment in segments:
-        attributes += len(segment.attributes)
+        attributes += len(segment.accepted.attributes)
         if batch and (len(batch) == RECORDS_PER_WRITE_MAX or attributes > ATTRIBUTES_PER_BATCH_MAX):
             yield batch
-            batch, attributes = [], len(segment.attributes)
+            batch, attributes = [], len(segment.accepted.attributes)
         batch.append(segment)
     if batch:
         yield batch

@@ -48,7 +48,7 @@ def pack(
         if (begin := packed_end(segment)) is None:
             continue
         place, shift, end = flush_place(segment, bytes_max)
-        position, start = packed.length, begin if place is segment else place.storage_length
+        position, start = packed.length, begin if place is segment else place.tiered.length
         entries: list[Reservation] = []
         for piece in _pieces(segment, place, shift + start, shift, end):
             piece_bytes = sum(entry.length for entry in piece)

@@ -58,12 +58,12 @@ class ObjectUploads:
         is not packed while it or a source has bytes under way.
         """
         if not self._ends:
-            return segment.storage_length
+            return segment.tiered.length
         end = self._ends.get(segment)
         if not segment.merges:
-            return segment.storage_length if end is None else max(end, segment.storage_length)
+            return segment.tiered.length if end is None else max(end, segment.tiered.length)
         is_busy = end is not None or any(source in self._ends for merge in segment.merges for source in merge.sources())
-        return None if is_busy else segment.storage_length
+        return None if is_busy else segment.tiered.length
 
     def start(self, packed: PackedObject, object_name: str, release: contextlib.ExitStack, now_s: float) -> None:
         """Begin the PUT of an object."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headrace.codec import data_frames
@@ -35,7 +36,10 @@ class _Taken:
 
 
 class SnapshotWriter:
-    """One per container, driven by its storage writer. `covered`: the pointer tells all that the container is now."""
+    """One per container, driven by its storage writer. `covered`: the pointer tells all that the container is now.
+
+    `on_written` is called with a snapshot that tier 2 has now.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class SnapshotWriter:
         snapshots: SnapshotStore,
         clock: Clock,
         limits: StorageLimits,
+        on_written: Callable[[ContainerSnapshot], None],
         *,
         covered: bool,
     ) -> None:
@@ -50,6 +55,7 @@ class SnapshotWriter:
         self._snapshots = snapshots
         self._clock = clock
         self._limits = limits
+        self._on_written = on_written
         self._opened_sequence = container.log.last_sequence
         self._sequence: int | None = container.log.last_sequence if covered else None
         self._changes = container.changes if covered else -1
@@ -75,10 +81,7 @@ class SnapshotWriter:
         await self._snapshots.replace(parts, clean=False)
         self._sequence, self._changes, self._taken_s = taken.sequence, taken.changes, taken.taken_s
         self._changed_since_s = None
-        for told in taken.snapshot.segments:
-            segment = self._container.metadata.segments.get(told.name)
-            if segment is not None and segment.number == told.number:
-                segment.told_start = told.start_offset
+        self._on_written(taken.snapshot)
 
     async def write_last(self) -> bool:
         """Close the log and write the last snapshot, with retries until it succeeds or the caller cancels.

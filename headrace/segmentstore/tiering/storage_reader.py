@@ -90,11 +90,11 @@ class StorageReader:
                 # knows when they were merged.
                 ordering = segment.times.ordering_at(offset) or (run.times.first if run.times else UNKNOWN_ORDERING)
                 return StoredBytes(data, ordering, next_token)
-        if segment.removed or offset < segment.start_offset:
+        if segment.accepted.removed or offset < segment.accepted.start_offset:
             raise NotFoundError(f"{offset} of segment {segment.name} was removed meanwhile")
         raise CorruptError(
             f"the chunk directory has no run of {segment.name} at {offset}, though it is stored up to "
-            f"{segment.storage_length}",
+            f"{segment.tiered.length}",
             details={"segment": segment.name, "offset": offset},
         )
 
@@ -115,7 +115,7 @@ class StorageReader:
         """What is in the place of a run whose object is gone or too short."""
         self._windows.pop((segment.number, name), None)
         found = await self._find(segment.number, name, position)
-        if segment.removed or offset < segment.start_offset:
+        if segment.accepted.removed or offset < segment.accepted.start_offset:
             raise error
         if found is None or found.object_name == run.object_name:
             _log.critical(
@@ -136,8 +136,8 @@ class StorageReader:
     async def append_boundary(self, segment: Segment, offset: int) -> int:
         """The nearest known start of an append at or behind `offset`, else the segment's length."""
         in_memory = segment.index.boundary_from(offset)
-        if in_memory == offset or offset >= segment.storage_length:
-            return segment.length if in_memory is None else in_memory
+        if in_memory == offset or offset >= segment.tiered.length:
+            return segment.accepted.length if in_memory is None else in_memory
         stored = await self._times.boundary_from(segment, offset)
         return stored if in_memory is None else min(in_memory, stored)
 

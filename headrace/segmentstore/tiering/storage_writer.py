@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
@@ -29,30 +28,25 @@ from headrace.segmentstore.tiering.object_names import ObjectNames
 from headrace.segmentstore.tiering.object_packing import pack
 from headrace.segmentstore.tiering.object_uploads import ObjectUploads
 from headrace.segmentstore.tiering.retries import reported_as_refusal
-from headrace.segmentstore.tiering.small_runs import SmallRuns
 from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
 
 _log = logging.getLogger(__name__)
 
 
 class StorageWriter:
-    """One per container; `wake` lets it look at once instead of at its next tick.
-
-    `on_stored` is called when tier 2 has received more bytes of the container.
-    """
+    """One per container; `wake` lets it look at once instead of at its next tick."""
 
     def __init__(
         self,
         container: SegmentContainer,
         directory: ChunkDirectory,
+        upkeep: DirectoryUpkeep,
         chunk_storage: ChunkStorage,
         clock: Clock,
         limits: StorageLimits,
         snapshots: SnapshotWriter,
         names: ObjectNames,
-        small_runs: SmallRuns,
         backfill: Backfill,
-        on_stored: Callable[[], None],
     ) -> None:
         self._container = container
         self._directory = directory
@@ -62,7 +56,7 @@ class StorageWriter:
         self._checkpoints = Checkpoints(container, limits.checkpoint_every_bytes)
         self._draining = False
         self._names = names
-        self._upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max, on_stored)
+        self._upkeep = upkeep
         self._backfill = backfill
         self._uploads = ObjectUploads(chunk_storage, container.pool, names, limits.objects_in_flight_max)
         self._periodic = PeriodicTask(
@@ -195,7 +189,7 @@ class StorageWriter:
     def _untiered(self) -> list[Segment]:
         """Segments with durable bytes to store, the longest waiting first."""
         dirty = self._container.dirty.values()
-        untiered = [segment for segment in dirty if segment.untiered_bytes and not segment.removed]
+        untiered = [segment for segment in dirty if segment.untiered_bytes and not segment.accepted.removed]
         return sorted(untiered, key=lambda segment: segment.untiered_since_s or 0.0)
 
     async def _flush(self) -> bool:
@@ -270,4 +264,4 @@ class StorageWriter:
 
 
 def _still_wanted(place: Segment, run: ChunkRun) -> bool:
-    return not place.home[0].removed and place.storage_length == run.offset
+    return not place.home[0].accepted.removed and place.tiered.length == run.offset

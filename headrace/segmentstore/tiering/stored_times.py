@@ -45,22 +45,22 @@ class StoredTimes:
         times = segment.times
         in_memory = times.find(ordering)
         if in_memory is None and len(times):
-            return segment.length
+            return segment.accepted.length
         if in_memory is not None and (in_memory.first < ordering or in_memory.offset > times.begin):
-            return max(in_memory.offset, segment.start_offset)
-        end = segment.length if in_memory is None else in_memory.offset
-        run, unknown = await self._first_run(segment, ordering, min(end, segment.storage_length))
+            return max(in_memory.offset, segment.accepted.start_offset)
+        end = segment.accepted.length if in_memory is None else in_memory.offset
+        run, unknown = await self._first_run(segment, ordering, min(end, segment.tiered.length))
         later = run.times if run is not None else in_memory
-        unknown |= run is None and end > max(segment.storage_length, segment.start_offset)
+        unknown |= run is None and end > max(segment.tiered.length, segment.accepted.start_offset)
         if unknown and (later is None or ordering < later.first):
-            return segment.start_offset
-        return max(end if run is None else await self._offset_in(run, ordering), segment.start_offset)
+            return segment.accepted.start_offset
+        return max(end if run is None else await self._offset_in(run, ordering), segment.accepted.start_offset)
 
     async def boundary_from(self, segment: Segment, offset: int) -> int:
         """The nearest start of an append at or behind `offset` that tier 2 knows; raises as `offset_from`."""
         run = await self._run_at(segment, offset)
         if run is None:
-            return segment.start_offset
+            return segment.accepted.start_offset
         if run.offset == offset or (points := await self._points(run)) is None:
             return offset if run.offset == offset else run.end
         boundary = points.boundary_from(offset)
@@ -68,11 +68,11 @@ class StoredTimes:
 
     async def _first_run(self, segment: Segment, ordering: int, end: int) -> tuple[ChunkRun | None, bool]:
         """The first run before `end` that may have bytes of `ordering`, and whether runs before it have no times."""
-        start, found, unknown = segment.start_offset, None, False
+        start, found, unknown = segment.accepted.start_offset, None, False
         while start < end:
             run = await self._run_at(segment, (start + end) // 2)
             if run is None:
-                start = segment.start_offset
+                start = segment.accepted.start_offset
             elif run.times is not None and run.times.last >= ordering:
                 found, end = run, run.offset
             else:
@@ -82,14 +82,14 @@ class StoredTimes:
     async def _run_at(self, segment: Segment, offset: int) -> ChunkRun | None:
         """The run that has the byte at `offset`; None if that was truncated away meanwhile."""
         run = await self._directory.run_before(segment.name, offset)
-        if segment.removed:
+        if segment.accepted.removed:
             raise NotFoundError(f"segment {segment.name} was removed meanwhile")
-        if offset < segment.start_offset:
+        if offset < segment.accepted.start_offset:
             return None
         if run is None or run.end <= offset:
             raise CorruptError(
                 f"the chunk directory has no run of {segment.name} at {offset}, though it is stored up to "
-                f"{segment.storage_length}",
+                f"{segment.tiered.length}",
                 details={"segment": segment.name, "offset": offset},
             )
         return run

@@ -80,7 +80,7 @@ async def test_crash_before_a_durable_reload_undoes_the_reload(world):
         client.send(wire.SetupAppend(1, OTHER, FIRST))
         await running.until(lambda: FIRST in names_in_memory(running))
         client.send(wire.SealSegment(1, FIRST))
-        await running.until(lambda: running.store.owned[0].container.metadata.segments[FIRST].sealed)
+        await running.until(lambda: running.store.owned[0].container.metadata.segments[FIRST].accepted.sealed)
         survivor = world.disk.cut_power(3)
         held.set()
     world.disk = survivor

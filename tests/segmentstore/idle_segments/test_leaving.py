@@ -44,11 +44,11 @@ async def test_what_is_in_use_stays(world):
         tail.send(wire.ReadSegment(SEGMENTS[1], 0, 100, "", 1))
         await client.call(wire.UpdateSegmentAttribute(1, SEGMENTS[2], 77, 1, wire.NO_ATTRIBUTE_VALUE))
         metadata = running.store.owned[0].container.metadata
-        await running.until(lambda: bool(metadata.segments[SEGMENTS[1]].waiters))
+        await running.until(lambda: bool(metadata.segments[SEGMENTS[1]].durable.waiters))
         assert await running.store.owned[0].evictor.sweep() == 1
         assert names_in_memory(running) == {*SEGMENTS[:3], transient}
         world.clock.advance(2 * IDLE_S)
-        many = metadata.segments[SEGMENTS[2]].attributes
+        many = metadata.segments[SEGMENTS[2]].accepted.attributes
         many.update((1 << 80 | number, 1) for number in range(EVICTABLE_ATTRIBUTES_MAX))
         assert await running.store.owned[0].evictor.sweep() == 0
 

@@ -83,4 +83,4 @@ async def test_full_table_is_flushed_before_the_next_interval(small_world):
         assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
         table = resident(running).table
         assert table.runs
-        assert table.segment.storage_length < table.segment.length
+        assert table.segment.tiered.length < table.segment.accepted.length
