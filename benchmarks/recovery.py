@@ -17,8 +17,8 @@ from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 CONTAINER = 0
 NUMBER = 1
@@ -57,7 +57,7 @@ def recover(directory: Path, log_bytes: int, append_bytes: int, stored_share: fl
 
 async def _write(directory: Path, appends: int, append_bytes: int, stored_share: float) -> None:
     disk, journal = _open(directory)
-    log = OperationLog(JournalLedgers(journal).open(CONTAINER, 0), OrderingClock(SystemClock()))
+    log = OperationLog(OneCopyLedgers(journal).open(CONTAINER, 0), OrderingClock(SystemClock()))
     _log(log, CreateOperation(NUMBER, "benchmark/recovery/0.#epoch.0", (), 0))
     data = memoryview(secrets.token_bytes(append_bytes))
     for number in range(appends):
@@ -76,7 +76,7 @@ async def _bring_back(directory: Path, log_bytes: int) -> Recovered:
     started_s = time.perf_counter()
     disk, journal = _open(directory)
     scanned_s = time.perf_counter()
-    ledger = JournalLedgers(journal).open(CONTAINER, 1)
+    ledger = OneCopyLedgers(journal).open(CONTAINER, 1)
     recovery = Recovery(CONTAINER, BlockPool(log_bytes + 2 * BLOCK_BYTES), SystemClock())
     load = await recovery.run(ledger)
     replayed_s = time.perf_counter()

@@ -33,8 +33,11 @@ from headrace.metadata.truncation import decode_truncation
 from headrace.model import chunks
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.segmentstore.containers.frame_reader import FrameReader
-from headrace.segmentstore.log import journal_format
+from headrace.segmentstore.log import journal_format, journal_versions
+from headrace.segmentstore.log.journal_format import Format2
+from headrace.segmentstore.log.journal_format_1 import Format1
 from headrace.segmentstore.log.journal_scan import RecordScan
+from headrace.segmentstore.log.journal_versions import RecordLayout
 from headrace.wire.commands import LAYOUTS
 
 _TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)
@@ -109,24 +112,21 @@ def data_frame(data: bytes) -> None:
 
 def journal_records(data: bytes) -> None:
     """What lies behind the header of a journal file; the first byte says whether the file has a successor."""
-    content = bytes(journal_format.FILE_HEADER_BYTES) + _with_checksums(data[1:])
-    disk = MemoryJournalDisk()
-    disk.create("fuzz", len(content))
-    file = disk.open("fuzz")
-    file.write(0, [content])
-    scan = RecordScan(file, _SALT, len(content) if data[:1] > b"\x7f" else None, "fuzz")
-    with contextlib.suppress(CorruptError):
-        length = sum(journal_format.RECORD_HEADER_BYTES + record.header.length for record in scan)
-        if scan.end != journal_format.FILE_HEADER_BYTES + length or scan.end > len(content):
-            raise AssertionError(f"records of {length} bytes end at {scan.end} of {len(content)}")
+    _scan_records(data, Format2(_SALT), _with_checksums)
+
+
+def journal_records_1(data: bytes) -> None:
+    """As `journal_records`, in a file of format 1."""
+    _scan_records(data, Format1(_SALT), _with_checksums_1)
 
 
 def journal_header(data: bytes) -> None:
-    """The first block of a journal file."""
-    fields = data[:36]
-    block = fields + crc32c(fields).to_bytes(4, "big")
-    with contextlib.suppress(CorruptError):
-        journal_format.decode_file_header(block.ljust(journal_format.FILE_HEADER_BYTES, b"\0"), "fuzz")
+    """The first block of a journal file, of either format."""
+    for header_bytes in (36, 52):
+        fields = data[:header_bytes]
+        block = fields + crc32c(fields).to_bytes(4, "big")
+        with contextlib.suppress(CorruptError):
+            journal_versions.decode_file_header(block.ljust(journal_format.FILE_HEADER_BYTES, b"\0"), "fuzz")
 
 
 def container_snapshot(data: bytes) -> None:
@@ -181,18 +181,51 @@ def table_entry(data: bytes) -> None:
             raise AssertionError(f"{taken} bytes for {found}")
 
 
+def _scan_records(data: bytes, layout: RecordLayout, with_checksums: Callable[[bytes], bytes]) -> None:
+    content = bytes(journal_format.FILE_HEADER_BYTES) + with_checksums(data[1:])
+    disk = MemoryJournalDisk()
+    disk.create("fuzz", len(content))
+    file = disk.open("fuzz")
+    file.write(0, [content])
+    end = len(content) if data[:1] > b"\x7f" else None
+    for tolerates_damage in (False, True):
+        scan = RecordScan(file, layout, end, "fuzz", tolerates_damage=tolerates_damage)
+        with contextlib.suppress(CorruptError):
+            length = sum(layout.header_bytes + record.header.length for record in scan)
+            length += sum(place.end - place.start for place in scan.damaged)
+            if scan.end != journal_format.FILE_HEADER_BYTES + length or scan.end > len(content):
+                raise AssertionError(f"records of {length} bytes end at {scan.end} of {len(content)}")
+
+
 def _with_checksums(data: bytes) -> bytes:
-    """Records as `data` has them, with the mark and the checksum that they should have."""
-    mark_bytes, header_bytes = 12, journal_format.RECORD_HEADER_BYTES
+    """Records as `data` has them, with the mark and the checksums that they should have."""
+    header_bytes = journal_format.RECORD_HEADER_BYTES
     raw, position = bytearray(data), 0
     while position + header_bytes <= len(raw):
-        raw[position : position + mark_bytes] = b"HRJR" + _SALT.to_bytes(8, "big")
-        length = int.from_bytes(raw[position + 20 : position + 24], "big")
-        end = position + header_bytes + length
+        raw[position : position + 12] = Format2(_SALT).mark
+        end = position + header_bytes + int.from_bytes(raw[position + 72 : position + 76], "big")
+        whole = end <= len(raw)
+        if whole:
+            raw[position + 76 : position + 80] = crc32c(raw[position + header_bytes : end]).to_bytes(4, "big")
+        checksum = crc32c(raw[position + 16 : position + header_bytes], crc32c(raw[position : position + 12]))
+        raw[position + 12 : position + 16] = checksum.to_bytes(4, "big")
+        if not whole:
+            break
+        position = end
+    return bytes(raw)
+
+
+def _with_checksums_1(data: bytes) -> bytes:
+    """Records of format 1 as `data` has them, with the mark and the checksum that they should have."""
+    header_bytes = Format1.header_bytes
+    raw, position = bytearray(data), 0
+    while position + header_bytes <= len(raw):
+        raw[position : position + 12] = Format1(_SALT).mark
+        end = position + header_bytes + int.from_bytes(raw[position + 20 : position + 24], "big")
         if end > len(raw):
             break
-        checksum = crc32c(raw[position + 16 : end], crc32c(raw[position : position + mark_bytes]))
-        raw[position + mark_bytes : position + mark_bytes + 4] = checksum.to_bytes(4, "big")
+        checksum = crc32c(raw[position + 16 : end], crc32c(raw[position : position + 12]))
+        raw[position + 12 : position + 16] = checksum.to_bytes(4, "big")
         position = end
     return bytes(raw)
 
@@ -203,6 +236,7 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "operation": operation,
     "data-frame": data_frame,
     "journal-records": journal_records,
+    "journal-records-1": journal_records_1,
     "journal-header": journal_header,
     "container-snapshot": container_snapshot,
     "record": record,

@@ -53,7 +53,7 @@ from headrace.model.containers import containers_of_store
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
-from headrace.segmentstore.log.journal import JOURNAL_FILE_BYTES
+from headrace.segmentstore.log.journal_commits import JOURNAL_FILE_BYTES
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
 from segmentstore_fargate.layout import Layout, journal_directory

@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from headrace.adapters.tcp.listener import WireListener
-from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredMetadataStore
 from headrace.segmentstore.metrics import JournalMetrics, RequestMetrics
 from headrace.segmentstore.owned_container import OwnedContainer

@@ -20,8 +20,8 @@ from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.rates import TICK_S
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
@@ -70,7 +70,7 @@ class SegmentStoreProcess:
         measured_chunks = MeasuredChunkStorage(self._chunk_storage, self._clock)
         self._scaling_reports = StoreScalingReports(config.scaling_reports_queue_url)
         self._store = SegmentStore(
-            JournalLedgers(self._journal),
+            OneCopyLedgers(self._journal),
             config.cache_bytes - config.limits.read_cache_bytes - config.receive_bytes,
             self._clock,
             self._metadata_store,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Done = Callable[[Exception | None], None]
 """Called once on the event loop: with None when the entry is durable, with the error when it never will be known."""
 
+Released = Callable[[], None]
+"""Called once on the event loop: when the log reads the memory of the entry no more."""
+
 
 class LedgerEntry(NamedTuple):
     """An entry read for recovery. `payload` is valid as long as it is referenced."""
@@ -65,8 +68,12 @@ class Ledger(Protocol):
         """
         ...
 
-    def append(self, parts: Sequence[Buffer], done: Done) -> int:
-        """Queue an entry made of `parts` and return its number; the parts must not change until `done` is called.
+    def append(self, parts: Sequence[Buffer], done: Done, released: Released | None = None) -> int:
+        """Queue an entry made of `parts` and return its number.
+
+        The parts must not change until `released` is called. That may be before or after `done`: copies on other
+        disks can make an entry durable while this process still writes it to its own. A caller whose parts never
+        change passes no `released`.
 
         Raises:
             InvalidRequestError: more than `entry_bytes_max`.
@@ -102,17 +109,6 @@ class LedgerStore(Protocol):
 
         Raises:
             UnavailableError: the log has failed.
-        """
-        ...
-
-    def prepare(self, container: int) -> None:
-        """Find the entries of a released ledger again, before it is opened; blocks while it reads.
-
-        One pass finds those of all released ledgers: for the others nothing is left to do.
-
-        Raises:
-            CorruptError: entries that were durable are missing or damaged.
-            UnavailableError: they could not be read this time.
         """
         ...
 

@@ -129,7 +129,6 @@ class ContainerOpening:
         self._started_s = self._parts.clock.monotonic_s()
         ledgers, epoch = self._parts.ledgers, self._claimed_epoch
         drop_past_log(ledgers, self.container, await self._snapshots.pointer())
-        await asyncio.get_running_loop().run_in_executor(self._parts.log_thread, ledgers.prepare, self.container)
         self._ledger = ledger = ledgers.open(self.container, epoch)
         rates = ContainerRates(self._parts.clock, self._parts.scaling_reports)
         recovery = Recovery(self.container, self._parts.pool, self._parts.clock, rates)
@@ -172,7 +171,14 @@ class ContainerOpening:
             self.container,
             self._claimed_epoch,
             recovery.metadata,
-            partial(OperationLog, self._ledger, parts.ordering_clock, recovery.frames.next_sequence, parts.gate),
+            partial(
+                OperationLog,
+                self._ledger,
+                parts.ordering_clock,
+                recovery.frames.next_sequence,
+                parts.gate,
+                pool=parts.pool,
+            ),
             parts.pool,
             parts.clock,
             self._on_failure,

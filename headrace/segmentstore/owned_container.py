@@ -56,8 +56,6 @@ class SharedParts:
     scaling_reports: ScalingReports | None
     reading_threads: Executor
     """For directory queries of historical readers, so that flushes do not wait behind them."""
-    log_thread: Executor
-    """For reading the logs of containers that are opened. Each may take minutes, and flushes must not wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,6 @@ class SegmentStore:
             self._log_room,
             scaling_reports,
             ThreadPoolExecutor(READING_THREADS, thread_name_prefix="directory-reader"),
-            ThreadPoolExecutor(1, thread_name_prefix="log-reader"),
         )
         self._on_failure = on_failure
         self._openings: dict[int, ContainerOpening] = {}
@@ -292,7 +291,6 @@ class SegmentStore:
             each.container.log.close()
         self._owned.clear()
         self._parts.reading_threads.shutdown(wait=False, cancel_futures=True)
-        self._parts.log_thread.shutdown(wait=False, cancel_futures=True)
 
     def _hurry(self) -> None:
         for each in self._owned.values():

@@ -30,8 +30,8 @@ from headrace.model.errors import (
 from headrace.model.names import transaction_segment_name
 from headrace.ports.metadata_store import Create, Key
 from headrace.ports.segment_stores import APPEND_BYTES_MAX, AttributeBound, SegmentScaleRate, SegmentStores
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 from headrace.segmentstore.store import SegmentStore
 
 CONTAINERS = 2
@@ -66,7 +66,7 @@ class RealStore:
         )
         self.journal.start()
         self.store = SegmentStore(
-            JournalLedgers(self.journal),
+            OneCopyLedgers(self.journal),
             32 << 20,
             SystemClock(),
             self.metadata,

@@ -13,8 +13,8 @@ from fuzz.power_cuts import Replay, Survivor, Trace, TracedPorts
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.segmentstore.log import file_copies
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 CONTAINERS = 4
 FILE_BYTES = 12 << 10
@@ -46,7 +46,7 @@ def open_journal(disk, seed, copy_from_files=COPY_FROM_FILES):
         copy_from_files=copy_from_files,
     )
     journal.start()
-    return journal, JournalLedgers(journal)
+    return journal, OneCopyLedgers(journal)
 
 
 class Load:

@@ -13,8 +13,8 @@ from headrace import wire
 from headrace.codec import data_frames
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX, FrameReader
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio
 
@@ -119,7 +119,7 @@ async def test_a_log_from_before_there_were_frames_goes_on(world):
     loop = asyncio.get_running_loop()
     journal = Journal(world.disk, lambda: 1, loop.call_soon_threadsafe, file_bytes=world.file_bytes)
     journal.start()
-    ledger = JournalLedgers(journal).open(0, world.claim(0))
+    ledger = OneCopyLedgers(journal).open(0, world.claim(0))
     for operation in (
         data_frames.CreateOperation(1, SEGMENT, (), 1000),
         data_frames.AppendOperation(1, 0, 5, 7, 1, 1000, memoryview(b"old ")),

@@ -23,9 +23,9 @@ class HeldLog:
         self._append = self._ledger.append
         self._ledger.append = self._hold
 
-    def _hold(self, parts, done):
+    def _hold(self, parts, done, released):
         self.pending.append(done)
-        return self._append(parts, lambda _error: None)
+        return self._append(parts, lambda _error: None, released)
 
     def release(self):
         self._ledger.append = self._append

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import container_snapshots, data_frames
 from headrace.codec.container_snapshots import DirectoryPlace, MergedRange
 from headrace.codec.data_frames import decode_operation, encode_operation
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log import journal_format
-from headrace.segmentstore.log.journal_format import FileHeader, RecordHeader
-from headrace.segmentstore.log.journal_scan import RecordScan
 
 ATTRIBUTES = (((1 << 127) | 1, 5), (7, -(1 << 63)))
 
@@ -226,82 +220,3 @@ def test_the_expiry_of_writers_in_a_snapshot_keeps_its_bytes():
 def test_an_expiry_of_writers_that_is_none_is_corrupt(field):
     with pytest.raises(CorruptError):
         container_snapshots.decode_segment(PLAIN_SEGMENT[:-2] + b"," + field + b"}\n")
-
-
-# The journal's own bytes
-
-FILE = FileHeader(5, 0x0102030405060708, 9999)
-FILE_HEX = "48524a4f55524e4c00000002000000000000000501020304050607080000" + "00000000270f"
-RECORD = RecordHeader(2, 3, 4, 1, 4096, 7)
-
-
-def test_a_file_header_keeps_its_bytes():
-    block = journal_format.encode_file_header(FILE)
-    assert len(block) == 4096
-    assert block[:36].hex() == FILE_HEX
-    assert block[36:40].hex() == FILE_CHECKSUM
-    assert not any(block[40:])
-    assert journal_format.decode_file_header(block, "x") == FILE
-
-
-def test_a_file_of_the_first_version_is_read():
-    block = bytes.fromhex(FILE_HEX.replace("00000002", "00000001", 1) + "68163856").ljust(4096, b"\0")
-    header = journal_format.decode_file_header(block, "x")
-    assert header == replace(FILE, version=1)
-    assert FILE.takes_copies
-    assert not header.takes_copies
-
-
-def test_a_file_of_a_later_version_is_refused(monkeypatch):
-    monkeypatch.setattr(journal_format, "FORMAT_VERSION", 3)
-    block = journal_format.encode_file_header(FILE)
-    with pytest.raises(CorruptError, match="version 3"):
-        journal_format.decode_file_header(block, "x")
-
-
-def scan(content, end):
-    disk = MemoryJournalDisk()
-    disk.create("x", len(content))
-    disk.open("x").write(0, [content])
-    found = RecordScan(disk.open("x"), FILE.salt, end, "x")
-    return list(found), found.end
-
-
-def test_a_record_keeps_its_bytes():
-    head = journal_format.encode_record_header(FILE.salt, RECORD, [b"pay", b"load"])
-    assert head.hex() == RECORD_HEX
-    content = bytes(4096) + head + b"payload" + bytes(50)
-    (record,), end = scan(content, None)
-    assert record.header == RECORD
-    assert content[record.position : end] == b"payload"
-
-
-def test_a_copied_record_keeps_its_bytes():
-    head = journal_format.encode_record_header(FILE.salt, RECORD._replace(copied=True), [b"pay", b"load"])
-    assert head[16:].hex() == "8" + RECORD_HEX[33:]  # the first bit of the container says so
-    (record,), _ = scan(bytes(4096) + head + b"payload", None)
-    assert record.header == RECORD._replace(copied=True)
-
-
-FILE_CHECKSUM = "1a4b64f1"
-RECORD_HEX = (
-    "48524a520102030405060708571c84d400000002000000070000000000000003000000000000000400000000000000010000000000001000"
-)
-
-
-@given(st.binary(max_size=100), st.integers(0, 39))
-def test_damaged_file_headers_are_corrupt(garbage, position):
-    with pytest.raises(CorruptError):
-        journal_format.decode_file_header(garbage.ljust(4096, b"\1"), "x")
-    block = bytearray(journal_format.encode_file_header(FILE))
-    block[position] ^= 1
-    with pytest.raises(CorruptError):
-        journal_format.decode_file_header(bytes(block), "x")
-
-
-@given(st.binary(max_size=300))
-def test_no_garbage_reads_as_a_record(garbage):
-    assert scan(bytes(4096) + garbage, None) == ([], 4096)
-    if garbage:
-        with pytest.raises(CorruptError):
-            scan(bytes(4096) + garbage, 4096 + len(garbage))

@@ -141,13 +141,13 @@ import resource, sys, threading
 from pathlib import Path
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.model.errors import UnavailableError
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 disk = DiskJournalDisk(Path(sys.argv[1]))
 journal = Journal(disk, lambda: 7, lambda call: call(), file_bytes=1 << 20)
 journal.start()
-ledger = JournalLedgers(journal).open(0, int(sys.argv[2]))
+ledger = OneCopyLedgers(journal).open(0, int(sys.argv[2]))
 found = sum(1 for _ in ledger.recover())
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
 outcomes, reached = [], threading.Semaphore(0)

@@ -7,10 +7,9 @@ from random import Random
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.segmentstore.log import journal_format
-from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 FILE_BYTES = 64 << 10
 WAIT_S = 20
@@ -20,7 +19,7 @@ def open_journal(disk, *, seed=0, **settings):
     random = Random(seed)
     journal = Journal(disk, lambda: random.getrandbits(64), lambda call: call(), file_bytes=FILE_BYTES, **settings)
     journal.start()
-    return journal, JournalLedgers(journal)
+    return journal, OneCopyLedgers(journal)
 
 
 def append(ledger, *payloads):
@@ -42,7 +41,7 @@ def fill_volume(disk):
 
 
 def log_files(disk):
-    return [name for name in disk.names() if name.startswith("journal-")]
+    return [name for name in disk.names() if name.startswith("journal-0")]
 
 
 def test_full_volume_starts_repeatedly_and_frees_its_files():
@@ -157,20 +156,6 @@ def test_copies_leave_the_last_room_to_what_frees_files():
     journal.close()
     assert journal.failure is None
     assert len(log_files(disk)) < 5
-
-
-def test_no_copies_enter_a_file_whose_format_has_none(monkeypatch):
-    """Software that takes such a file would not find them, and lose what it needs of the file that was freed."""
-    disk = MemoryJournalDisk()
-    with monkeypatch.context() as patch:
-        patch.setattr(journal_format, "FORMAT_VERSION", 1)
-        fill_log(disk, needed_bytes=480)
-    journal, ledgers = open_journal(disk, seed=1)
-    copying_ended()
-    assert journal.copied_bytes == 0
-    assert append(ledgers.open(0, 2), b"x") == [None]
-    journal.close()
-    assert len(log_files(disk)) == 9
 
 
 def test_the_disk_tells_its_space(tmp_path):

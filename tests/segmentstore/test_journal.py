@@ -10,10 +10,10 @@ import pytest
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, record_mark
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, Format2
 from headrace.segmentstore.log.journal_scan import RecordScan
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 FILE_BYTES = 64 << 10
 WAIT_S = 20
@@ -45,7 +45,7 @@ def append_all(ledger, payloads):
 def recovered(disk, container=0, epoch=9):
     journal = open_journal(disk, seed=99)
     try:
-        return [bytes(entry.payload) for entry in JournalLedgers(journal).open(container, epoch).recover()]
+        return [bytes(entry.payload) for entry in OneCopyLedgers(journal).open(container, epoch).recover()]
     finally:
         journal.close()
 
@@ -58,7 +58,7 @@ def test_entries_come_back_in_order(tmp_path):
     payloads = payloads_of(Random(1), 200)
     disk = DiskJournalDisk(tmp_path)
     journal = open_journal(disk)
-    assert append_all(JournalLedgers(journal).open(0, 1), payloads) == [None] * 200
+    assert append_all(OneCopyLedgers(journal).open(0, 1), payloads) == [None] * 200
     journal.close()
     assert recovered(disk) == payloads
     disk.close()
@@ -71,7 +71,7 @@ def test_parts_of_any_size_are_written_one_after_the_other(tmp_path, part_bytes)
     disk = DiskJournalDisk(tmp_path)
     journal = open_journal(disk)
     reached = threading.Event()
-    JournalLedgers(journal).open(0, 1).append(parts, lambda _error: reached.set())
+    OneCopyLedgers(journal).open(0, 1).append(parts, lambda _error: reached.set())
     assert reached.wait(WAIT_S)
     journal.close()
     assert recovered(disk) == [b"".join(parts)]
@@ -81,7 +81,7 @@ def test_parts_of_any_size_are_written_one_after_the_other(tmp_path, part_bytes)
 def test_containers_share_the_journal_and_not_their_entries():
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    ledgers = JournalLedgers(journal)
+    ledgers = OneCopyLedgers(journal)
     first, second = ledgers.open(0, 1), ledgers.open(1, 1)
     append_all(first, [b"aaaa"])
     append_all(second, [b"bbbb", b"cccc"])
@@ -104,7 +104,7 @@ def test_power_cut_keeps_reported_entries_and_prefix_of_the_rest(seed):
     random = Random(seed)
     disk = MemoryJournalDisk()
     journal = open_journal(disk, seed=seed)
-    ledger = JournalLedgers(journal).open(0, 1)
+    ledger = OneCopyLedgers(journal).open(0, 1)
     durable = payloads_of(random, random.randint(0, 30))
     append_all(ledger, durable)
 
@@ -139,7 +139,7 @@ def test_unsynced_last_commit_is_made_durable_before_it_is_read(sync_failed):
     """A start finds a whole commit that was never synced, tells it, and then power fails."""
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    append_all(JournalLedgers(journal).open(0, 1), [b"synced"])
+    append_all(OneCopyLedgers(journal).open(0, 1), [b"synced"])
     journal.close()
     journal = open_journal(disk, seed=1)
 
@@ -148,7 +148,7 @@ def test_unsynced_last_commit_is_made_durable_before_it_is_read(sync_failed):
             raise OSError("killed here")
 
     disk.before = fails
-    ledger = JournalLedgers(journal).open(0, 2)
+    ledger = OneCopyLedgers(journal).open(0, 2)
     unsynced = [b"never" * 200, b"synced" * 200]
     assert all(isinstance(outcome, UnavailableError) for outcome in append_all(ledger, unsynced))
     journal.close()
@@ -165,20 +165,20 @@ def test_unsynced_last_commit_is_made_durable_before_it_is_read(sync_failed):
 def test_starts_that_write_nothing_take_no_space():
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    append_all(JournalLedgers(journal).open(0, 1), [b"kept"])
+    append_all(OneCopyLedgers(journal).open(0, 1), [b"kept"])
     journal.close()
     for seed in range(10):
         open_journal(disk, seed=seed).close()
         disk = disk.cut_power(seed)
-        # What is kept, what is written, the spare file and the one for emergencies.
-        assert len(disk.names()) <= 4
+        # What is kept, what is written, the spare file, the one for emergencies, and the journal's identity.
+        assert len(disk.names()) <= 5
     assert recovered(disk) == [b"kept"]
 
 
 def test_rot_before_a_later_commit_is_loud():
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    ledger = JournalLedgers(journal).open(0, 1)
+    ledger = OneCopyLedgers(journal).open(0, 1)
     append_all(ledger, [b"first" * 10])
     append_all(ledger, [b"second" * 10])
     append_all(ledger, [b"third" * 10])
@@ -191,7 +191,7 @@ def test_rot_before_a_later_commit_is_loud():
 def test_rot_in_a_file_with_a_successor_is_loud_even_at_its_end():
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    append_all(JournalLedgers(journal).open(0, 1), [b"only" * 10])
+    append_all(OneCopyLedgers(journal).open(0, 1), [b"only" * 10])
     journal.close()
     assert recovered(disk) == [b"only" * 10]  # this start has begun another file
     disk.damage("journal-0000000000000001", FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 5)
@@ -203,7 +203,7 @@ def test_a_damaged_header_and_a_missing_file_are_loud():
     disk = MemoryJournalDisk()
     for _ in range(3):
         journal = open_journal(disk)
-        append_all(JournalLedgers(journal).open(0, 1), [b"some" * 10])
+        append_all(OneCopyLedgers(journal).open(0, 1), [b"some" * 10])
         journal.close()
     disk.damage("journal-0000000000000002", 9)
     with pytest.raises(CorruptError, match="damaged header"):
@@ -218,11 +218,11 @@ def test_rot_after_the_scan_is_loud_when_an_entry_is_read(damaged_at):
     """The scan has seen every checksum; what a recovery reads later, perhaps twice, is checked again."""
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    append_all(JournalLedgers(journal).open(0, 1), [b"first" * 10, b"second" * 10])
+    append_all(OneCopyLedgers(journal).open(0, 1), [b"first" * 10, b"second" * 10])
     journal.close()
     journal = open_journal(disk, seed=1)
     try:
-        ledger = JournalLedgers(journal).open(0, 2)
+        ledger = OneCopyLedgers(journal).open(0, 2)
         assert len(list(ledger.recover())) == 2
         second = FILE_HEADER_BYTES + 2 * RECORD_HEADER_BYTES + 50
         disk.damage("journal-0000000000000001", second + damaged_at)
@@ -237,8 +237,8 @@ def test_rot_after_the_scan_is_loud_when_an_entry_is_read(damaged_at):
 def test_a_torn_end_is_logged_with_its_place(caplog):
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    append_all(JournalLedgers(journal).open(0, 1), [b"whole" * 10])
-    append_all(JournalLedgers(journal).open(1, 1), [b"torn" * 10])
+    append_all(OneCopyLedgers(journal).open(0, 1), [b"whole" * 10])
+    append_all(OneCopyLedgers(journal).open(1, 1), [b"torn" * 10])
     journal.close()
     end = FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 50
     disk.damage("journal-0000000000000001", end + RECORD_HEADER_BYTES + 5)
@@ -254,12 +254,12 @@ def test_a_torn_end_is_logged_with_its_place(caplog):
 @pytest.mark.parametrize("left", [12, RECORD_HEADER_BYTES - 1])
 def test_a_torn_record_at_the_end_of_a_file_is_cut(left):
     """Its mark is there, and the file ends before its header would."""
-    content = bytes(FILE_HEADER_BYTES + 100) + record_mark(salt=7).ljust(left, b"x")
+    content = bytes(FILE_HEADER_BYTES + 100) + Format2(7).mark.ljust(left, b"x")
     disk = MemoryJournalDisk()
     disk.create("torn", len(content))
     file = disk.open("torn")
     file.write(0, [content])
-    scan = RecordScan(file, 7, None, "torn")
+    scan = RecordScan(file, Format2(7), None, "torn")
     assert list(scan) == []
     assert (scan.end, scan.torn_bytes) == (FILE_HEADER_BYTES, 100 + left)
 
@@ -268,7 +268,7 @@ def test_a_torn_record_at_the_end_of_a_file_is_cut(left):
 def test_after_a_failure_nothing_is_acknowledged(step):
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    ledger = JournalLedgers(journal).open(0, 1)
+    ledger = OneCopyLedgers(journal).open(0, 1)
     append_all(ledger, [b"good"])
 
     def fails_once(now):
@@ -288,7 +288,7 @@ def test_old_records_of_a_recycled_file_never_come_back():
     random = Random(3)
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    ledger = JournalLedgers(journal).open(0, 1)
+    ledger = OneCopyLedgers(journal).open(0, 1)
     kept = []
     for _ in range(60):
         first = ledger.next_entry
@@ -304,7 +304,7 @@ def test_file_is_kept_until_the_truncation_point_is_durable():
     """An old file must not be used again on the word of a truncation point that a crash forgets."""
     disk = MemoryJournalDisk()
     journal = open_journal(disk, copy_from_files=1000)
-    ledgers = JournalLedgers(journal)
+    ledgers = OneCopyLedgers(journal)
     idle, busy = ledgers.open(0, 1), ledgers.open(1, 1)
     append_all(idle, [b"idle"])
     for _ in range(10):
@@ -326,7 +326,7 @@ def test_file_is_kept_until_the_truncation_point_is_durable():
 def test_entries_that_do_not_fit_are_refused():
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    ledger = JournalLedgers(journal).open(0, 1)
+    ledger = OneCopyLedgers(journal).open(0, 1)
     with pytest.raises(InvalidRequestError, match="exceeds"):
         ledger.append([bytes(FILE_BYTES)], lambda _error: None)
     largest = bytes(FILE_BYTES - FILE_HEADER_BYTES - RECORD_HEADER_BYTES)
@@ -338,7 +338,7 @@ def test_entries_that_do_not_fit_are_refused():
 def test_a_newer_owner_fences():
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
-    ledgers = JournalLedgers(journal)
+    ledgers = OneCopyLedgers(journal)
     old = ledgers.open(0, 2)
     append_all(old, [b"old!"])
     with pytest.raises(FencedError, match="open with epoch 2"):
@@ -361,7 +361,7 @@ def test_many_lives_on_recycled_files(seed):
     kept = {container: {} for container in range(3)}
     for life in range(12):
         journal = open_journal(disk, seed=seed * 100 + life, file_bytes=16 << 10)
-        ledgers = JournalLedgers(journal)
+        ledgers = OneCopyLedgers(journal)
         opened = {container: ledgers.open(container, life) for container in kept}
         for container, ledger in opened.items():
             found = {entry.entry: bytes(entry.payload) for entry in ledger.recover()}

@@ -5,16 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from random import Random
+from weakref import WeakSet
 
 import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.errors import CorruptError, FencedError
 from headrace.segmentstore.log import file_copies, journal_scan
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, Record, RecordHeader
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.log.recovered_entries import RecoveredEntries
+from headrace.segmentstore.log.journal_format import (
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    Format2,
+    RecordHeader,
+    RecordKind,
+)
+from headrace.segmentstore.log.journal_index import JournalIndex
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 FILE_BYTES = 64 << 10
 WAIT_S = 20
@@ -27,7 +34,7 @@ def open_journal(disk, *, seed=0, **settings):
     settings = {"file_bytes": FILE_BYTES, **settings}
     journal = Journal(disk, lambda: random.getrandbits(64), lambda call: call(), **settings)
     journal.start()
-    return journal, JournalLedgers(journal)
+    return journal, OneCopyLedgers(journal)
 
 
 def append(ledger, *payloads):
@@ -46,7 +53,7 @@ def write_file(ledger):
 
 
 def files_of(disk):
-    return [name for name in disk.names() if name.startswith("journal-")]
+    return [name for name in disk.names() if name.startswith("journal-0")]
 
 
 def write_until(ledger, condition):
@@ -96,14 +103,14 @@ def test_a_journal_at_rest_frees_its_files_after_a_start():
     append(idle, b"needed")
     write_until(busy, lambda: len(files_of(disk)) >= 40)
     journal.close()
-    freed, honest = threading.Event(), disk.remove
+    freed, honest = threading.Event(), disk.rename
 
-    def remove(name):
-        honest(name)
+    def rename(old, new):
+        honest(old, new)
         if len(files_of(disk)) <= 8:
             freed.set()
 
-    disk.remove = remove
+    disk.rename = rename  # a freed file is kept as a spare one
     journal, ledgers = open_journal(disk, seed=1)
     assert freed.wait(WAIT_S)  # no container was opened, nothing was appended
     assert [bytes(entry.payload) for entry in ledgers.open(0, 2).recover()] == [b"needed"]
@@ -221,50 +228,68 @@ def test_a_copy_that_a_truncation_overtakes_is_not_written(monkeypatch):
 class File:
     """Enough of a log file for what remembers where entries are."""
 
-    name = "journal-x"
+    def __init__(self, name="journal-x"):
+        self.name = name
+        self.layout = Format2(0)
+        self.pins = WeakSet()
 
 
-def note(entries, log_file, entry, *, epoch=1, length=10, copied=False, truncated_before=0):
-    entries.add(log_file, Record(RecordHeader(0, epoch, entry, truncated_before, 0, length, copied), 4096))
+def note(index, log_file, entry, *, epoch=1, length=10, copied=False, truncated_before=0, container=0):
+    header = RecordHeader(RecordKind.ENTRY, container, epoch, epoch, entry, truncated_before, 0, 0, length, 0, copied)
+    index.add(log_file, header, 4096 + 100 * entry)
+
+
+def lengths_of(index, container=0):
+    parts, _ = index.chain(container)
+    return [(entry, length) for part in parts for entry, _, length in part.places()]
 
 
 def test_copies_take_nothing_back():
     """They are older than what was written before them: their epoch and their truncation point do not count."""
-    entries, old, new = RecoveredEntries(0), File(), File()
+    index, old, new = JournalIndex(), File(), File()
+    note(index, old, 4, epoch=1)
     for entry in (5, 6, 7):
-        note(entries, old, entry, epoch=3, truncated_before=2)
-    note(entries, new, 8, epoch=4, truncated_before=4)
-    note(entries, new, 4, epoch=1, truncated_before=1, copied=True)
-    assert (entries.epoch, entries.truncated_before, entries.next_entry) == (4, 4, 9)
-    assert [entry for entry, _ in entries.lengths()] == [4, 5, 6, 7, 8]
+        note(index, old, entry, epoch=3, truncated_before=2)
+    note(index, new, 8, epoch=4, truncated_before=4)
+    note(index, new, 4, epoch=1, truncated_before=1, copied=True)
+    assert index.epochs() == {0: 4}
+    assert index.truncated_before == {0: 4}
+    assert index.next_entry(0) == 9
+    assert [entry for entry, _ in lengths_of(index)] == [4, 5, 6, 7, 8]
 
 
-def test_an_entry_that_is_there_twice_is_one():
-    entries, old, new = RecoveredEntries(0), File(), File()
+def test_the_second_record_of_an_entry_replaces_the_first():
+    """A copy, or an entry that was sent again because its first record is damaged."""
+    index, old, new = JournalIndex(), File(), File()
     for entry in (5, 6, 7):
-        note(entries, old, entry, length=entry)
-    for entry in (5, 6):
-        note(entries, new, entry, length=entry, copied=True, truncated_before=5)
-    entries.check()
-    assert list(entries.lengths()) == [(5, 5), (6, 6), (7, 7)]
+        note(index, old, entry, length=entry, truncated_before=5)
+    note(index, new, 5, length=5, copied=True)
+    note(index, new, 7, length=7)
+    parts, _ = index.chain(0)
+    assert [(part.first_entry, part.end_entry, part.log_file) for part in parts] == [
+        (5, 6, new),
+        (6, 7, old),
+        (7, 8, new),
+    ]
+    assert lengths_of(index) == [(5, 5), (6, 6), (7, 7)]
 
 
-@pytest.mark.parametrize("other", [{"length": 11}, {"epoch": 2}], ids=str)
-def test_different_entries_of_one_number_are_refused(other):
-    entries, old, new = RecoveredEntries(0), File(), File()
-    note(entries, old, 5, truncated_before=5)
-    note(entries, new, 5, copied=True, **other)
-    with pytest.raises(CorruptError, match="differ"):
-        entries.check()
+@pytest.mark.parametrize(("other", "text"), [({"length": 11}, "differ"), ({"epoch": 2}, "differs")], ids=str)
+def test_different_entries_of_one_number_are_refused(other, text):
+    index, old, new = JournalIndex(), File(), File()
+    note(index, old, 5, truncated_before=5)
+    note(index, new, 5, copied=True, **other)
+    with pytest.raises(CorruptError, match=text):
+        index.chain(0)
 
 
 def test_a_hole_that_no_copy_fills_is_refused():
-    entries, old, new = RecoveredEntries(0), File(), File()
-    note(entries, old, 8, truncated_before=5)
+    index, old, new = JournalIndex(), File(), File()
+    note(index, old, 8, truncated_before=5)
     for entry in (5, 7):
-        note(entries, new, entry, copied=True)
+        note(index, new, entry, copied=True)
     with pytest.raises(CorruptError, match="from entry 5 on, but its entries from 6 to 6 are not there"):
-        entries.check()
+        index.chain(0)
 
 
 def test_a_newer_owner_s_epoch_stands_after_a_copy():
@@ -286,11 +311,9 @@ def test_a_newer_owner_s_epoch_stands_after_a_copy():
 
 def test_a_refused_log_is_refused_again():
     """A log with a hole must not be taken for an empty one by the next attempt to open it."""
-    entries, old, new = RecoveredEntries(0), File(), File()
-    note(entries, old, 0)
-    note(entries, new, 4, copied=True)
     journal, ledgers = open_journal(MemoryJournalDisk())
-    journal.recovered[0] = entries
+    note(journal.index, File(), 0)
+    note(journal.index, File(), 4, copied=True)
     for _ in range(2):
         with pytest.raises(CorruptError, match="older journal files are missing"):
             ledgers.open(0, 9)

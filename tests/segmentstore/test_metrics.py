@@ -71,7 +71,12 @@ async def test_append_latency_is_that_of_the_oldest_acknowledged_one(world):
         await client.set_up(SEGMENT, WRITER)
         container = running.store.owner_of(SEGMENT).container
         done, append = [], container.log.ledger.append
-        container.log.ledger.append = lambda parts, told: done.append(told) or append(parts, lambda _: None)
+
+        def hold(parts, told, released):
+            done.append(told)
+            return append(parts, lambda _: None, released)
+
+        container.log.ledger.append = hold
         client.send(wire.AppendBlockEnd(WRITER, 1, b"a", 1, 1, 9))
         await running.until(lambda: len(done) == 1)
         world.clock.advance(3)

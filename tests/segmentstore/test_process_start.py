@@ -24,7 +24,7 @@ from headrace.model.cluster import ContainerMap, StoreLease, registered
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.segmentstore.container_opening import ContainerOpening
-from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_thread import Journal
 from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate import heartbeat as heartbeat_module
 from segmentstore_fargate import probe, wiring

@@ -10,6 +10,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from crc32c import crc32c
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -22,10 +23,16 @@ from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.log import journal_scan
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, RecordHeader, encode_record_header
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_format import (
+    FILE_HEADER_BYTES,
+    FileHeader,
+    Format2,
+    RecordHeader,
+    RecordKind,
+)
 from headrace.segmentstore.log.journal_scan import RecordScan
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio
 
@@ -128,7 +135,7 @@ def start_journal(world):
     loop = asyncio.get_running_loop()
     journal = Journal(world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=4 << 20)
     journal.start()
-    return journal, JournalLedgers(journal)
+    return journal, OneCopyLedgers(journal)
 
 
 async def log_of_many_operations(world):
@@ -186,8 +193,10 @@ def log_file(records, size_bytes):
     file = disk.open("x")
     position, ends = FILE_HEADER_BYTES, []
     for entry, (payload, commit_start) in enumerate(records):
-        header = RecordHeader(0, 1, entry, 0, ends[commit_start] if ends else position, len(payload))
-        parts = [encode_record_header(FILE.salt, header, [payload]), payload]
+        start = ends[commit_start] if ends else position
+        checksum = crc32c(payload)
+        header = RecordHeader(RecordKind.ENTRY, 0, 1, 1, entry, 0, 0, start, len(payload), checksum)
+        parts = [Format2(FILE.salt).encode(*header), payload]
         file.write(position, parts)
         position += sum(map(len, parts))
         ends.append(position)
@@ -204,7 +213,7 @@ def test_records_are_found_whatever_the_window(monkeypatch, window_bytes):
     payloads = [random.randbytes(random.randint(0, 700)) for _ in range(50)]
     _, file, ends = log_file([(payload, -1) for payload in payloads], 64 << 10)
     for end in (None, ends[-1]):
-        scan = RecordScan(file, FILE.salt, end, "x")
+        scan = RecordScan(file, Format2(FILE.salt), end, "x")
         window = journal_scan.FileWindow(file)
         found = [bytes(window.view(record.position, record.header.length)) for record in scan]
         assert found == payloads
@@ -217,7 +226,7 @@ def test_scanning_takes_no_more_memory_for_a_larger_file(monkeypatch):
     _, file, ends = log_file([(bytes(10_000), -1)] * 800, 9 << 20)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in RecordScan(file, FILE.salt, None, "x")) == 800
+        assert sum(1 for _ in RecordScan(file, Format2(FILE.salt), None, "x")) == 800
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -12,10 +12,9 @@ from store_process import PROCESS_WAIT_S as WAIT_S
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.model.errors import UnavailableError
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_format import Record
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.log.journal_scan import RecordScan
+from headrace.segmentstore.log.journal_scan import Record, RecordScan
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.wiring import SegmentStoreProcess
@@ -73,7 +72,7 @@ def _opened_journal(config: StoreConfig) -> tuple[Journal, DiskJournalDisk]:
 
 def _write_journal(config: StoreConfig, payloads: list[bytes]) -> None:
     journal, disk = _opened_journal(config)
-    ledger = JournalLedgers(journal).open(0, 0)
+    ledger = OneCopyLedgers(journal).open(0, 0)
     for payload in payloads:
         ledger.append([payload], lambda error: None)
     journal.close()
@@ -82,7 +81,7 @@ def _write_journal(config: StoreConfig, payloads: list[bytes]) -> None:
 
 def _read_journal(config: StoreConfig) -> list[bytes]:
     journal, disk = _opened_journal(config)
-    found = [bytes(entry.payload) for entry in JournalLedgers(journal).open(0, 1).recover()]
+    found = [bytes(entry.payload) for entry in OneCopyLedgers(journal).open(0, 1).recover()]
     journal.close()
     disk.close()
     return found

@@ -22,23 +22,33 @@ class ListLedger:
         self.entries: list[bytes] = []
         self.failure: Exception | None = None
         self._undone: list[Callable[[Exception | None], None]] = []
+        self.unreleased: list[Callable[[], None] | None] = []
 
     @property
     def next_entry(self) -> int:
         return len(self.entries)
 
-    def append(self, parts: Any, done: Callable[[Exception | None], None]) -> int:
+    def append(
+        self, parts: Any, done: Callable[[Exception | None], None], released: Callable[[], None] | None = None
+    ) -> int:
         if self.failure is not None:
             raise self.failure
         entry = b"".join(parts)
         assert len(entry) <= self.entry_bytes_max
         self.entries.append(entry)
         self._undone.append(done)
+        self.unreleased.append(released)
         return len(self.entries) - 1
 
     def acknowledge(self, count: int = 1, error: Exception | None = None) -> None:
         for _ in range(count):
             self._undone.pop(0)(error)
+
+    def release(self, count: int = 1) -> None:
+        for _ in range(count):
+            released = self.unreleased.pop(0)
+            if released is not None:
+                released()
 
     def truncate(self, before_entry: int) -> None:
         self.append((), lambda _error: None)

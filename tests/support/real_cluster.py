@@ -38,8 +38,8 @@ from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.ports.scaling_reports import ScalingReports
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.topology import ROUTES
@@ -115,7 +115,7 @@ class RealCluster:
         )
         self._journal.start()
         self.store = SegmentStore(
-            JournalLedgers(self._journal),
+            OneCopyLedgers(self._journal),
             16 << 20,
             self.clock,
             self.metadata,

@@ -20,8 +20,8 @@ from headrace.metadata.container_claim import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Create, Key, Replace
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
@@ -162,7 +162,7 @@ class World:
         )
         journal.start()
         store = SegmentStore(
-            JournalLedgers(journal),
+            OneCopyLedgers(journal),
             self.cache_bytes,
             self.clock,
             self.metadata,

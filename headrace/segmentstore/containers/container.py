@@ -177,7 +177,8 @@ class SegmentContainer:
             segment.number, offset, writer_id, event_number, event_count, now_ms, length
         )
         end = offset + length
-        entry = self.log.append_framed([fields, *data.parts], len(fields) + length, PendingAppend(segment, end, done))
+        parts: list[bytes | memoryview] = [fields, *data.parts]
+        entry = self.log.append_framed(parts, len(fields) + length, PendingAppend(segment, end, done), data)
         mark = (writer_id, previous_number, event_count)
         self.metadata.append(segment, end, writer_id, event_number, event_count, now_ms)
         self.index_data(segment, offset, data, entry, mark)

@@ -6,6 +6,9 @@ written at the end of the turn; there is no timer. An operation that is larger t
 Any number of frames may be in flight, and the ledger reports them in their order. An operation is durable with the
 frame that has its last byte. After a failure the log reports no success any more. While the store's lease may have
 ended, it reports nothing.
+
+A frame pins the blocks of the cache that its bytes are in until the ledger reads them no more. That may be after the
+frame is durable, when the bytes may be in tier 2 already.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from headrace.codec import data_frames
 from headrace.codec.data_frames import FRAME_HEADER_BYTES, OPERATION_LENGTH_BYTES, FrameHeader
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
 from headrace.ports.ledger import Ledger
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.reservations import Block, Reservation
 from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
@@ -40,6 +45,8 @@ class OperationLog:
 
     `on_failure` is called once, with the error that stopped the log. It is not called for a log that was ended (`end`).
 
+    `pool` has the memory of the reservations that are logged; without it the memory of all parts must never change.
+
     `current_ordering` is that of the frame with the last byte of the newest operation. Every operation that begins in
     an entry up to `durable_entry` is durable.
     """
@@ -51,9 +58,12 @@ class OperationLog:
         next_sequence: int = 0,
         gate: LeaseGate | None = None,
         on_failure: Callable[[HeadraceError], None] | None = None,
+        *,
+        pool: BlockPool | None = None,
     ) -> None:
         self.ledger = ledger
         self.gate = gate
+        self.pool = pool
         self.failure: HeadraceError | None = None
         self._on_failure = on_failure
         self.current_ordering = 0
@@ -73,7 +83,7 @@ class OperationLog:
         """Log an operation and return the number of the entry with its first byte.
 
         `reached` is called with None when the operation is durable, or with an error when its outcome is unknown. The
-        parts must not change until then.
+        parts must never change, unless they are those of a reservation (`append_framed`).
 
         Raises:
             InvalidRequestError: the operation is too large; nothing was logged.
@@ -83,8 +93,11 @@ class OperationLog:
         framed = [data_frames.encode_operation_length(length), *parts]
         return self.append_framed(framed, OPERATION_LENGTH_BYTES + length, reached)
 
-    def append_framed(self, parts: Parts, framed_bytes: int, reached: Reached) -> int:
-        """As `append`, for parts of `framed_bytes` that begin with the operation's length."""
+    def append_framed(self, parts: Parts, framed_bytes: int, reached: Reached, data: Reservation | None = None) -> int:
+        """As `append`, for parts of `framed_bytes` that begin with the operation's length.
+
+        The blocks of `data`, to which parts belong, are not used again before the ledger has released them.
+        """
         if self.failure is not None:
             raise self.failure
         if framed_bytes > OPERATION_LENGTH_BYTES + OPERATION_BYTES_MAX:
@@ -101,6 +114,8 @@ class OperationLog:
             frame.length += framed_bytes
         frame.last_sequence = self.last_sequence
         frame.reached.append(reached)
+        if data is not None and (data.more or not frame.blocks or frame.blocks[-1] is not data.block):
+            frame.pin(data)
         return entry
 
     def flush(self) -> int:
@@ -179,7 +194,9 @@ class OperationLog:
         self.failure = error
         self.ledger.close()
         frame, self._open = self._open, None
-        if frame is not None:  # in a later turn: the callbacks must not run inside the code that called this
+        if frame is not None:
+            frame.released()  # it was not submitted
+            # In a later turn: the callbacks must not run inside the code that called this.
             self._loop.call_soon(frame, error)
         for future in list(self._waiting):
             if not future.done():
@@ -227,7 +244,7 @@ class OperationLog:
 
     def _submit(self, frame: _Frame) -> None:
         try:
-            self.ledger.append(frame.parts, frame)
+            self.ledger.append(frame.parts, frame, frame.released)
         except HeadraceError as error:
             self._open = frame
             self.fail(error)
@@ -240,9 +257,12 @@ def resolve(future: asyncio.Future[None]) -> None:
 
 
 class _Frame:
-    """A submitted or open frame, and the callbacks for it. After a failure all of them get the error."""
+    """A submitted or open frame, and the callbacks for it. After a failure all of them get the error.
 
-    __slots__ = ("durable_entry", "entry", "last_sequence", "length", "log", "parts", "reached")
+    `blocks` are pinned. Those of a split operation are pinned by its last frame, which is released last.
+    """
+
+    __slots__ = ("blocks", "durable_entry", "entry", "last_sequence", "length", "log", "parts", "reached")
 
     def __init__(self, log: OperationLog, entry: int, header: bytes) -> None:
         self.log = log
@@ -251,6 +271,19 @@ class _Frame:
         self.length = FRAME_HEADER_BYTES
         self.last_sequence = -1
         self.reached: list[Reached] = []
+        self.blocks: list[Block] = []
+
+    def pin(self, data: Reservation) -> None:
+        """Keep the bytes of a reservation unchanged until `released`."""
+        if self.log.pool is not None:
+            self.log.pool.pin(data.blocks)
+            self.blocks += data.blocks
+
+    def released(self) -> None:
+        """Let the blocks be used again, because the ledger does not read them any more."""
+        blocks, self.blocks = self.blocks, []
+        if blocks and self.log.pool is not None:
+            self.log.pool.unpin(blocks)
 
     def __call__(self, error: Exception | None) -> None:
         log = self.log

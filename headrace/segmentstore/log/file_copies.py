@@ -6,127 +6,97 @@ every file written since on the volume.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from threading import Event
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from headrace.ports.ledger import Done
-from headrace.segmentstore.log.journal_files import LogFile, Stretch
+from headrace.segmentstore.log.journal_files import LogFile, Pin, Stretch
+from headrace.segmentstore.log.journal_format import RecordHeader, RecordKind
+from headrace.segmentstore.log.journal_index import JournalIndex
 from headrace.segmentstore.log.journal_scan import RecordScan
-from headrace.segmentstore.log.recovered_entries import EntryRun, RunsOfEntries
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-_log = logging.getLogger(__name__)
+from headrace.segmentstore.log.pending_records import PendingRecord, ignore
 
 PORTION_BYTES: Final = 1 << 20
 """Bytes that are written and synced at once. A client's commit that arrives meanwhile waits for one portion at most."""
 
-
-@dataclass(slots=True)
-class PendingEntry:
-    """An entry that is not on the disk yet. `copy` is the file copy that it belongs to; None for a client's entry."""
-
-    container: int
-    epoch: int
-    entry: int
-    truncated_before: int
-    parts: Sequence[Buffer]
-    length: int
-    done: Done
-    copy: FileCopy | None = None
+Portion = list[tuple[PendingRecord, RecordHeader, int]]
+"""Copies to write, each with the header and the position of the payload of its original."""
 
 
 class FileCopy:
-    """Copies one file. `run` has its own thread and hands portions to the journal's thread, one at a time.
+    """The copy of one file, whose `needed` parts are read again.
 
-    `truncated_before` has the truncation points at the start of the copy. Entries may be truncated while the copy
-    runs, but a truncated entry never becomes needed again.
+    `portions` may run in any thread. An entry may be truncated or dropped while the copy runs, but it never becomes
+    needed again.
     """
 
-    def __init__(
-        self, log_file: LogFile, needed: Mapping[int, list[Stretch]], truncated_before: Mapping[int, int]
-    ) -> None:
+    def __init__(self, log_file: LogFile, needed: Mapping[int, list[Stretch]], index: JournalIndex) -> None:
         self.log_file = log_file
-        self.ended = False
-        self.is_complete = False
         self._ranges = _ranges(needed)
-        self._truncated_before = dict(truncated_before)
-        self._portion: list[PendingEntry] | None = None
-        self._written = Event()
-        self._stopped = False
-        self._runs: dict[int, RunsOfEntries] = {}
+        self._index = index
+        with index.lock:
+            self._pin: Pin | None = Pin([log_file])
 
-    def run(self, wake: Callable[[], None]) -> None:
-        """Read the file and hand over each portion; `wake` tells the journal's thread that there is work to do."""
-        try:
-            for portion in self._portions():
-                self._portion = portion
-                wake()
-                self._written.wait()
-                self._written.clear()
-                if self._stopped:
-                    return
-            self.is_complete = True
-        except Exception as error:  # noqa: BLE001 - the file keeps its entries: it is only not freed
-            _log.error("event=journal_copy_failed file=%r error=%r", self.log_file.name, error)
-        finally:
-            self.ended = True
-            wake()
+    def unpin(self) -> None:
+        """Let the file be used again, because it is not read any more."""
+        self._pin = None
 
-    def take_portion(self, truncated_before: Mapping[int, int]) -> list[PendingEntry] | None:
-        """The entries to write now, without those truncated meanwhile; None if no portion has been read."""
-        portion, self._portion = self._portion, None
-        if portion is None:
-            return None
-        needed = [each for each in portion if each.entry >= truncated_before.get(each.container, 0)]
-        for each in needed:
-            each.truncated_before = truncated_before.get(each.container, 0)
-        return needed
+    def portions(self) -> Iterator[Portion]:
+        """Read the needed entries. Blocks.
 
-    def portion_written(self) -> None:
-        """Report that the portion that was taken is durable."""
-        self._written.set()
-
-    def stop(self) -> None:
-        """End `run`, because the journal's thread has ended and no portion will be written."""
-        self._stopped = True
-        self._written.set()
-
-    def note_copy(self, log_file: LogFile, copied: PendingEntry, position: int) -> None:
-        """Note that a copied entry is durable in this file."""
-        runs = self._runs.setdefault(copied.container, RunsOfEntries())
-        runs.add(log_file, copied.epoch, copied.entry, position, copied.length)
-
-    def runs_of(self, container: int) -> list[EntryRun]:
-        """The positions of the copies of a container's entries."""
-        runs = self._runs.get(container)
-        return runs.runs if runs is not None else []
-
-    def _portions(self) -> Iterator[list[PendingEntry]]:
-        portion: list[PendingEntry] = []
+        Raises:
+            CorruptError: the file is damaged.
+            OSError: the file cannot be read.
+        """
+        portion: Portion = []
         portion_bytes = 0
+        log_file = self.log_file
         for start, end in self._ranges:
-            scan = RecordScan(self.log_file.file, self.log_file.salt, end, self.log_file.name, start)
+            scan = RecordScan(log_file.file, log_file.layout, end, log_file.name, start)
             for record in scan:
-                header = record.header
-                if header.entry < self._truncated_before.get(header.container, 0):
+                if not self._is_needed(record.header, record.position):
                     continue
-                parts = (scan.payload(record),)
-                portion.append(
-                    PendingEntry(
-                        header.container, header.epoch, header.entry, 0, parts, header.length, _unwatched, self
-                    )
-                )
-                portion_bytes += header.length
+                portion.append((_copied(record.header, scan.payload(record)), record.header, record.position))
+                portion_bytes += record.header.length
                 if portion_bytes >= PORTION_BYTES:
                     yield portion
                     portion, portion_bytes = [], 0
         if portion:
             yield portion
+
+    def still_needed(self, portion: Portion, truncated_before: Mapping[int, int]) -> list[PendingRecord]:
+        """The copies to write now, without those truncated or dropped since they were read.
+
+        They carry the current truncation points, because the files that have these may be freed first.
+        """
+        needed = [copied for copied, header, position in portion if self._is_needed(header, position)]
+        for each in needed:
+            each.truncated_before = truncated_before.get(each.container, 0)
+        return needed
+
+    def _is_needed(self, header: RecordHeader, position: int) -> bool:
+        if header.kind is not RecordKind.ENTRY:
+            return False
+        with self._index.lock:
+            return self._index.is_at(header, self.log_file, position)
+
+
+def _copied(header: RecordHeader, payload: memoryview) -> PendingRecord:
+    """The payload keeps the checksum that its owner made, so that damage on the way is found."""
+    return PendingRecord(
+        RecordKind.ENTRY,
+        header.container,
+        header.epoch,
+        header.writer_epoch,
+        header.entry,
+        0,
+        header.acknowledged_before,
+        (payload,),
+        header.length,
+        ignore,
+        payload_checksum=header.payload_checksum,
+        copied=True,
+        codec=header.codec,
+    )
 
 
 def _ranges(needed: Mapping[int, list[Stretch]]) -> list[tuple[int, int]]:
@@ -138,7 +108,3 @@ def _ranges(needed: Mapping[int, list[Stretch]]) -> list[tuple[int, int]]:
         else:
             ranges.append((start, end))
     return ranges
-
-
-def _unwatched(_error: Exception | None) -> None:
-    """Ignore the result: no caller waits for a copy, and `note_copy` reports when it is durable."""

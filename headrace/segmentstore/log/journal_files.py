@@ -1,39 +1,45 @@
-"""The files of a journal: the active one, older ones that are still needed, and spare ones for later use.
+"""The files of a journal: the active one, and older ones that are still needed.
 
-Files are freed oldest first, so the sequence numbers of the files in use have no gap. The last spare file is for
-emergencies: the journal takes it only when the volume has no room for another one. All methods except
-`prepare_spares` are called from one thread.
+Files are freed oldest first, so the sequence numbers of the files in use have no gap. All methods are called from one
+thread, except that any thread may pin files.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from threading import Lock
 from typing import Final
+from weakref import WeakSet
 
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalDisk, JournalFile
-from headrace.segmentstore.log import journal_format
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader
+from headrace.segmentstore.log import journal_format, journal_versions
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FILE_VERSION, FileHeader, Format2
+from headrace.segmentstore.log.journal_versions import RecordLayout
+from headrace.segmentstore.log.replica_identity import IDENTITY_NAME, create_identity, load_identity
+from headrace.segmentstore.log.spare_files import SPARE_PREFIX, SpareFiles
 
 _log = logging.getLogger(__name__)
 
 _LOG_PREFIX: Final = "journal-"
-_SPARE_PREFIX: Final = "spare-"
-SPARE_FILES_MAX: Final = 4
-SPARE_FILES_READY: Final = 2
-"""One file for the next rotation, and one for emergencies."""
 
 STRETCHES_PER_FILE: Final = 16
 """Stretches per file and container. More of them would tell more exactly what is needed, and cost memory per file."""
 
 _ZEROS: Final = bytes(1 << 20)
+
+
+class Pin:
+    """Keeps files from being used again for as long as this object exists. Create it under the lock of the index."""
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self, log_files: Iterable[LogFile]) -> None:
+        for log_file in log_files:
+            log_file.pins.add(self)
 
 
 @dataclass(slots=True)
@@ -48,24 +54,23 @@ class Stretch:
 
 @dataclass(slots=True, eq=False)
 class LogFile:
-    """A file in use. `stretches` has the records in it, by container.
+    """A file in use. `stretches` has the entries in it, by container.
 
-    `copied`: all needed entries of the file are durable in newer files too. `damaged`: copying the file failed.
-    `takes_copies`: the file's format allows copied records.
+    `copied`: all needed entries of the file are durable in newer files too. `damaged`: its entries cannot be copied.
     """
 
     name: str
     sequence: int
-    salt: int
     file: JournalFile
+    layout: RecordLayout
     end: int = FILE_HEADER_BYTES
     stretches: dict[int, list[Stretch]] = field(default_factory=dict)
     copied: bool = False
     damaged: bool = False
-    takes_copies: bool = True
+    pins: WeakSet[Pin] = field(default_factory=WeakSet)
 
     def note(self, container: int, entry: int, start: int, end: int) -> None:
-        """Note a record from `start` to `end`, which follows all records noted before."""
+        """Note an entry's record from `start` to `end`, which follows all records noted before."""
         stretches = self.stretches.get(container)
         if stretches is None:
             stretches = self.stretches[container] = []
@@ -96,16 +101,21 @@ def needed_bytes(stretches: Iterable[list[Stretch]]) -> int:
 
 
 class JournalFiles:
-    """The files of one journal. `random_salt` returns unsigned 64-bit numbers."""
+    """The files of one journal. `random_salt` returns unsigned 64-bit numbers.
 
-    def __init__(self, disk: JournalDisk, file_bytes: int, random_salt: Callable[[], int]) -> None:
+    `format` has the layout of the active file once the journal writes.
+    """
+
+    def __init__(
+        self, disk: JournalDisk, file_bytes: int, random_salt: Callable[[], int], logs_on_volume: int = 1
+    ) -> None:
         self._disk = disk
         self._file_bytes = file_bytes
         self._random_salt = random_salt
-        self._spares: deque[str] = deque()
-        self._spares_lock = Lock()
-        self._next_spare = 0
+        self.spares = SpareFiles(disk, file_bytes, logs_on_volume)
         self.used: deque[LogFile] = deque()
+        self.replica_id = b""
+        self.format = Format2(0)
 
     @property
     def active(self) -> LogFile:
@@ -115,22 +125,31 @@ class JournalFiles:
         """Find the files on disk; return those in use, oldest first. Their `end` is not known yet.
 
         Raises:
-            CorruptError: a header is damaged or a file between others is missing.
+            CorruptError: a header or the identity is damaged, or a file is missing or belongs to another journal.
+            OSError: the volume has no room for the identity of a journal that has none.
         """
+        replica_id = load_identity(self._disk)
         loaded: list[tuple[LogFile, FileHeader]] = []
         for name in self._disk.names():
-            if name.startswith(_SPARE_PREFIX):
-                self._next_spare = max(self._next_spare, _number(name, _SPARE_PREFIX))
-                self._load_spare(name)
-            elif name.startswith(_LOG_PREFIX):
+            if name.startswith(SPARE_PREFIX):
+                self.spares.load(name, _number(name, SPARE_PREFIX))
+            elif name.startswith(_LOG_PREFIX) and name != IDENTITY_NAME:
                 file = self._disk.open(name)
-                header = journal_format.decode_file_header(file.read(0, FILE_HEADER_BYTES), name)
-                log_file = LogFile(name, header.sequence, header.salt, file, takes_copies=header.takes_copies)
-                loaded.append((log_file, header))
+                header = journal_versions.decode_file_header(file.read(0, FILE_HEADER_BYTES), name)
+                layout = journal_versions.layout_of(header)
+                loaded.append((LogFile(name, header.sequence, file, layout), header))
+                if header.version == FILE_VERSION and header.replica_id != replica_id:
+                    raise CorruptError(
+                        f"journal file {name} belongs to the journal {header.replica_id.hex()}, but {IDENTITY_NAME} "
+                        f"says {'nothing' if replica_id is None else replica_id.hex()}: restore the files that belong "
+                        "together"
+                    )
         for (before, _), (after, _) in pairwise(loaded):
             if after.sequence != before.sequence + 1:
                 raise CorruptError(f"journal files between {before.name} and {after.name} are missing")
+        self.replica_id = create_identity(self._disk, self._random_salt) if replica_id is None else replica_id
         self.used.extend(log_file for log_file, _ in loaded)
+        self.spares.note_in_use(len(self.used))
         return loaded
 
     def begin(self) -> None:
@@ -140,7 +159,7 @@ class JournalFiles:
             OSError: neither is possible.
         """
         try:
-            name = self._take_spare()
+            name = self.spares.take()
         except OSError as error:
             if not self._continue_last():
                 raise
@@ -150,26 +169,32 @@ class JournalFiles:
 
     def activate_next(self) -> None:
         """Start a new file. The end of the file that was active before is final from now on."""
-        self._activate(self._take_spare())
+        self._activate(self.spares.take())
 
     def _activate(self, name: str) -> None:
         file = self._disk.open(name)
         previous = self.used[-1] if self.used else None
         sequence = previous.sequence + 1 if previous else 1
-        header = FileHeader(sequence, self._random_salt(), previous.end if previous else 0)
+        header = FileHeader(sequence, self._random_salt(), previous.end if previous else 0, self.replica_id)
         file.write(0, [journal_format.encode_file_header(header)])
         file.sync()
         log_name = f"{_LOG_PREFIX}{sequence:016d}"
         self._disk.rename(name, log_name)
-        self.used.append(LogFile(log_name, sequence, header.salt, file))
+        self.format = Format2(header.salt)
+        self.used.append(LogFile(log_name, sequence, file, self.format))
+        self.spares.note_in_use(len(self.used))
+        self.spares.remove_surplus(len(self.used))
 
     def _continue_last(self) -> bool:
-        """Continue in the file that was written last; return False if too little of that file is free.
+        """Continue in the file that was written last; return False if it is of format 1, or too little of it is free.
 
         This needs no space on the volume. The bytes after the file's end are wiped first: they may be parts of a torn
         commit, which a later scan must not mistake for new records.
         """
-        if not self.used or self.active.file.size_bytes - self.active.end < self._file_bytes // STRETCHES_PER_FILE:
+        if not self.used or not isinstance(self.active.layout, Format2):
+            return False
+        self.format = self.active.layout
+        if self.active.file.size_bytes - self.active.end < self._file_bytes // STRETCHES_PER_FILE:
             return False
         file = self.active.file
         for position in range(self.active.end, file.size_bytes, len(_ZEROS)):
@@ -182,9 +207,7 @@ class JournalFiles:
 
         The last space of a full volume is kept for checkpoints and truncation points, which are certain to free files.
         """
-        active = self.active
-        fits = copied_bytes <= active.file.size_bytes - active.end
-        return active.takes_copies and (fits or len(self._spares) > 0)
+        return copied_bytes <= self.active.file.size_bytes - self.active.end or len(self.spares) > 0
 
     @property
     def log_bytes(self) -> int:
@@ -194,15 +217,13 @@ class JournalFiles:
     @property
     def volume_bytes(self) -> int:
         """Bytes that all files take on the volume, spare files included."""
-        return (len(self.used) + len(self._spares)) * self._file_bytes
+        return (len(self.used) + len(self.spares)) * self._file_bytes
 
-    def recycle_oldest(self, truncated_before: Mapping[int, int], is_read: Callable[[LogFile], bool]) -> None:
-        """Free the oldest files while all their entries are before the truncation points of their containers.
-
-        A file for which `is_read` is true stays, and so do all newer files.
-        """
-        while len(self.used) > 1 and not self.used[0].needed(truncated_before) and not is_read(self.used[0]):
-            self._free(self.used.popleft())
+    def free_oldest(self) -> LogFile:
+        """Free the oldest file."""
+        log_file = self.used.popleft()
+        self._free(log_file)
+        return log_file
 
     def free_empty(self) -> None:
         """Free the newest files if nothing was written to them.
@@ -212,63 +233,13 @@ class JournalFiles:
         while self.used and self.active.end == FILE_HEADER_BYTES:
             self._free(self.used.pop())
 
-    def prepare_spares(self) -> None:
-        """Create the missing spare files. May run in another thread, since it takes as long as writing whole files.
-
-        Raises:
-            OSError: there is no room for them.
-        """
-        while True:
-            with self._spares_lock:
-                if len(self._spares) >= SPARE_FILES_READY:
-                    return
-                name = self._new_spare_name()
-            if self._disk.space().free_bytes < self._file_bytes:  # checked first: do not fill the volume to find out
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self._disk.create(name, self._file_bytes)
-            with self._spares_lock:
-                self._spares.append(name)
-
     def close(self) -> None:
         for log_file in self.used:
             log_file.file.close()
 
     def _free(self, log_file: LogFile) -> None:
         log_file.file.close()
-        with self._spares_lock:
-            keep = len(self._spares) < SPARE_FILES_MAX and log_file.file.size_bytes == self._file_bytes
-            spare = self._new_spare_name()
-        if keep:
-            self._disk.rename(log_file.name, spare)
-            with self._spares_lock:
-                self._spares.append(spare)
-        else:
-            self._disk.remove(log_file.name)
-
-    def _load_spare(self, name: str) -> None:
-        """Keep a spare file if it has the configured size, else remove it."""
-        file = self._disk.open(name)
-        file.close()
-        if file.size_bytes == self._file_bytes:
-            self._spares.append(name)
-        else:
-            self._disk.remove(name)
-
-    def _take_spare(self) -> str:
-        """Take a spare file. Raises OSError if there is none and the volume has no room for one."""
-        try:
-            if len(self._spares) < SPARE_FILES_READY:
-                self.prepare_spares()
-        except OSError as error:
-            if not self._spares:
-                raise
-            _log.warning("event=journal_spare_file_taken left=%d error=%r", len(self._spares) - 1, error)
-        with self._spares_lock:
-            return self._spares.popleft()
-
-    def _new_spare_name(self) -> str:
-        self._next_spare += 1
-        return f"{_SPARE_PREFIX}{self._next_spare:016d}"
+        self.spares.give(log_file.name, log_file.file.size_bytes, len(self.used))
 
 
 def _number(name: str, prefix: str) -> int:

@@ -1,144 +1,241 @@
-"""The format of a journal file: a header block, then records without gaps, then old data of an earlier use.
+"""Format 2 of a journal: a header block in each file, then records without gaps, then old data of an earlier use.
+
+A record has a header of 80 bytes and a payload. The header is also the header of an entry on the wire. Three of its
+fields belong to the journal that writes it: the salt, the position where the commit began, and the checksum over the
+header. The rest is made once, by the owner of the container, and has a checksum of its own over the payload.
 
 Files are recycled, so old records may follow the last record. Three fields tell old data and damage apart:
 
 - Each record has the random salt of the file's current use.
 - Each record has the position where its commit began. A valid record after a damaged one then proves whether the
-  damage is a torn commit, which is cut off, or a loss of durable bytes, which stops the start.
+  damage is a torn commit, which is cut off, or a loss of durable bytes.
 - The header of the next file has the position where this file ended.
+
+The files of format 1 have the versions 1 and 2 in their headers (`journal_format_1`), those of format 2 have 3.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from headrace.model.errors import CorruptError
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 FILE_HEADER_BYTES: Final = 4096
 """The header fills a whole block, so that no record shares a disk block with it."""
 
 ENTRY_BYTES_MAX: Final = 17 << 20
-"""Larger than today's entries: up to version 0.1.0 an append of a whole wire frame was one entry."""
+"""Larger than today's entries: a file of version 1 may have an append of a whole wire frame as one entry."""
 
-FORMAT_VERSION: Final = 2
-FORMAT_VERSIONS_KNOWN: Final = (1, 2)
-"""Files of version 1 have no copied records. Software that knows version 1 only must not start on newer files: if all
-entries of a container are copies, it would take the container for empty."""
+FILE_VERSION: Final = 3
+REPLICA_ID_BYTES: Final = 16
 
-_FILE_MAGIC: Final = b"HRJOURNL"
-_FILE_HEADER = struct.Struct(">8sIQQQ")
-_CHECKSUM = struct.Struct(">I")
+FILE_MAGIC: Final = b"HRJOURNL"
+_FILE_HEADER: Final = struct.Struct(">8sIQQQ16s")
+_CHECKSUM: Final = struct.Struct(">I")
 
-_RECORD_MAGIC: Final = 0x48524A52
-_RECORD_MARK = struct.Struct(">IQ")
-_RECORD_FIELDS = struct.Struct(">IIQQQQ")
-_COPIED: Final = 1 << 31
-"""A flag in the container's field. Container numbers are far below it."""
+_RECORD_MAGIC: Final = b"HRJ2"
+_MARK: Final = struct.Struct(">4sQ")
+_FIELDS: Final = struct.Struct(">BBHIQQQQQQII")
+_SALT_AT: Final = 4
+_HEADER_CHECKSUM_AT: Final = _MARK.size
+_FIELDS_AT: Final = _HEADER_CHECKSUM_AT + _CHECKSUM.size
+_COMMIT_START_AT: Final = 64
+_POSITION: Final = struct.Struct(">Q")
+_COPIED_FLAG: Final = 1  # the only flag
 
-_FIELDS_AT: Final = _RECORD_MARK.size + _CHECKSUM.size
-RECORD_HEADER_BYTES: Final = _FIELDS_AT + _RECORD_FIELDS.size
+RECORD_HEADER_BYTES: Final = _FIELDS_AT + _FIELDS.size
+
+
+class RecordKind(IntEnum):
+    """What a record says. The numbers are on disks and are never reused."""
+
+    ENTRY = 1
+    """An entry of a container's log."""
+    PROMISE = 2
+    """The replica accepts nothing of an owner with a lower epoch than `writer_epoch`."""
+    TRUNCATION = 3
+    """The entries before `truncated_before` are not needed any more."""
+    DROP = 4
+    """No record of the container before this one is needed any more, except its promise."""
+
+
+class Codec(IntEnum):
+    """How a payload is compressed. The numbers are on disks and are never reused."""
+
+    PLAIN = 0
+    ZSTD = 1
 
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
     """The header of a journal file.
 
-    `previous_end` is the position where the records of the preceding file end. `version` is the format version of a
-    file that was read; new files always get the newest version.
+    `previous_end` is the position where the records of the preceding file end. `replica_id` names the journal that
+    wrote the file; files of format 1 have none. New files always get the newest version.
     """
 
     sequence: int
     salt: int
     previous_end: int
-    version: int = FORMAT_VERSION
-
-    @property
-    def takes_copies(self) -> bool:
-        """Whether copied records may be written: software that accepts this version knows them."""
-        return self.version > 1
+    replica_id: bytes = bytes(REPLICA_ID_BYTES)
+    version: int = FILE_VERSION
 
 
 class RecordHeader(NamedTuple):
-    """The fields that the journal stores with an entry.
+    """The header of a record.
 
-    `commit_start` is the start of the record's commit: all bytes of the file before it were durable when the record
-    was written. `truncated_before` is the container's truncation point at that time. A `copied` record repeats an
-    entry of an older file, so that this file can be freed. It may follow later entries of its container.
+    (`container`, `epoch`, `entry`) is the identity of an entry: the epoch is that of its ledger. `writer_epoch` is that
+    of the owner that sent the record, which may copy entries of an earlier owner. `truncated_before` and
+    `acknowledged_before` are the first entry that is needed and the first that is not acknowledged, as the writer knew
+    them. `commit_start` is the start of the record's commit: all bytes of the file before it were durable when the
+    record was written. A `copied` record repeats an entry of an older file, so that this file can be freed. It may
+    follow later entries of its container.
     """
 
+    kind: RecordKind
     container: int
     epoch: int
+    writer_epoch: int
     entry: int
     truncated_before: int
+    acknowledged_before: int
     commit_start: int
     length: int
+    payload_checksum: int
     copied: bool = False
-
-
-class Record(NamedTuple):
-    header: RecordHeader
-    position: int
-    """The position of the payload in the file."""
+    codec: Codec = Codec.PLAIN
 
 
 def encode_file_header(header: FileHeader) -> bytes:
     """Encode a header as one whole block."""
-    fields = _FILE_HEADER.pack(_FILE_MAGIC, FORMAT_VERSION, header.sequence, header.salt, header.previous_end)
+    fields = _FILE_HEADER.pack(
+        FILE_MAGIC, FILE_VERSION, header.sequence, header.salt, header.previous_end, header.replica_id
+    )
     return (fields + _CHECKSUM.pack(crc32c(fields))).ljust(FILE_HEADER_BYTES, b"\0")
 
 
-def decode_file_header(block: bytes, name: str) -> FileHeader:
-    """Decode the header block of the file `name`. Raises CorruptError if it is damaged or of an unknown format."""
+def decode_file_header(block: bytes) -> FileHeader | None:
+    """Decode the header block of a file; None if it is damaged. The caller checks the version.
+
+    Later versions keep the places of these fields and of their checksum, so that a newer file is not taken for a
+    damaged one.
+    """
     fields = block[: _FILE_HEADER.size]
     checksum = block[_FILE_HEADER.size : _FILE_HEADER.size + _CHECKSUM.size]
     if len(block) < FILE_HEADER_BYTES or checksum != _CHECKSUM.pack(crc32c(fields)):
-        raise CorruptError(f"journal file {name} has a damaged header: restore it or take the volume out of service")
-    magic, version, sequence, salt, previous_end = _FILE_HEADER.unpack(fields)
-    if magic != _FILE_MAGIC or version not in FORMAT_VERSIONS_KNOWN:
-        raise CorruptError(
-            f"journal file {name} has format {magic!r} version {version}, known are {FORMAT_VERSIONS_KNOWN}"
-        )
-    return FileHeader(sequence, salt, previous_end, version)
-
-
-def record_mark(salt: int) -> bytes:
-    """The bytes with which each record of a file begins during the use that has this salt."""
-    return _RECORD_MARK.pack(_RECORD_MAGIC, salt)
-
-
-def encode_record_header(salt: int, header: RecordHeader, parts: Sequence[Buffer]) -> bytes:
-    """Encode a record's header, with a checksum over the header and the payload `parts`."""
-    mark = record_mark(salt)
-    container = header.container | _COPIED if header.copied else header.container
-    fields = _RECORD_FIELDS.pack(
-        container, header.length, header.epoch, header.entry, header.truncated_before, header.commit_start
-    )
-    checksum = crc32c(fields, crc32c(mark))
-    for part in parts:
-        checksum = crc32c(part, checksum)
-    return mark + _CHECKSUM.pack(checksum) + fields
-
-
-def decode_record_header(raw: memoryview, salt: int) -> RecordHeader | None:
-    """Decode a record's header without its checksum; None if its mark is not of this use of the file."""
-    if raw[: _RECORD_MARK.size] != record_mark(salt):
         return None
-    container, length, epoch, entry, truncated_before, commit_start = _RECORD_FIELDS.unpack_from(raw, _FIELDS_AT)
-    copied = container >= _COPIED
-    return RecordHeader(
-        container & ~_COPIED if copied else container, epoch, entry, truncated_before, commit_start, length, copied
-    )
+    magic, version, sequence, salt, previous_end, replica_id = _FILE_HEADER.unpack(fields)
+    return FileHeader(sequence, salt, previous_end, replica_id, version) if magic == FILE_MAGIC else None
 
 
-def is_whole(record: memoryview) -> bool:
-    """Whether the checksum over a record's header and payload is right."""
-    (stored,) = _CHECKSUM.unpack_from(record, _RECORD_MARK.size)
-    return bool(stored == crc32c(record[_FIELDS_AT:], crc32c(record[: _RECORD_MARK.size])))
+class Format2:
+    """The layout of the records of format 2 in a file with this salt."""
+
+    header_bytes: Final = RECORD_HEADER_BYTES
+    checks_headers: Final = True
+
+    def __init__(self, salt: int) -> None:
+        self.mark = _MARK.pack(_RECORD_MAGIC, salt)
+        self._mark_checksum = crc32c(self.mark)
+
+    def encode(
+        self,
+        kind: RecordKind,
+        container: int,
+        epoch: int,
+        writer_epoch: int,
+        entry: int,
+        truncated_before: int,
+        acknowledged_before: int,
+        commit_start: int,
+        length: int,
+        payload_checksum: int,
+        copied: bool = False,
+        codec: Codec = Codec.PLAIN,
+    ) -> bytes:
+        """Encode a record's header, with its checksum."""
+        fields = _FIELDS.pack(
+            kind,
+            codec,
+            copied,
+            container,
+            epoch,
+            writer_epoch,
+            entry,
+            truncated_before,
+            acknowledged_before,
+            commit_start,
+            length,
+            payload_checksum,
+        )
+        return self.mark + _CHECKSUM.pack(crc32c(fields, self._mark_checksum)) + fields
+
+    def decode(self, raw: memoryview) -> RecordHeader | None:
+        """Decode a record's header; None if its mark or its checksum is not right.
+
+        Raises:
+            CorruptError: the header is whole, but newer software wrote it.
+        """
+        if raw[: _MARK.size] != self.mark:
+            return None
+        (checksum,) = _CHECKSUM.unpack_from(raw, _HEADER_CHECKSUM_AT)
+        if checksum != crc32c(raw[_FIELDS_AT:RECORD_HEADER_BYTES], self._mark_checksum):
+            return None
+        (
+            kind,
+            codec,
+            flags,
+            container,
+            epoch,
+            writer_epoch,
+            entry,
+            truncated_before,
+            acknowledged_before,
+            commit_start,
+            length,
+            payload_checksum,
+        ) = _FIELDS.unpack_from(raw, _FIELDS_AT)
+        if kind not in _KINDS or codec not in _CODECS or flags > _COPIED_FLAG or (length and kind != RecordKind.ENTRY):
+            raise CorruptError(
+                f"a journal record of container {container} has kind {kind}, codec {codec}, flags {flags:#x} and "
+                f"{length} bytes, which this release does not know: start the release that wrote it"
+            )
+        return RecordHeader(
+            _KINDS[kind],
+            container,
+            epoch,
+            writer_epoch,
+            entry,
+            truncated_before,
+            acknowledged_before,
+            commit_start,
+            length,
+            payload_checksum,
+            flags == _COPIED_FLAG,
+            _CODECS[codec],
+        )
+
+    def checked(self, header: RecordHeader, record: memoryview) -> RecordHeader | None:
+        """The header of a record of which `decode` accepted the header; None if the payload is damaged."""
+        return header if crc32c(record[RECORD_HEADER_BYTES:]) == header.payload_checksum else None
+
+
+_KINDS: Final = {int(kind): kind for kind in RecordKind}
+_CODECS: Final = {int(codec): codec for codec in Codec}
+
+
+def set_local_fields(buffer: bytearray | memoryview, offset: int, salt: int, commit_start: int) -> None:
+    """Fill in the fields of the journal that writes a received record, whose header begins at `offset`.
+
+    The payload and its checksum stay as the owner made them.
+    """
+    _POSITION.pack_into(buffer, offset + _SALT_AT, salt)
+    _POSITION.pack_into(buffer, offset + _COMMIT_START_AT, commit_start)
+    view = memoryview(buffer)[offset : offset + RECORD_HEADER_BYTES]
+    checksum = crc32c(view[_FIELDS_AT:], crc32c(view[:_HEADER_CHECKSUM_AT]))
+    _CHECKSUM.pack_into(buffer, offset + _HEADER_CHECKSUM_AT, checksum)

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalFile
-from headrace.segmentstore.log import journal_format
-from headrace.segmentstore.log.journal_format import (
-    ENTRY_BYTES_MAX,
-    FILE_HEADER_BYTES,
-    RECORD_HEADER_BYTES,
-    Record,
-)
+from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADER_BYTES, RecordHeader
+from headrace.segmentstore.log.journal_versions import RecordLayout
 
 WINDOW_BYTES: Final = 4 << 20
+
+DAMAGED_PLACES_MAX: Final = 10_000
+"""A scan that tolerates damage remembers so many places. A disk with more of them is not a replica of anything."""
+
+
+class Record(NamedTuple):
+    header: RecordHeader
+    position: int
+    """The position of the payload in the file."""
+
+
+class DamagedPlace(NamedTuple):
+    """A part of a file whose bytes were durable and are damaged.
+
+    `header` is the header of the record there, if only its payload is damaged. Otherwise any number of records of any
+    container may have been in this place.
+    """
+
+    start: int
+    end: int
+    header: RecordHeader | None
 
 
 class FileWindow:
@@ -41,33 +57,43 @@ class RecordScan:
     After the scan `end` is the position after the last record, and `commit_start` the position where the last commit
     began. `torn_bytes` is the number of bytes after `end` in which parts of a torn commit were found.
 
-    For a file with a successor the parameter `end` is known, and every record before it must be valid. Otherwise the
-    records end at the first invalid one, unless a later record proves that this one had been durable.
+    For a file with a successor the parameter `end` is known, and every byte before it was durable. Otherwise the
+    records end at the first invalid one, unless a later record proves that this one had been durable. Damage of what
+    was durable is an error, or, with `tolerates_damage`, a place in `damaged`.
     """
 
     def __init__(
-        self, file: JournalFile, salt: int, end: int | None, name: str, start: int = FILE_HEADER_BYTES
+        self,
+        file: JournalFile,
+        layout: RecordLayout,
+        end: int | None,
+        name: str,
+        start: int = FILE_HEADER_BYTES,
+        *,
+        tolerates_damage: bool = False,
     ) -> None:
         self.end = self.commit_start = start
         self.torn_bytes = 0
+        self.damaged: list[DamagedPlace] = []
+        self._layout = layout
+        self._header_bytes = layout.header_bytes
         self._window = FileWindow(file)
         self._size_bytes = file.size_bytes
-        self._salt = salt
         self._known_end = end
+        self._durable_until = start if end is None else end
+        self._tolerates_damage = tolerates_damage
         self._name = name
 
     def __iter__(self) -> Iterator[Record]:
-        """Raises CorruptError: durable records are damaged."""
+        """Raises CorruptError: durable records are damaged, or newer software wrote a record."""
         limit = self._size_bytes if self._known_end is None else self._known_end
         while self.end < limit:
             record = self._record_at(self.end, limit)
             if record is None:
-                if self._known_end is not None:
-                    raise CorruptError(
-                        f"journal file {self._name} is damaged at {self.end}, its records end at {self._known_end}"
-                    )
-                self._prove_torn()
-                return
+                if self.end >= self._durable_until and not self._prove_durable():
+                    return
+                self._skip_damage()
+                continue
             self.end = record.position + record.header.length
             self.commit_start = record.header.commit_start
             yield record
@@ -76,41 +102,75 @@ class RecordScan:
         """The payload of the record that the scan yielded last; its checksum was checked."""
         return self._window.view(record.position, record.header.length)
 
-    def _record_at(self, position: int, limit: int) -> Record | None:
-        payload = position + RECORD_HEADER_BYTES
-        if payload > limit:
+    def _header_at(self, position: int, limit: int) -> RecordHeader | None:
+        """The header at this position, if the record fits before `limit`. Its payload may be damaged."""
+        room = limit - position - self._header_bytes
+        if room < 0:
             return None
-        header = journal_format.decode_record_header(self._window.view(position, RECORD_HEADER_BYTES), self._salt)
-        if header is None or header.length > min(ENTRY_BYTES_MAX, limit - payload):
+        header = self._layout.decode(self._window.view(position, self._header_bytes))
+        if header is None or header.length > ENTRY_BYTES_MAX or header.length > room:
             return None
-        if not journal_format.is_whole(self._window.view(position, RECORD_HEADER_BYTES + header.length)):
-            return None
-        return Record(header, payload)
+        return header
 
-    def _prove_torn(self) -> None:
-        """Raise CorruptError if a later valid record proves that the invalid bytes at `end` had been durable."""
-        mark = journal_format.record_mark(self._salt)
-        position = self.end
-        while position + RECORD_HEADER_BYTES <= self._size_bytes:
-            content = self._window.view(position, min(WINDOW_BYTES, self._size_bytes - position)).tobytes()
-            found = content.find(mark)
+    def _record_at(self, position: int, limit: int) -> Record | None:
+        header = self._header_at(position, limit)
+        if header is None:
+            return None
+        whole = self._layout.checked(header, self._window.view(position, self._header_bytes + header.length))
+        return None if whole is None else Record(whole, position + self._header_bytes)
+
+    def _skip_damage(self) -> None:
+        """Note the damaged place at `end`, and go on after it.
+
+        Raises:
+            CorruptError: damage is not tolerated.
+        """
+        if not self._tolerates_damage or len(self.damaged) >= DAMAGED_PLACES_MAX:
+            raise CorruptError(
+                f"journal file {self._name} is damaged at {self.end}: its bytes up to {self._durable_until} were "
+                "durable, so the damage is not a torn write",
+                details={"file": self._name, "position": self.end},
+            )
+        header = self._header_at(self.end, self._durable_until) if self._layout.checks_headers else None
+        after = self.end + self._header_bytes + header.length if header else self._next_record(self.end + 1)
+        self.damaged.append(DamagedPlace(self.end, after, header))
+        self.end = after
+
+    def _next_record(self, position: int) -> int:
+        """The position of the next whole header in the durable part of the file, or the end of this part."""
+        for found in self._marks(position, self._durable_until):
+            if self._header_at(found, self._durable_until) is not None:
+                return found
+        return self._durable_until
+
+    def _prove_durable(self) -> bool:
+        """Whether a later whole record proves that the invalid bytes at `end` had been durable.
+
+        If so, all bytes before the commit of that record had been. If not, the bytes are a torn commit.
+        """
+        for found in self._marks(self.end, self._size_bytes):
+            record = self._record_at(found, self._size_bytes)
+            if record is not None and record.header.commit_start > self.end:
+                self._durable_until = record.header.commit_start
+                return True
+            self.torn_bytes = self._torn_record_end(found) - self.end
+        return False
+
+    def _marks(self, position: int, limit: int) -> Iterator[int]:
+        """The positions from `position` on at which the mark of a record is."""
+        while position + self._header_bytes <= limit:
+            content = self._window.view(position, min(WINDOW_BYTES, limit - position)).tobytes()
+            found = content.find(self._layout.mark)
             while found >= 0:
-                record = self._record_at(position + found, self._size_bytes)
-                if record is not None and record.header.commit_start > self.end:
-                    raise CorruptError(
-                        f"journal file {self._name} is damaged at {self.end}: a later commit at "
-                        f"{record.header.commit_start} is intact, so the damage is not a torn write",
-                        details={"file": self._name, "position": self.end},
-                    )
-                self.torn_bytes = self._torn_record_end(position + found) - self.end
-                found = content.find(mark, found + 1)
-            position += len(content) - len(mark) + 1
+                yield position + found
+                found = content.find(self._layout.mark, found + 1)
+            position += len(content) - len(self._layout.mark) + 1
 
     def _torn_record_end(self, position: int) -> int:
-        """Where the record with a mark at `position` would end; the end of its header if its length is not possible."""
-        payload = position + RECORD_HEADER_BYTES
+        """Where the record with a mark at `position` would end; the end of its header if its length is not known."""
+        payload = position + self._header_bytes
         if payload > self._size_bytes:
             return self._size_bytes
-        header = journal_format.decode_record_header(self._window.view(position, RECORD_HEADER_BYTES), self._salt)
+        header = self._layout.decode(self._window.view(position, self._header_bytes))
         length = header.length if header is not None and header.length <= ENTRY_BYTES_MAX else 0
         return min(payload + length, self._size_bytes)

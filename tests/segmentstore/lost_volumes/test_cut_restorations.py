@@ -14,8 +14,8 @@ from headrace.codec import container_snapshots, data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.segmentstore.containers import operation_log
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +102,7 @@ async def log_begin_of_checkpoint(world, *, then: data_frames.Operation | None =
         world.disk, lambda: 1, asyncio.get_running_loop().call_soon_threadsafe, file_bytes=world.file_bytes
     )
     journal.start()
-    ledger = JournalLedgers(journal).open(0, epoch)
+    ledger = OneCopyLedgers(journal).open(0, epoch)
     segment = SegmentSnapshot(1, "x" * 200, 0, 0, False, 0, {})
     parts = list(encode_snapshot(ContainerSnapshot(2, {}, [segment, segment])))
     operations = [data_frames.CheckpointOperation(0, False, memoryview(parts[0])), *([then] if then else [])]

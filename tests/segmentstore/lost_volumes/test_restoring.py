@@ -14,8 +14,8 @@ from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Delete
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio
 
@@ -230,7 +230,7 @@ async def test_a_restoring_that_was_interrupted_starts_again(world):
         world.disk, lambda: 1, asyncio.get_running_loop().call_soon_threadsafe, file_bytes=world.file_bytes
     )
     journal.start()
-    ledger = JournalLedgers(journal).open(0, epoch)
+    ledger = OneCopyLedgers(journal).open(0, epoch)
     long = SegmentSnapshot(1, "x" * (1 << 20), 0, 0, False, 0, {})
     parts = list(encode_snapshot(ContainerSnapshot(2, {}, [long, replace(long, name="second")])))
     operation = data_frames.CheckpointOperation(0, False, memoryview(parts[0]))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,7 +20,6 @@ from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, ThrottledError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Key
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate import hand_overs
 from segmentstore_fargate.membership import Membership
@@ -173,37 +170,6 @@ async def test_stopped_container_is_reopened_in_the_same_process(world):
         await write(a.running, b"three")
         assert await content(a.running) == b"onetwothree"
         assert not a.fatal
-
-
-async def test_a_log_that_is_read_again_keeps_no_flush_waiting(world, monkeypatch):
-    """Reading a full journal again takes minutes, and several containers may have to at the same time."""
-    names = (f"scope/stream/{number}.#epoch.0" for number in range(100))
-    other = next(name for name in names if container_of_segment(name, CONTAINERS) != CONTAINER)
-    asked, answered, honest = threading.Event(), threading.Event(), JournalLedgers.prepare
-
-    def slow(self: JournalLedgers, container: int) -> None:
-        if container == CONTAINER:
-            asked.set()
-            answered.wait()
-        honest(self, container)
-
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    async with member(world, "a", range(CONTAINERS)) as a:
-        await write(a.running, b"one")
-        monkeypatch.setattr(JournalLedgers, "prepare", slow)
-        a.running.store.owned[CONTAINER].container.log.fail(CorruptError("a contradiction"))
-        a.membership.container_failed(CONTAINER, CorruptError("a contradiction"))
-        await a.running.until(asked.is_set)
-        try:
-            client = await a.running.connect()
-            await client.create(other)
-            await client.set_up(other, 1)
-            await client.append(1, 1, b"two")
-            await a.running.flush()
-        finally:
-            answered.set()
-        await a.serves(0, 1, 2, 3)
-        assert await content(a.running) == b"one"
 
 
 async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world, monkeypatch):

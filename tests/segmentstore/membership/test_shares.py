@@ -25,8 +25,8 @@ from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import StoreState, lost
 from headrace.model.containers import CLUSTER_PARTITION, SnapshotPointer
 from headrace.ports.metadata_store import Create, Key, Replace
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio
 
@@ -112,7 +112,7 @@ async def log_on(disk, container, epoch):
     journal = Journal(disk, lambda: 1, loop.call_soon_threadsafe, file_bytes=4 << 20)
     journal.start()
     durable = loop.create_future()
-    JournalLedgers(journal).open(container, epoch).append([b"entry"], lambda _error: durable.set_result(None))
+    OneCopyLedgers(journal).open(container, epoch).append([b"entry"], lambda _error: durable.set_result(None))
     await durable
     await asyncio.to_thread(journal.close)
 

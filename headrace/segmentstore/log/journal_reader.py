@@ -1,0 +1,77 @@
+"""Reads entries of a journal while it is written.
+
+A reading pins the files that it needs: the journal does not use them again before the reading has ended. It sees the
+entries that were durable when it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from headrace.model.errors import CorruptError
+from headrace.segmentstore.log.journal_files import LogFile, Pin
+from headrace.segmentstore.log.journal_format import RecordHeader
+from headrace.segmentstore.log.journal_index import EntryPart, JournalIndex
+from headrace.segmentstore.log.journal_scan import FileWindow
+
+
+class StoredEntry(NamedTuple):
+    """An entry as it is stored. `payload` is valid as long as it is referenced."""
+
+    header: RecordHeader
+    payload: memoryview
+
+
+class JournalReader:
+    """Any thread may read. An iterator that is not used any more must be dropped, since it pins files."""
+
+    def __init__(self, index: JournalIndex) -> None:
+        self._index = index
+
+    def chain(self, container: int, first_entry: int = 0) -> Iterator[StoredEntry]:
+        """Every entry of all ledgers of a container from `first_entry` or the truncation point on. Blocks as it reads.
+
+        Raises:
+            CorruptError: entries are missing, or an entry has changed on disk.
+        """
+        parts, pin = self._index.chain(container, first_entry)
+        return _read(container, parts, pin)
+
+    def ledger(self, container: int, epoch: int, first_entry: int, end_entry: int) -> Iterator[StoredEntry]:
+        """The entries of one ledger in this range that the journal holds, in order. Blocks as it reads.
+
+        Raises:
+            CorruptError: an entry has changed on disk.
+        """
+        parts, pin = self._index.ledger(container, epoch, first_entry, end_entry)
+        return _read(container, parts, pin)
+
+
+def _read(container: int, parts: Sequence[EntryPart], _pin: Pin) -> Iterator[StoredEntry]:
+    """The files stay as long as this iterator keeps `_pin`."""
+    window: FileWindow | None = None
+    log_file: LogFile | None = None
+    for part in parts:
+        if window is None or part.log_file is not log_file:
+            log_file, window = part.log_file, FileWindow(part.log_file.file)
+        layout, header_bytes = log_file.layout, log_file.layout.header_bytes
+        for entry, position, length in part.places():
+            # Checked again: the disk may return other bytes than during the scan or the commit.
+            record = window.view(position - header_bytes, header_bytes + length)
+            header = layout.decode(record[:header_bytes]) if len(record) >= header_bytes else None
+            if header is not None and _identity(header) == (container, part.epoch, entry, length):
+                header = layout.checked(header, record)
+            else:
+                header = None
+            if header is None:
+                raise CorruptError(
+                    f"journal file {log_file.name} is damaged at {position}: entry {entry} of container {container} is "
+                    "not what was written there",
+                    details={"file": log_file.name, "position": position},
+                )
+            yield StoredEntry(header, record[header_bytes:])
+
+
+def _identity(header: RecordHeader) -> tuple[int, int, int, int]:
+    return header.container, header.epoch, header.entry, header.length

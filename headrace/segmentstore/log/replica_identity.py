@@ -1,0 +1,68 @@
+"""The identity of a journal: 16 random bytes in a file of their own, written before the journal's first file.
+
+It is lost with the volume. A store that comes back on an empty volume therefore has another identity, and no process
+takes its missing entries for knowledge.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from crc32c import crc32c
+
+from headrace.model.errors import CorruptError
+from headrace.ports.journal_disk import JournalDisk
+from headrace.segmentstore.log.journal_format import REPLICA_ID_BYTES
+
+IDENTITY_NAME: Final = "journal-id"
+_UNFINISHED_NAME: Final = "new-journal-id"
+_MAGIC: Final = b"HRREPLID"
+_VERSION: Final = 1
+_FIELDS: Final = struct.Struct(">8sI16s")
+_CHECKSUM: Final = struct.Struct(">I")
+_FILE_BYTES: Final = _FIELDS.size + _CHECKSUM.size
+
+
+def load_identity(disk: JournalDisk) -> bytes | None:
+    """Load the identity; None if the journal has none yet.
+
+    Raises:
+        CorruptError: the file is damaged or of an unknown version.
+    """
+    names = disk.names()
+    if _UNFINISHED_NAME in names:
+        disk.remove(_UNFINISHED_NAME)
+    if IDENTITY_NAME not in names:
+        return None
+    file = disk.open(IDENTITY_NAME)
+    try:
+        content = file.read(0, _FILE_BYTES)
+    finally:
+        file.close()
+    fields = content[: _FIELDS.size]
+    if len(content) != _FILE_BYTES or content[_FIELDS.size :] != _CHECKSUM.pack(crc32c(fields)):
+        raise CorruptError(f"{IDENTITY_NAME} of the journal is damaged: restore it or take the volume out of service")
+    magic, version, replica_id = _FIELDS.unpack(fields)
+    if magic != _MAGIC or version != _VERSION:
+        raise CorruptError(
+            f"{IDENTITY_NAME} of the journal has format {magic!r} version {version}, known is {_VERSION}: start the "
+            "release that wrote it"
+        )
+    return bytes(replica_id)
+
+
+def create_identity(disk: JournalDisk, random_64: Callable[[], int]) -> bytes:
+    """Create the identity of a journal that has none, durably. Raises OSError if the volume has no room."""
+    replica_id = b"".join(random_64().to_bytes(8, "big") for _ in range(REPLICA_ID_BYTES // 8))
+    fields = _FIELDS.pack(_MAGIC, _VERSION, replica_id)
+    disk.create(_UNFINISHED_NAME, _FILE_BYTES)
+    file = disk.open(_UNFINISHED_NAME)
+    try:
+        file.write(0, [fields + _CHECKSUM.pack(crc32c(fields))])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(_UNFINISHED_NAME, IDENTITY_NAME)
+    return replica_id
