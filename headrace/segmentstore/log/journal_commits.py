@@ -79,8 +79,10 @@ class JournalCommits:
         self._promise_files: dict[int, LogFile] = {}
         self._last_commit: tuple[LogFile, int] | None = None  # its file, and the position where it begins
         self._copying: FileCopy | None = None
-        self._may_copy = False  # whether something changed since `copy_to_begin` was asked
         self._writes = False  # before that the last file may have a torn end
+        self.space_changed = False
+        """Whether files were freed or begun, or entries truncated. The caller resets it when it has considered a file
+        copy (`copy_to_begin`) and new spare files (`files.spares.prepare`)."""
         self.damaged_places = 0
         self.synced_commits = 0
         self.oldest_sequence = 0
@@ -178,12 +180,12 @@ class JournalCommits:
                 active.end = end
                 self.synced_commits += 1
             done = batch[:count]
-            del batch[:count]
             with self.index.lock:
                 for pending in done:
                     if pending.kind is not None:
                         truncated |= self._note(active, pending, position + RECORD_HEADER_BYTES)
                         position += RECORD_HEADER_BYTES + pending.length
+            del batch[:count]
             committed(done)
         if truncated:
             self.recycle()
@@ -248,7 +250,7 @@ class JournalCommits:
     def recycle(self) -> None:
         """Free the oldest files that are not needed."""
         self._free_files()
-        self._may_copy = True
+        self.space_changed = True
         oldest = self.files.used[0]
         self.oldest_sequence = oldest.sequence
         self.active_sequence = self.files.active.sequence
@@ -293,9 +295,8 @@ class JournalCommits:
 
         The caller reads its portions, in any thread, passes each to `write_portion`, and then calls `end_copy`.
         """
-        if not self._may_copy or self._copying is not None:
+        if self._copying is not None:
             return None
-        self._may_copy = False
         oldest = self.files.used[0]
         if oldest.copied or oldest.damaged:
             return None

@@ -170,6 +170,7 @@ class Journal:
 
     def _run(self) -> None:
         batch: list[PendingRecord] = []
+        commits = self._commits
         try:
             while True:
                 self._news.get()
@@ -177,12 +178,13 @@ class Journal:
                     batch, self._queue = self._queue, []
                     if self._closing and not batch:
                         return
-                self._commits.commit(batch, self._report_durable)
+                commits.commit(batch, self._report_durable)
                 if self._copy is not None:
                     self._advance_copy(self._copy)
-                else:
+                if commits.space_changed:
+                    commits.space_changed = False
                     self._begin_copy()
-                self._begin_spares()
+                    self._begin_spares()
         except Exception as error:  # noqa: BLE001 - after any error the disk's state is unknown: report it and stop
             self._fail(batch, error)
         finally:
@@ -220,7 +222,6 @@ class Journal:
             thread.join()
             self._copy = None
             self._commits.end_copy(thread.copy, is_complete=thread.is_complete)
-            self._begin_copy()
 
     def _wake(self) -> None:
         self._news.put(None)
@@ -289,7 +290,7 @@ class _CopyThread:
             self._wake()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Report:
     """Reports the result of one commit to the callers of its records, in order, on the event loop."""
 
