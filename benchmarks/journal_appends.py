@@ -15,15 +15,18 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
-from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
-from headrace.ports.journal_disk import JournalDisk
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.ports.journal_disk import JournalDisk, JournalFile
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 ENTRY_SIZES: Final = (178, 1 << 10, 64 << 10, 1 << 20)
 """The first is a frame with one append of 100 bytes."""
@@ -37,14 +40,32 @@ BACKLOGS: Final = 4
 FILE_BYTES: Final = 64 << 20
 
 
-class FreeDisk(MemoryJournalDisk):
-    """A disk whose files forget what is written to them, and need no time for it."""
+class FreeFile:
+    """A file that forgets what is written to it, and needs no time for it."""
 
-    def open(self, name: str) -> MemoryJournalFile:
-        file = super().open(name)
-        file.write = _forget  # type: ignore[method-assign]
-        file.sync = _nothing  # type: ignore[method-assign]
-        return file
+    def __init__(self, file: JournalFile) -> None:
+        self.size_bytes = file.size_bytes
+        self.read = file.read
+        self.close = file.close
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Keep nothing."""
+
+    def sync(self) -> None:
+        """Nothing has to be made durable."""
+
+
+class FreeDisk:
+    """A disk of such files, except for the journal's identity."""
+
+    def __init__(self) -> None:
+        disk = self._disk = MemoryJournalDisk()
+        self.names, self.create, self.rename = disk.names, disk.create, disk.rename
+        self.remove, self.space = disk.remove, disk.space
+
+    def open(self, name: str) -> JournalFile:
+        file = self._disk.open(name)
+        return file if "id" in name else FreeFile(file)
 
 
 class CountingDisk(DiskJournalDisk):
@@ -148,14 +169,6 @@ def main() -> None:
 
 def _call(callback: Callable[[], None]) -> None:
     callback()
-
-
-def _forget(_position: int, _parts: object) -> None:
-    """Keep nothing."""
-
-
-def _nothing() -> None:
-    """Nothing has to be made durable."""
 
 
 if __name__ == "__main__":
