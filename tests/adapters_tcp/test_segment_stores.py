@@ -132,7 +132,7 @@ def test_wrong_host_is_followed(scripted_store: MakeStore) -> None:
     assert len(new.requests) == 1
 
 
-def test_a_store_that_restarted_within_itself_is_asked_over_a_new_connection(scripted_store: MakeStore) -> None:
+def test_a_restarted_store_gets_a_new_connection(scripted_store: MakeStore) -> None:
     """The old connection leads to what is left of the old store; the address is the same."""
     store = scripted_store(_succeed)
     store.answer = lambda command: (
@@ -161,7 +161,7 @@ def test_dropped_connections_are_opened_again(scripted_store: MakeStore) -> None
     assert store.connections == 3
 
 
-def test_a_request_is_repeated_when_the_store_dies_before_it_answers(scripted_store: MakeStore) -> None:
+def test_a_request_is_repeated_when_the_store_dies(scripted_store: MakeStore) -> None:
     drops = iter([True, True, False])
     store = scripted_store(lambda command: None if next(drops) else _succeed(command))
     stores = _stores(store)

@@ -12,15 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NAME_CHARACTERS_MAX = 60
 
-LONG_NAMES_LEFT = {"adapters", "adapters_sqs", "adapters_tcp", "crash", "segmentstore"}
-"""Folders of tests in which names are not shortened yet."""
-
-UNTYPED_WORLDS_LEFT = {"adapters", "crash", "segmentstore"}
-"""Folders of tests whose worlds have no type yet."""
-
-UNTYPED_WORLDS_LEFT_IN_SUPPORT = {"cluster_members.py", "idle_segments.py", "lost_volumes.py"}
-"""What only these folders use."""
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -62,7 +53,7 @@ def _found(check: Callable[[str], list[str]], paths: list[Path]) -> dict[str, li
     return {str(path.relative_to(ROOT)): names for path in paths if (names := check(path.read_text()))}
 
 
-@pytest.mark.parametrize("folder", sorted(FOLDERS.keys() - LONG_NAMES_LEFT))
+@pytest.mark.parametrize("folder", sorted(FOLDERS))
 def test_names_of_tests_are_short(folder: str):
     long = {
         str(path.relative_to(ROOT)): found for path in FOLDERS[folder] if (found := long_test_names(path.read_text()))
@@ -70,14 +61,9 @@ def test_names_of_tests_are_short(folder: str):
     assert long == {}
 
 
-@pytest.mark.parametrize("folder", sorted(FOLDERS.keys() - UNTYPED_WORLDS_LEFT))
+@pytest.mark.parametrize("folder", sorted(FOLDERS))
 def test_worlds_are_typed(folder: str):
-    checked = [path for path in FOLDERS[folder] if path.name not in UNTYPED_WORLDS_LEFT_IN_SUPPORT]
-    assert _found(untyped_worlds, checked) == {}
-
-
-def test_folders_that_are_left_exist():
-    assert FOLDERS.keys() >= LONG_NAMES_LEFT | UNTYPED_WORLDS_LEFT
+    assert _found(untyped_worlds, FOLDERS[folder]) == {}
 
 
 def test_a_long_name_is_found():

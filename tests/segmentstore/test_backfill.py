@@ -8,6 +8,7 @@ import threading
 from random import Random
 
 import pytest
+from store_world import World
 from table_client import TableClient
 
 from headrace import wire
@@ -59,11 +60,11 @@ def loads(monkeypatch):
 
 
 @pytest.fixture
-def world(make_world):
+def world(make_world: type[World]):
     return make_world(container_count=1)
 
 
-async def killed(world, *, also=None):
+async def killed(world: World, *, also=None):
     """A store wrote `APPENDS` and was killed before tier 2 had anything."""
     async with world.running(graceful=False) as running:
         client = await running.connect()
@@ -77,7 +78,7 @@ async def killed(world, *, also=None):
     world.disk = world.disk.cut_power(1)
 
 
-async def test_appends_continue_while_reads_wait_for_the_backfill(world, loads):
+async def test_appends_continue_while_reads_wait_for_the_backfill(world: World, loads):
     async def more(client):  # the log goes on behind the last byte that is wanted
         await client.create(TABLE)
 
@@ -106,7 +107,7 @@ async def test_appends_continue_while_reads_wait_for_the_backfill(world, loads):
         assert await client.read_all(SEGMENT) == expected
 
 
-async def test_storage_writer_waits_for_the_bytes_it_is_to_store(world, loads):
+async def test_storage_writer_waits_for_the_bytes_it_is_to_store(world: World, loads):
     await killed(world)
     async with world.running() as running:
         owned = running.store.owned[0]
@@ -119,7 +120,7 @@ async def test_storage_writer_waits_for_the_bytes_it_is_to_store(world, loads):
         assert owned.container.metadata.segments[SEGMENT].tiered.length == sum(map(len, APPENDS))
 
 
-async def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world, loads):
+async def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world: World, loads):
     stored = Random(8).randbytes(30_000)
 
     async with world.running(graceful=False) as running:
@@ -147,7 +148,7 @@ async def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world, loads):
         assert (await answer).data == b"not stored"
 
 
-async def test_what_changes_meanwhile_is_right_afterwards(world, loads):
+async def test_what_changes_meanwhile_is_right_afterwards(world: World, loads):
     """A truncation, a deletion, and a merge of bytes that are not here yet."""
     moved = Random(9).randbytes(5000)
 
@@ -174,7 +175,7 @@ async def test_what_changes_meanwhile_is_right_afterwards(world, loads):
         assert running.store.pool._promised_bytes == 0
 
 
-async def test_a_table_waits_for_its_entries(world, loads):
+async def test_a_table_waits_for_its_entries(world: World, loads):
     async def put(client):
         table = TableClient(client, TABLE)
         await table.create()
@@ -191,7 +192,7 @@ async def test_a_table_waits_for_its_entries(world, loads):
 
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])
-async def test_a_store_that_ends_amid_a_load_loses_nothing(world, loads, end):
+async def test_a_store_that_ends_amid_a_load_loses_nothing(world: World, loads, end):
     await killed(world)
     async with world.running(graceful=end == "stopped") as running:
         client = await running.connect()
@@ -205,7 +206,7 @@ async def test_a_store_that_ends_amid_a_load_loses_nothing(world, loads, end):
         assert await (await running.connect()).read_all(SEGMENT) == b"".join(APPENDS) + b"new"
 
 
-async def test_a_log_that_cannot_be_read_stops_the_container(world, loads):
+async def test_a_log_that_cannot_be_read_stops_the_container(world: World, loads):
     await killed(world)
     async with world.running(graceful=False) as running:
         reader = await running.connect()

@@ -10,6 +10,7 @@ from held_disk import HeldDisk
 from hypothesis import given
 from hypothesis import strategies as st
 from object_counts import assert_counts_agree, counts_of
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
@@ -136,19 +137,19 @@ def test_the_budget_lets_one_compact_at_a_time_and_then_rests():
 
 
 @pytest.fixture
-def world(make_world):
+def world(make_world: type[World]):
     made = make_world(container_count=1, cache_bytes=16 << 20)
     made.chunks = MemoryChunkStorage(made.clock)
     made.limits = replace(made.limits, compacted_runs_min=4)
     return made
 
 
-def runs_of(world, segment):
+def runs_of(world: World, segment):
     page = world.metadata.query(chunk_partition(segment), limit=1000)
     return [chunk_run(record.key.sort, record.body, record.version) for record in page.records]
 
 
-def packed_objects(world):
+def packed_objects(world: World):
     """Names of the objects that hold runs; snapshots come and go on their own."""
     return {name for name in world.chunks._objects if "/packed/" in name}
 
@@ -174,7 +175,7 @@ async def resting(running):
 
 
 @pytest.mark.parametrize("cached", [True, False])
-async def test_small_runs_become_one_and_every_byte_is_where_it_was(world, cached):
+async def test_small_runs_become_one_and_every_byte_is_where_it_was(world: World, cached):
     async with world.running() as running:
         client = await running.connect()
         owned = await resting(running)
@@ -207,7 +208,7 @@ async def test_small_runs_become_one_and_every_byte_is_where_it_was(world, cache
             assert await client.read_all(segment) == expected[segment]
 
 
-async def test_restart_drops_hints_but_new_runs_reveal_old_ones(world):
+async def test_restart_drops_hints_but_new_runs_reveal_old_ones(world: World):
     async with world.running() as running:
         client = await running.connect()
         await resting(running)
@@ -223,7 +224,7 @@ async def test_restart_drops_hints_but_new_runs_reveal_old_ones(world):
         assert [each.length for each in runs_of(world, SEGMENTS[0])] == [len(expected)]
 
 
-async def test_a_run_that_the_log_may_forget_is_not_merged_yet(world):
+async def test_a_run_that_the_log_may_forget_is_not_merged_yet(world: World):
     """After a crash it would be written again at its old place, which must not be inside of a larger run by then."""
 
     async with world.running() as running:
@@ -244,7 +245,7 @@ async def test_a_run_that_the_log_may_forget_is_not_merged_yet(world):
         assert len(runs_of(world, SEGMENTS[0])) == 1
 
 
-async def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world):
+async def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world: World):
     async with world.running() as running:
         client = await running.connect()
         owned = await resting(running)
@@ -274,7 +275,7 @@ async def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world):
 
 
 @pytest.mark.parametrize("failing", ["put", "read", "write", "write answer"])
-async def test_a_failed_attempt_costs_nothing_and_is_made_again(world, failing):
+async def test_a_failed_attempt_costs_nothing_and_is_made_again(world: World, failing):
     async with world.running() as running:
         client = await running.connect()
         owned = await resting(running)
@@ -311,7 +312,7 @@ async def test_a_failed_attempt_costs_nothing_and_is_made_again(world, failing):
 
 
 @pytest.mark.parametrize("change", ["truncate", "delete", "merge"])
-async def test_what_happens_to_a_segment_meanwhile_wins(world, change):
+async def test_what_happens_to_a_segment_meanwhile_wins(world: World, change):
     """The swap is a transaction on what was read: truncated, deleted and moved runs do not come back."""
 
     async with world.running() as running:
@@ -358,7 +359,7 @@ async def test_what_happens_to_a_segment_meanwhile_wins(world, change):
             assert await client.read_all(SEGMENTS[1]) == expected
 
 
-async def test_requests_of_a_compaction_are_bounded(world):
+async def test_requests_of_a_compaction_are_bounded(world: World):
     async with world.running() as running:
         client = await running.connect()
         owned = await resting(running)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from list_ledger import ListLedger, open_log, read_all, turn
+from store_world import World
 
 from headrace import wire
 from headrace.codec import data_frames
@@ -112,7 +113,7 @@ def test_no_bytes_hurt_the_reader(entries):
         return
 
 
-async def test_a_log_from_before_there_were_frames_goes_on(world):
+async def test_a_log_from_before_there_were_frames_goes_on(world: World):
     """As 0.1.0 wrote it: an operation is an entry."""
     world.container_count = 1
 
@@ -139,7 +140,7 @@ async def test_a_log_from_before_there_were_frames_goes_on(world):
         assert await (await running.connect()).read_all(SEGMENT) == b"old older new newer"
 
 
-async def test_append_larger_than_a_frame_survives_a_crash(world):
+async def test_append_larger_than_a_frame_survives_a_crash(world: World):
     world.file_bytes = 256 << 10
     data = bytes(range(256)) * 4096  # 1 MiB, five files
     replies = []

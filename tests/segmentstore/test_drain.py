@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from store_world import World
 
 from headrace import wire
 
@@ -33,7 +34,7 @@ class HeldLog:
             done(None)
 
 
-async def test_what_was_accepted_is_answered_before_connections_end(world):
+async def test_what_was_accepted_is_answered_before_connections_end(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -60,7 +61,7 @@ async def test_what_was_accepted_is_answered_before_connections_end(world):
         assert container.metadata.segments[SEGMENT].accepted.length == 3
 
 
-async def test_hanging_log_delays_shutdown_only_until_the_deadline(world, caplog):
+async def test_hanging_log_delays_shutdown_only_until_the_deadline(world: World, caplog):
     async with world.running(graceful=False) as running:
         client = await running.connect()
         await client.create(SEGMENT)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
@@ -79,7 +80,7 @@ def disk(request, tmp_path):
     [("write", FULL), ("write", BROKEN), ("sync", BROKEN), ("sync", FULL), ("create", FULL), ("rename", BROKEN)],
     ids=lambda value: value if isinstance(value, str) else errno.errorcode[value.errno],
 )
-async def test_nothing_is_acknowledged_after_a_failure(world, disk, step, error):
+async def test_nothing_is_acknowledged_after_a_failure(world: World, disk, step, error):
     world.disk = disk
     world.file_bytes = 64 << 10  # new files are needed often
     data = bytes(range(250)) * 40

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from held_disk import HeldDisk
+from store_world import World
 
 from headrace import wire
 from headrace.model.chunks import ChunkRun
@@ -20,7 +21,7 @@ TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
 WRITER = 5
 
 
-def runs_of(world, segment):
+def runs_of(world: World, segment):
     return world.metadata.query(f"chunks/{segment}", limit=100).records
 
 
@@ -39,7 +40,7 @@ async def accepted(condition):
         await asyncio.sleep(0)
 
 
-async def test_a_truncation_that_is_not_durable_removes_nothing(world):
+async def test_a_truncation_that_is_not_durable_removes_nothing(world: World):
     async with world.running() as running:
         client = await running.connect()
         owned = await stored(running, client, SEGMENT, [b"one", b"two"])
@@ -55,7 +56,7 @@ async def test_a_truncation_that_is_not_durable_removes_nothing(world):
         assert len(runs_of(world, SEGMENT)) == 1
 
 
-async def test_undurable_removal_keeps_merged_bytes(world):
+async def test_undurable_removal_keeps_merged_bytes(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -75,7 +76,7 @@ async def test_undurable_removal_keeps_merged_bytes(world):
         assert not runs_of(world, TRANSACTION)
 
 
-async def test_a_flush_may_end_while_the_merge_of_its_source_is_synced(world):
+async def test_a_flush_may_end_while_the_merge_of_its_source_is_synced(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -109,7 +110,7 @@ async def test_a_flush_may_end_while_the_merge_of_its_source_is_synced(world):
         assert await client.read_all(SEGMENT) == b"one"
 
 
-async def test_merged_bytes_are_found_after_a_lost_answer_of_the_move(world):
+async def test_merged_bytes_are_found_after_a_lost_answer_of_the_move(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -145,7 +146,7 @@ async def merged_and_truncated(running, client):
     return owned
 
 
-async def test_unrecorded_move_of_truncated_bytes_survives_a_crash(world):
+async def test_unrecorded_move_of_truncated_bytes_survives_a_crash(world: World):
     async with world.running(graceful=False) as running:
         owned = await merged_and_truncated(running, await running.connect())
         honest = world.metadata.write
@@ -165,7 +166,7 @@ async def test_unrecorded_move_of_truncated_bytes_survives_a_crash(world):
         assert owned.container.metadata.segments[SEGMENT].is_stored
 
 
-async def test_no_removal_follows_a_move_that_the_log_may_drop(world):
+async def test_no_removal_follows_a_move_that_the_log_may_drop(world: World):
     async with world.running() as running:
         client = await running.connect()
         owned = await merged_and_truncated(running, client)
@@ -180,7 +181,7 @@ async def test_no_removal_follows_a_move_that_the_log_may_drop(world):
         assert len(runs_of(world, SEGMENT)) == 1
 
 
-async def test_run_that_is_compacted_during_a_search_is_found(world):
+async def test_run_that_is_compacted_during_a_search_is_found(world: World):
     async with world.running() as running:
         client = await running.connect()
         owned = await stored(running, client, SEGMENT, [b"onetwo"])
@@ -198,7 +199,7 @@ async def test_run_that_is_compacted_during_a_search_is_found(world):
         assert reply.data == b"wo"
 
 
-async def test_missing_object_is_reported_without_endless_retries(world):
+async def test_missing_object_is_reported_without_endless_retries(world: World):
     async with world.running() as running:
         client = await running.connect()
         owned = await stored(running, client, SEGMENT, [b"one"])
@@ -210,7 +211,7 @@ async def test_missing_object_is_reported_without_endless_retries(world):
 
 
 @pytest.mark.parametrize("refused", ["condition", "truncated source"])
-async def test_refused_merge_is_told_when_its_reason_is_durable(world, refused):
+async def test_refused_merge_is_told_when_its_reason_is_durable(world: World, refused):
     async with world.running() as running:
         client = await running.connect()
         for name in (SEGMENT, TRANSACTION):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from held_disk import HeldDisk
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -26,21 +27,21 @@ WRITER = 5
 
 
 @pytest.fixture
-def world(make_world):
+def world(make_world: type[World]):
     return make_world(container_count=1)
 
 
-def another_store(world):
+def another_store(world: World):
     """A store on a disk of its own, and the same metadata, objects and time."""
     return replace(world, disk=MemoryJournalDisk())
 
 
-async def move(world, giver, taker) -> None:
+async def move(world: World, giver, taker) -> None:
     assert await giver.store.hand_over(0, 60)
     await taker.store.open_container(0, world.claim(0))
 
 
-async def test_a_container_goes_over_and_back_with_everything_in_it(world):
+async def test_a_container_goes_over_and_back_with_everything_in_it(world: World):
     async with world.running() as first:
         client = await first.connect()
         await client.create(SEGMENT)
@@ -63,7 +64,7 @@ async def test_a_container_goes_over_and_back_with_everything_in_it(world):
             assert second.store.logs_at_rest == first.store.logs_at_rest == []
 
 
-async def test_returned_container_is_recovered_from_its_own_log(world):
+async def test_returned_container_is_recovered_from_its_own_log(world: World):
     async with world.running(graceful=False) as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -79,7 +80,7 @@ async def test_returned_container_is_recovered_from_its_own_log(world):
         assert await client.set_up(SEGMENT, WRITER) == 2
 
 
-async def test_crash_after_a_hand_over_leaves_nothing_to_recover(world):
+async def test_crash_after_a_hand_over_leaves_nothing_to_recover(world: World):
     async with world.running(graceful=False) as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -90,7 +91,7 @@ async def test_crash_after_a_hand_over_leaves_nothing_to_recover(world):
         assert (await (await running.connect()).set_up(SEGMENT, WRITER)) == wire.NO_ATTRIBUTE_VALUE
 
 
-async def test_hand_over_answers_tail_readers_and_frees_the_cache(world):
+async def test_hand_over_answers_tail_readers_and_frees_the_cache(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -108,7 +109,7 @@ async def test_hand_over_answers_tail_readers_and_frees_the_cache(world):
         assert await running.store.hand_over(0, 60), "once is enough"
 
 
-async def test_a_hand_over_is_no_failure_of_the_container(world):
+async def test_a_hand_over_is_no_failure_of_the_container(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -116,7 +117,7 @@ async def test_a_hand_over_is_no_failure_of_the_container(world):
         assert world.failures == []
 
 
-async def test_an_append_that_is_being_synced_is_handed_over_as_well(world):
+async def test_an_append_that_is_being_synced_is_handed_over_as_well(world: World):
     """It is the only one that tier 2 lacks, and becomes durable while the container is drained."""
 
     async with world.running() as running:
@@ -137,7 +138,7 @@ async def test_an_append_that_is_being_synced_is_handed_over_as_well(world):
             assert await (await second.connect()).read_all(SEGMENT) == b"one"
 
 
-async def test_a_hand_over_that_tier_2_does_not_let_end_keeps_the_log(world):
+async def test_a_hand_over_that_tier_2_does_not_let_end_keeps_the_log(world: World):
     async with world.running(graceful=False) as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -161,7 +162,7 @@ async def test_a_hand_over_that_tier_2_does_not_let_end_keeps_the_log(world):
         assert await (await running.connect()).read_all(SEGMENT) == b"onetwo"
 
 
-async def test_while_the_lease_may_have_ended_nothing_is_acknowledged(world):
+async def test_while_the_lease_may_have_ended_nothing_is_acknowledged(world: World):
     async with world.running() as running:
         gate, clock = running.store.gate, world.clock
         client = await running.connect()
@@ -180,7 +181,7 @@ async def test_while_the_lease_may_have_ended_nothing_is_acknowledged(world):
         assert gate.held == 0
 
 
-async def test_held_acknowledgement_is_dropped_after_a_hand_over(world):
+async def test_held_acknowledgement_is_dropped_after_a_hand_over(world: World):
     async with world.running() as running:
         gate, clock = running.store.gate, world.clock
         client = await running.connect()
@@ -220,7 +221,7 @@ def test_a_gate_keeps_the_order_and_opens_with_its_lease_only():
     assert not gate.is_open
 
 
-async def test_a_forgotten_log_frees_its_file_and_begins_anew(world):
+async def test_a_forgotten_log_frees_its_file_and_begins_anew(world: World):
     """Also after a restart, whether the mark that it was forgotten is still there or not."""
 
     loop = asyncio.get_running_loop()
@@ -269,7 +270,7 @@ async def test_a_forgotten_log_frees_its_file_and_begins_anew(world):
     journal.close()
 
 
-async def test_a_released_log_is_read_from_its_files(world):
+async def test_a_released_log_is_read_from_its_files(world: World):
     """Also what was added after a truncation, over several files; and what another container has is not in it."""
 
     loop = asyncio.get_running_loop()
@@ -304,7 +305,7 @@ async def test_a_released_log_is_read_from_its_files(world):
     await asyncio.to_thread(journal.close)
 
 
-async def test_damaged_released_log_does_not_count_as_empty(world):
+async def test_damaged_released_log_does_not_count_as_empty(world: World):
     loop = asyncio.get_running_loop()
     journal = Journal(world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10)
     journal.start()

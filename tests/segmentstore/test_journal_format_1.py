@@ -156,7 +156,7 @@ def test_a_torn_end_of_a_file_of_format_1_is_cut():
     journal.close()
 
 
-def test_damage_before_something_durable_in_a_file_of_format_1_is_refused():
+def test_damage_before_durable_bytes_in_format_1_is_refused():
     second_commit = FILE_HEADER_BYTES + 56 + 7
     disk = format_1.one_file(records(b"damaged", b"durable", commit_starts=[FILE_HEADER_BYTES, second_commit]))
     disk.damage("journal-0000000000000001", FILE_HEADER_BYTES + 56 + 1)

@@ -183,7 +183,7 @@ def test_opening_a_released_log_reads_no_file(ledgers, reads):
     assert reads == []
 
 
-def test_a_log_that_is_forgotten_while_it_is_read_stays_forgotten(ledgers):
+def test_a_log_forgotten_while_it_is_read_stays_forgotten(ledgers):
     for container in (0, 1):
         append(ledgers.open(container, 1), b"old")
     ledgers.release(1)
@@ -221,7 +221,7 @@ def test_the_same_number_of_two_epochs_is_two_entries(journal):
     assert list(journal.reader.ledger(0, 4, 0, 4)) == []
 
 
-def test_a_damaged_entry_that_is_sent_again_is_read_from_its_second_record(disk, journal):
+def test_a_damaged_entry_is_read_from_its_second_record(disk, journal):
     for entry in range(3):
         submit(journal, 1, entry, b"entry %d" % entry)
     disk.damage(FIRST_FILE, FILE_HEADER_BYTES + 2 * RECORD_HEADER_BYTES + 8)

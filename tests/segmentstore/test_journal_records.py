@@ -146,7 +146,7 @@ def test_a_log_without_needed_entries_continues_its_numbers():
 # The journal's identity
 
 
-def test_a_journal_keeps_its_identity_and_an_empty_volume_has_another():
+def test_a_journal_keeps_its_identity_with_its_volume():
     disk = MemoryJournalDisk()
     found = set()
     for seed in (1, 2, 3):

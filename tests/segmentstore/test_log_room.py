@@ -8,6 +8,7 @@ from operator import lt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -54,7 +55,7 @@ def test_copying_never_writes_more_than_it_frees(log_bytes, needed_bytes, files)
 
 
 @pytest.fixture
-def small_world(make_world, monkeypatch):
+def small_world(make_world: type[World], monkeypatch):
     """A volume of 40 files, on which the throttle looks at once and never waits long."""
     monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.002)
     monkeypatch.setattr(log_room, "LOOKED_AT_EVERY_S", 0.0)
@@ -96,7 +97,7 @@ class Appender:
         return self._task.done()
 
 
-async def test_a_container_that_lags_is_slowed_down_alone(small_world):
+async def test_a_container_that_lags_is_slowed_down_alone(small_world: World):
     async with small_world.running() as running:
         store, throttle = running.store, running.store.throttle
         lagging, busy = Appender(await writer_of(running, 0)), Appender(await writer_of(running, 1))
@@ -126,7 +127,7 @@ async def reached(running, condition):
         await asyncio.sleep(0.001)
 
 
-async def test_appends_slow_down_and_stop_before_the_volume_is_full(small_world):
+async def test_appends_slow_down_and_stop_before_the_volume_is_full(small_world: World):
     """Something else has taken the room: no container holds its share."""
 
     async with small_world.running() as running:
@@ -157,7 +158,7 @@ async def test_appends_slow_down_and_stop_before_the_volume_is_full(small_world)
             await each.stop()
 
 
-async def test_a_full_volume_starts_recovers_tiers_and_frees(small_world):
+async def test_a_full_volume_starts_recovers_tiers_and_frees(small_world: World):
     """As something else on the volume, or a version that did not account for it, may have left it."""
 
     disk = small_world.disk

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from store_world import World
 
 from headrace import wire
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
@@ -41,7 +42,7 @@ def segments_in_memory():
 class CountedRecords:
     """Requests that read or write records of segments."""
 
-    def __init__(self, world):
+    def __init__(self, world: World):
         self.requests = Counter()
         honest_get_many, honest_write = world.metadata.get_many, world.metadata.write
 
@@ -56,7 +57,7 @@ class CountedRecords:
         world.metadata.get_many, world.metadata.write = get_many, write
 
 
-async def end_in_good_order(world):
+async def end_in_good_order(world: World):
     """What a store leaves that had all of the segments in memory."""
     segments = [SegmentSnapshot(number, name, 0, 0, False, 1, dict(CREATED)) for number, name in enumerate(NAMES, 1)]
     parts = list(encode_snapshot(ContainerSnapshot(EXISTING + 1, {}, segments)))
@@ -73,7 +74,7 @@ async def use_some(client):
         assert isinstance(await client.receive(), wire.DataAppended)
 
 
-async def test_memory_and_requests_follow_the_segments_in_use(make_world):
+async def test_memory_and_requests_follow_the_segments_in_use(make_world: type[World]):
     world = make_world(container_count=1, file_bytes=32 << 20)
     world.limits = replace(world.limits, idle_segment_s=IDLE_S, idle_segments_kept=KEPT)
     counted, before = CountedRecords(world), segments_in_memory()
@@ -104,7 +105,7 @@ async def test_memory_and_requests_follow_the_segments_in_use(make_world):
             assert isinstance(await client.call(wire.CreateSegment(1, name, 0, 0)), wire.SegmentAlreadyExists)
 
 
-async def test_a_quiet_segment_takes_little_memory(make_world):
+async def test_a_quiet_segment_takes_little_memory(make_world: type[World]):
     world = make_world(container_count=1)
 
     async with world.running() as running:

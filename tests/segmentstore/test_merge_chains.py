@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -18,7 +19,7 @@ WRITER = 5
 
 
 @pytest.fixture
-def world(make_world):
+def world(make_world: type[World]):
     return make_world(container_count=1)
 
 
@@ -31,7 +32,7 @@ def one_run_at_a_time(monkeypatch):
 class Chain:
     """What is under way in a world; `expected` is what the last segment that was merged into should have."""
 
-    def __init__(self, world):
+    def __init__(self, world: World):
         self.world = world
         self.expected = b"onetwo"
 
@@ -94,7 +95,7 @@ class Chain:
 @pytest.mark.parametrize("own", [b"", b"own"])
 @pytest.mark.parametrize("writes", [1, 2, 3])
 @pytest.mark.parametrize("unheard", [(True, False), (False, True), (True, True)])
-async def test_bytes_of_an_unrecorded_move_follow_further_merges(world, own, writes, unheard):
+async def test_bytes_of_an_unrecorded_move_follow_further_merges(world: World, own, writes, unheard):
     chain = Chain(world)
     async with world.running() as running:
         await chain.begin(running, own=own)
@@ -109,7 +110,7 @@ async def test_bytes_of_an_unrecorded_move_follow_further_merges(world, own, wri
 @pytest.mark.parametrize("own", [b"", b"own"])
 @pytest.mark.parametrize("writes", [1, 2, 3])
 @pytest.mark.parametrize("unheard", [(True, False), (False, True), (True, True)])
-async def test_bytes_of_a_move_lost_in_a_crash_follow_further_merges(world, own, writes, unheard):
+async def test_bytes_of_a_move_lost_in_a_crash_follow_further_merges(world: World, own, writes, unheard):
     chain = Chain(world)
     async with world.running(graceful=False) as running:
         await chain.begin(running, own=own)
@@ -127,7 +128,7 @@ async def test_bytes_of_a_move_lost_in_a_crash_follow_further_merges(world, own,
 
 @pytest.mark.parametrize("own", [b"", b"own"])
 @pytest.mark.parametrize("writes", [1, 2, 3])
-async def test_lost_volume_keeps_bytes_of_an_unrecorded_move(world, own, writes):
+async def test_lost_volume_keeps_bytes_of_an_unrecorded_move(world: World, own, writes):
     chain = Chain(world)
     async with world.running(graceful=False) as running:
         await chain.begin(running, own=own)

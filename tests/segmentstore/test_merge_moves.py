@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from store_world import World
 
 from headrace.codec.container_snapshots import DirectoryPlace, MergedRange
 from headrace.model.chunks import ChunkRun, is_link
@@ -18,7 +19,7 @@ OFFSET = 1000
 
 
 @pytest.mark.parametrize(("run_count", "transactions"), [(1, 1), (49, 1), (50, 3), (98, 3), (99, 4), (200, 6)])
-async def test_moves_take_as_few_transactions_as_they_can(world, run_count, transactions):
+async def test_moves_take_as_few_transactions_as_they_can(world: World, run_count, transactions):
     sizes, visible = [], set()
     honest = world.metadata.write
 

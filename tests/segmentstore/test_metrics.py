@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
@@ -28,7 +29,7 @@ def test_a_value_falls_into_the_first_bucket_that_holds_it():
     assert histogram.total == 1024
 
 
-async def test_appends_reads_and_connections_are_counted(world):
+async def test_appends_reads_and_connections_are_counted(world: World):
     async with world.running() as running:
         store = running.store
         client = await running.connect()
@@ -51,7 +52,7 @@ async def test_appends_reads_and_connections_are_counted(world):
         assert (store.metrics.protocol_errors, running.listener.held_reads) == (1, 0)
 
 
-async def test_reads_from_tier_2_are_told_apart(world):
+async def test_reads_from_tier_2_are_told_apart(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -64,7 +65,7 @@ async def test_reads_from_tier_2_are_told_apart(world):
         assert (counted.read_bytes, counted.storage_read_bytes) == (100, 100)
 
 
-async def test_append_latency_is_that_of_the_oldest_acknowledged_one(world):
+async def test_append_latency_is_that_of_the_oldest_acknowledged_one(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from store_world import World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
@@ -45,7 +46,7 @@ def _page(running) -> tuple[MetricsPage, MeasuredStore]:
     return MetricsPage(measured), measured
 
 
-async def test_every_metric_has_its_values_on_the_page(world):
+async def test_every_metric_has_its_values_on_the_page(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from object_counts import assert_counts_agree, counts_of
+from store_world import World
 
 from functions.wiring import CHUNK_LINKS_EXPIRE_S
 from headrace import wire
@@ -26,20 +27,20 @@ WRITER = 5
 
 
 @pytest.fixture
-def world(make_world):
+def world(make_world: type[World]):
     made = make_world(container_count=1, maintenance=False)
     made.chunks = MemoryChunkStorage(made.clock)
     return made
 
 
-def runs_of(world, segment):
+def runs_of(world: World, segment):
     return [
         chunk_run(r.key.sort, r.body, r.version)
         for r in world.metadata.query(chunk_partition(segment), limit=999).records
     ]
 
 
-def object_names(world):
+def object_names(world: World):
     return sorted(world.chunks._objects.keys() - {name for name in world.chunks._objects if name.startswith("snap")})
 
 
@@ -48,7 +49,7 @@ async def write(client, segment, data, number=0):
     await client.append(WRITER, number, data)
 
 
-async def sweep(world, running):
+async def sweep(world: World, running):
     """A whole sweep of the only container, after the time of grace."""
     world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
     while await running.store.owned[0].maintenance.run_pass():
@@ -58,7 +59,7 @@ async def sweep(world, running):
 class Counted:
     """Transactions of the chunk directory, and a way to let one fail."""
 
-    def __init__(self, world):
+    def __init__(self, world: World):
         self.sizes = []
         self.fail_after = None
         self._honest = world.metadata.write
@@ -72,7 +73,7 @@ class Counted:
         self._honest(*writes)
 
 
-async def test_one_object_holds_the_runs_of_many_transactions(world):
+async def test_one_object_holds_the_runs_of_many_transactions(world: World):
     async with world.running() as running:
         client = await running.connect()
         for segment in SEGMENTS:
@@ -91,7 +92,7 @@ async def test_one_object_holds_the_runs_of_many_transactions(world):
 
 
 @pytest.mark.parametrize("entered", [1, 2])
-async def test_runs_missed_by_a_crash_are_packed_again(world, entered):
+async def test_runs_missed_by_a_crash_are_packed_again(world: World, entered):
     counted = Counted(world)
     async with world.running(graceful=False) as running:
         client = await running.connect()
@@ -117,7 +118,7 @@ async def test_runs_missed_by_a_crash_are_packed_again(world, entered):
             assert await client.read_all(segment) == segment.encode()
 
 
-async def test_object_is_deleted_after_its_last_run_and_the_grace_time(world):
+async def test_object_is_deleted_after_its_last_run_and_the_grace_time(world: World):
     async with world.running() as running:
         client = await running.connect()
         for segment in SEGMENTS[:2]:
@@ -141,7 +142,7 @@ async def test_object_is_deleted_after_its_last_run_and_the_grace_time(world):
         assert not counts_of(world.metadata)
 
 
-async def test_truncation_frees_what_lies_before_the_start(world):
+async def test_truncation_frees_what_lies_before_the_start(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -158,7 +159,7 @@ async def test_truncation_frees_what_lies_before_the_start(world):
         assert await client.read_all(SEGMENTS[0], start=25) == b"56789"
 
 
-async def test_what_is_not_the_collectors_stays(world):
+async def test_what_is_not_the_collectors_stays(world: World):
     """Snapshots, indexes of tables, objects of stores that did not count, and what may still be entered."""
 
     strangers = [
@@ -190,7 +191,7 @@ async def test_what_is_not_the_collectors_stays(world):
         assert in_flight not in object_names(world)
 
 
-async def test_runs_of_objects_that_nobody_counted_come_and_go_as_ever(world):
+async def test_runs_of_objects_that_nobody_counted_come_and_go_as_ever(world: World):
     """A segment that a store of an earlier version has written."""
 
     async with world.running() as running:
@@ -210,7 +211,7 @@ async def test_runs_of_objects_that_nobody_counted_come_and_go_as_ever(world):
         assert old in object_names(world)
 
 
-async def test_a_deposed_owner_counts_and_collects_nothing(world):
+async def test_a_deposed_owner_counts_and_collects_nothing(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -227,7 +228,7 @@ async def test_a_deposed_owner_counts_and_collects_nothing(world):
         assert counts_of(world.metadata) == before
 
 
-async def test_a_removal_that_races_with_another_edit_is_judged_anew(world):
+async def test_a_removal_that_races_with_another_edit_is_judged_anew(world: World):
     """What is removed must be what was read: else a run that took the place of several would go with the first."""
 
     directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
@@ -249,7 +250,7 @@ async def test_a_removal_that_races_with_another_edit_is_judged_anew(world):
     assert {n: c.runs for n, c in counts_of(world.metadata).items()} == {name: 0, merged.object_name: 1}
 
 
-async def test_runs_that_nobody_counted_stop_the_container(world, caplog):
+async def test_runs_that_nobody_counted_stop_the_container(world: World, caplog):
     """Somebody removed the count of an object: removing its runs would make live bytes garbage."""
 
     async with world.running() as running:
@@ -266,7 +267,7 @@ async def test_runs_that_nobody_counted_stop_the_container(world, caplog):
         assert "event=foreign_change" in caplog.text
 
 
-async def test_sweep_costs_a_listing_and_a_query_per_1000_objects(world):
+async def test_sweep_costs_a_listing_and_a_query_per_1000_objects(world: World):
     async with world.running() as running:
         directory = ChunkDirectory(world.metadata, 0, 0, world.clock)
         count = 2 * OBJECTS_PER_PAGE + 10
@@ -290,7 +291,7 @@ async def test_sweep_costs_a_listing_and_a_query_per_1000_objects(world):
         assert len(object_names(world)) == count - 40
 
 
-async def test_deleted_or_cut_object_is_reported_before_a_read(world, caplog):
+async def test_deleted_or_cut_object_is_reported_before_a_read(world: World, caplog):
     async with world.running() as running:
         client = await running.connect()
         for number in range(2):
@@ -321,7 +322,7 @@ def test_transaction_size_counts_runs_and_their_objects():
     assert fitting(runs(*"abcde"), 100) == 5
 
 
-async def test_removal_of_many_runs_is_split_into_transactions(world):
+async def test_removal_of_many_runs_is_split_into_transactions(world: World):
     directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
     for number in range(150):
         await directory.add([(SEGMENTS[0], ChunkRun(number, 1, packed_name(0, 0, number), 0))], 1)

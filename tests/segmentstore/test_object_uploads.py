@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from segment_writes import WRITER, write
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
@@ -58,19 +59,19 @@ class HeldChunkStorage(MemoryChunkStorage):
 
 
 @pytest.fixture
-def chunks(world):
+def chunks(world: World):
     world.chunks = HeldChunkStorage()
     world.container_count = 1
     world.limits = replace(world.limits, object_bytes_max=OBJECT_BYTES, objects_in_flight_max=WINDOW)
     return world.chunks
 
 
-def stored_runs(world, segment):
+def stored_runs(world: World, segment):
     page = world.metadata.query(f"chunks/{segment}", limit=1000)
     return [chunk_run(record.key.sort, record.body) for record in page.records]
 
 
-def stored_bytes(world, segment):
+def stored_bytes(world: World, segment):
     """What the directory and the objects have; asserts that the runs are contiguous from 0."""
     data = b""
     for run in stored_runs(world, segment):
@@ -86,7 +87,7 @@ async def write_objects(client, segment, count, first=0) -> bytes:
     return b"".join(events)
 
 
-async def test_the_window_is_filled_and_never_exceeded(world, chunks):
+async def test_the_window_is_filled_and_never_exceeded(world: World, chunks):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -103,7 +104,7 @@ async def test_the_window_is_filled_and_never_exceeded(world, chunks):
         assert len(chunks.names) == 2 * WINDOW
 
 
-async def test_runs_enter_in_order_though_objects_do_not(world, chunks):
+async def test_runs_enter_in_order_though_objects_do_not(world: World, chunks):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -122,7 +123,7 @@ async def test_runs_enter_in_order_though_objects_do_not(world, chunks):
 
 
 @pytest.mark.parametrize("failing", [0, 1, 3])
-async def test_what_was_packed_behind_a_failure_is_packed_again(world, chunks, failing):
+async def test_what_was_packed_behind_a_failure_is_packed_again(world: World, chunks, failing):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -143,7 +144,7 @@ async def test_what_was_packed_behind_a_failure_is_packed_again(world, chunks, f
         assert not {run.object_name for run in stored_runs(world, SEGMENT)} & set(names[failing:])
 
 
-async def test_a_lost_answer_of_the_directory_changes_nothing(world, chunks):
+async def test_a_lost_answer_of_the_directory_changes_nothing(world: World, chunks):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -165,7 +166,7 @@ async def test_a_lost_answer_of_the_directory_changes_nothing(world, chunks):
 
 
 @pytest.mark.parametrize("objects", [1, 2])
-async def test_a_merge_while_its_bytes_are_under_way(world, chunks, objects):
+async def test_a_merge_while_its_bytes_are_under_way(world: World, chunks, objects):
     """Bytes under way enter under the source's name, so the merge must not enter the target directly as well."""
     async with world.running() as running:
         client = await running.connect()
@@ -195,7 +196,7 @@ async def test_a_merge_while_its_bytes_are_under_way(world, chunks, objects):
         assert stored_runs(world, TRANSACTION) == []
 
 
-async def test_a_segment_deleted_while_its_bytes_are_under_way(world, chunks):
+async def test_a_segment_deleted_while_its_bytes_are_under_way(world: World, chunks):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -208,7 +209,7 @@ async def test_a_segment_deleted_while_its_bytes_are_under_way(world, chunks):
         assert stored_runs(world, SEGMENT) == []
 
 
-async def test_a_truncation_while_bytes_are_under_way(world, chunks):
+async def test_a_truncation_while_bytes_are_under_way(world: World, chunks):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -224,7 +225,7 @@ async def test_a_truncation_while_bytes_are_under_way(world, chunks):
         assert [run.offset for run in runs] == [number * OBJECT_BYTES for number in range(2, WINDOW)]
 
 
-async def test_a_container_that_stops_lets_go_of_its_memory(world, chunks):
+async def test_a_container_that_stops_lets_go_of_its_memory(world: World, chunks):
     async with world.running(graceful=False) as running:
         client = await running.connect()
         await client.create(SEGMENT)

@@ -63,7 +63,7 @@ def reported(world: World) -> list[tuple[str, str, int, bool]]:
     return [(report.segment, report.kind, report.splits, report.silent) for report in world.reports.reports]
 
 
-async def test_a_segment_with_too_many_events_is_hot(world):
+async def test_a_segment_with_too_many_events_is_hot(world: World):
     async with loaded(world) as (load, _client, store):
         await load.create(EVENTS, 10)
         await load.write(10 * MINUTE_S, events=250)
@@ -73,7 +73,7 @@ async def test_a_segment_with_too_many_events_is_hot(world):
     assert reported(world) == [(SEGMENT, "hot", 4, False)]
 
 
-async def test_a_segment_with_too_many_bytes_is_hot(world):
+async def test_a_segment_with_too_many_bytes_is_hot(world: World):
     async with loaded(world) as (load, _client, _store):
         await load.create(KILOBYTES, 2)
         await load.write(12 * MINUTE_S, events=1, size=32 * 1024)
@@ -81,7 +81,7 @@ async def test_a_segment_with_too_many_bytes_is_hot(world):
     assert reported(world) == [(SEGMENT, "hot", 2, False)]
 
 
-async def test_segment_with_few_events_is_cold_and_then_silent(world):
+async def test_segment_with_few_events_is_cold_and_then_silent(world: World):
     async with loaded(world) as (load, _client, store):
         await load.create(EVENTS, 10)
         await load.write(22 * MINUTE_S, events=12)
@@ -97,7 +97,7 @@ async def test_segment_with_few_events_is_cold_and_then_silent(world):
 
 
 @pytest.mark.parametrize("end", ["sealed", "deleted", "fixed"])
-async def test_what_has_no_policy_by_rate_is_not_watched(world, end):
+async def test_what_has_no_policy_by_rate_is_not_watched(world: World, end):
     async with loaded(world) as (load, client, store):
         await load.create(EVENTS, 10)
         rates = store.owner_of(SEGMENT).container.rates
@@ -116,7 +116,7 @@ async def test_what_has_no_policy_by_rate_is_not_watched(world, end):
     assert reported(world) == []
 
 
-async def test_a_new_target_counts_at_once_and_keeps_what_was_seen(world):
+async def test_a_new_target_counts_at_once_and_keeps_what_was_seen(world: World):
     async with loaded(world) as (load, client, _store):
         await load.create(EVENTS, 1000)
         await load.write(10 * MINUTE_S, events=250)
@@ -126,7 +126,7 @@ async def test_a_new_target_counts_at_once_and_keeps_what_was_seen(world):
     assert reported(world) == [(SEGMENT, "hot", 4, False)]
 
 
-async def test_another_kind_of_rate_begins_anew(world):
+async def test_another_kind_of_rate_begins_anew(world: World):
     async with loaded(world) as (load, client, _store):
         await load.create(EVENTS, 1000)
         await load.write(10 * MINUTE_S, events=250, size=100_000)
@@ -136,7 +136,7 @@ async def test_another_kind_of_rate_begins_anew(world):
     assert reported(world) == []
 
 
-async def test_transaction_counts_at_its_merge_by_share_of_a_tick(world):
+async def test_transaction_counts_at_its_merge_by_share_of_a_tick(world: World):
     async with loaded(world) as (load, client, store):
         await load.create(EVENTS, 10)
         rates = store.owner_of(SEGMENT).container.rates
@@ -155,7 +155,7 @@ async def test_transaction_counts_at_its_merge_by_share_of_a_tick(world):
         assert watched.rates.averages[0] == pytest.approx(10 / 6)
 
 
-async def test_segments_of_an_earlier_life_are_watched_too(world):
+async def test_segments_of_an_earlier_life_are_watched_too(world: World):
     async with world.running() as running:
         await Load(running, await running.connect()).create(EVENTS, 10)
     async with world.running() as running:

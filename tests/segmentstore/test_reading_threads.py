@@ -41,7 +41,7 @@ class SlowDirectory:
         return self._honest(partition, **fields)
 
 
-async def test_readers_waiting_for_the_directory_do_not_block_flushes(make_world):
+async def test_readers_waiting_for_the_directory_do_not_block_flushes(make_world: type[World]):
     world = make_world(container_count=1)
 
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))

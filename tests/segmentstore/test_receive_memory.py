@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_channels import feed, open_session
+from store_world import World
 
 from headrace import wire
 from headrace.model.errors import InvalidRequestError
@@ -61,7 +62,7 @@ async def prepared(running, count, memory=None):
 # With real connections
 
 
-async def test_blocks_without_their_ends_do_not_fill_the_cache(make_world):
+async def test_blocks_without_their_ends_do_not_fill_the_cache(make_world: type[World]):
     world = make_world(container_count=1, cache_bytes=1 << 20)
 
     async with world.running() as running:
@@ -79,7 +80,7 @@ async def test_blocks_without_their_ends_do_not_fill_the_cache(make_world):
         assert len(await clients[0].read_all(SEGMENT)) == 1_600_000
 
 
-async def test_frame_headers_alone_take_no_memory_from_others(make_world):
+async def test_frame_headers_alone_take_no_memory_from_others(make_world: type[World]):
     world = make_world(container_count=1, cache_bytes=1 << 20)
 
     async with world.running() as running:
@@ -100,7 +101,7 @@ async def test_frame_headers_alone_take_no_memory_from_others(make_world):
 # Slow peers
 
 
-async def test_a_peer_that_sends_a_byte_now_and_then_is_closed(world):
+async def test_a_peer_that_sends_a_byte_now_and_then_is_closed(world: World):
     async with world.running() as running:
         _, [(session, channel)] = await prepared(running, 1)
         frame = as_one_frame(1, bytes(100_000))
@@ -113,7 +114,7 @@ async def test_a_peer_that_sends_a_byte_now_and_then_is_closed(world):
         assert channel.closed
 
 
-async def test_a_peer_that_keeps_a_block_without_its_end_is_closed(world):
+async def test_a_peer_that_keeps_a_block_without_its_end_is_closed(world: World):
     async with world.running() as running:
         memory = small_memory()
         _, [(session, channel)] = await prepared(running, 1, memory)
@@ -164,7 +165,7 @@ def test_time_in_which_the_store_does_not_receive_does_not_count():
 # Straight into the cache
 
 
-async def test_a_slow_append_leaves_the_cache(make_world):
+async def test_a_slow_append_leaves_the_cache(make_world: type[World]):
     world = make_world(container_count=1, cache_bytes=16 << 20)
     value = bytes(range(250)) * 1600
 
@@ -192,7 +193,7 @@ async def test_a_slow_append_leaves_the_cache(make_world):
         assert pool.untiered_bytes == 2 * len(value)
 
 
-async def test_few_appends_are_received_straight_into_the_cache(make_world):
+async def test_few_appends_are_received_straight_into_the_cache(make_world: type[World]):
     world = make_world(container_count=1, cache_bytes=64 << 20)
 
     async with world.running() as running:
@@ -209,7 +210,7 @@ async def test_few_appends_are_received_straight_into_the_cache(make_world):
 # The budget
 
 
-async def test_connection_waiting_for_budget_is_not_closed_as_stalled(world):
+async def test_connection_waiting_for_budget_is_not_closed_as_stalled(world: World):
     """One peer has the shared part, one the reserve; a third waits, until one of them is closed for its slowness."""
 
     async with world.running() as running:
@@ -238,7 +239,7 @@ async def test_connection_waiting_for_budget_is_not_closed_as_stalled(world):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-async def test_all_commands_arrive_whatever_the_others_hold(make_world, data):
+async def test_all_commands_arrive_whatever_the_others_hold(make_world: type[World], data):
     """Peers send pieces in any order, some of them stop; the budget is for little more than one of them."""
     world = make_world(container_count=1, cache_bytes=data.draw(st.sampled_from([1 << 20, 16 << 20])))
     count = data.draw(st.integers(2, 7))
@@ -293,7 +294,7 @@ def is_append(reply):
     return isinstance(reply, wire.DataAppended)
 
 
-async def test_commands_that_wait_unparsed_are_charged(world, monkeypatch):
+async def test_commands_that_wait_unparsed_are_charged(world: World, monkeypatch):
     monkeypatch.setattr("headrace.segmentstore.connections.session.RUNNING_REQUESTS_MAX", 0)
     flood = wire.encode(wire.KeepAlive()) * 30_000
 
@@ -317,7 +318,7 @@ async def test_commands_that_wait_unparsed_are_charged(world, monkeypatch):
             assert len(channel.replies()) == length // 8
 
 
-async def test_a_command_of_more_than_a_connection_may_have_is_refused(world):
+async def test_a_command_of_more_than_a_connection_may_have_is_refused(world: World):
     async with world.running() as running:
         _, [(session, channel)] = await prepared(running, 1, small_memory())
         block, end = block_and_end(1, bytes(APPEND_BYTES_MAX), APPEND_BYTES_MAX // 2)  # and the header of a frame

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 from crc32c import crc32c
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -62,7 +63,7 @@ def recovered_lines(caplog):
     return lines
 
 
-async def test_only_what_tier_2_lacks_is_loaded(world):
+async def test_only_what_tier_2_lacks_is_loaded(world: World):
     world.container_count = 1
     random = Random(1)
     stored, lacking = [random.randbytes(100_000) for _ in range(6)], [random.randbytes(70_000) for _ in range(3)]
@@ -92,7 +93,7 @@ async def test_only_what_tier_2_lacks_is_loaded(world):
         assert await client.set_up(SEGMENTS[1], WRITER) == 2
 
 
-async def test_the_pool_s_bound_does_not_cost_acknowledged_bytes(world):
+async def test_the_pool_s_bound_does_not_cost_acknowledged_bytes(world: World):
     """The next start may have a smaller cache."""
     data = Random(2).randbytes(3 << 20)
 
@@ -111,7 +112,7 @@ async def test_the_pool_s_bound_does_not_cost_acknowledged_bytes(world):
         assert await client.read_all(SEGMENTS[0]) == data + b"end"
 
 
-async def test_a_recovery_reports_itself(world, recovered_lines):
+async def test_a_recovery_reports_itself(world: World, recovered_lines):
     world.container_count = 1
 
     async with world.running(graceful=False) as running:
@@ -131,14 +132,14 @@ async def test_a_recovery_reports_itself(world, recovered_lines):
 LONG_LOG = 12 * recovery_module.OPERATIONS_PER_SLICE
 
 
-def start_journal(world):
+def start_journal(world: World):
     loop = asyncio.get_running_loop()
     journal = Journal(world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=4 << 20)
     journal.start()
     return journal, OneCopyLedgers(journal)
 
 
-async def log_of_many_operations(world):
+async def log_of_many_operations(world: World):
     """A log of small appends, most of them many in one entry."""
     journal, ledgers = start_journal(world)
     log = OperationLog(ledgers.open(0, 0), OrderingClock(world.clock))
@@ -151,7 +152,7 @@ async def log_of_many_operations(world):
     await asyncio.to_thread(journal.close)
 
 
-async def test_a_long_replay_lets_the_loop_turn(world):
+async def test_a_long_replay_lets_the_loop_turn(world: World):
     """Heartbeats and the other containers must not wait until a whole log was read."""
 
     await log_of_many_operations(world)
@@ -175,7 +176,7 @@ async def test_a_long_replay_lets_the_loop_turn(world):
     await asyncio.to_thread(journal.close)
 
 
-async def test_a_replay_that_fails_gives_its_room_back(world):
+async def test_a_replay_that_fails_gives_its_room_back(world: World):
     await log_of_many_operations(world)
     journal, ledgers = start_journal(world)
     ledger, pool = ledgers.open(0, 1), BlockPool(64 << 20)

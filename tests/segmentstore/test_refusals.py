@@ -7,6 +7,7 @@ import logging
 import pytest
 from botocore.exceptions import ClientError
 from segment_writes import WRITER, created_segment
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.s3.failures import failure
@@ -18,7 +19,7 @@ REFUSALS = ["AccessDenied", "BadDigest", "ExpiredToken", "IncompleteBody", "Requ
 
 
 @pytest.fixture
-def world(make_world):
+def world(make_world: type[World]):
     return make_world(container_count=1)
 
 
@@ -27,7 +28,7 @@ def refusal(code):
     return failure("asking for it", ClientError(answer, "Anything"))
 
 
-def refusing(world, operation, code):
+def refusing(world: World, operation, code):
     """Every such call is refused until what is returned is called."""
     honest = getattr(world.chunks, operation)
 
@@ -39,7 +40,7 @@ def refusing(world, operation, code):
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-async def test_refused_put_is_repeated_until_it_succeeds(world, caplog, code):
+async def test_refused_put_is_repeated_until_it_succeeds(world: World, caplog, code):
     async with world.running() as running:
         client = await created_segment(running, SEGMENT, b"one")
         container = running.store.owned[0].container
@@ -59,7 +60,7 @@ async def test_refused_put_is_repeated_until_it_succeeds(world, caplog, code):
     assert all(f"cause={code} " in record.getMessage() for record in alarms)
 
 
-async def test_refused_deletion_is_repeated(world):
+async def test_refused_deletion_is_repeated(world: World):
     async with world.running() as running:
         client = await created_segment(running, SEGMENT, b"data")
         container = running.store.owned[0].container
@@ -75,7 +76,7 @@ async def test_refused_deletion_is_repeated(world):
         await running.until(lambda: not world.metadata.query("objects/container-0000", limit=9).records)
 
 
-async def test_refused_read_gets_an_error_and_has_no_other_effect(world):
+async def test_refused_read_gets_an_error_and_has_no_other_effect(world: World):
     async with world.running() as running:
         client = await created_segment(running, SEGMENT, b"data")
         container = running.store.owned[0].container

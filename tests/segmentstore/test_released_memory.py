@@ -72,7 +72,7 @@ def test_a_block_is_not_used_again_before_it_is_released(run, released_first):
     run(scenario())
 
 
-def test_all_blocks_of_a_split_operation_are_kept_until_its_last_frame_is_released(run):
+def test_blocks_of_a_split_operation_stay_until_its_last_frame(run):
     async def scenario():
         ledger, pool = ListLedger(1024), BlockPool(4 * BLOCK_BYTES, BLOCK_BYTES)
         log = open_log(ledger, pool)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_channels import feed, open_session
+from store_world import World
 
 from headrace import wire
 from headrace.segmentstore.connections.limits import (
@@ -31,7 +32,7 @@ WAIT_S = 20.0
 @pytest.mark.parametrize(
     "command", [wire.KeepAlive(), wire.SetupAppend(1, WRITER, SEGMENT), wire.GetStreamSegmentInfo(1, SEGMENT)]
 )
-async def test_peer_that_takes_no_replies_is_paused_and_then_closed(world, command):
+async def test_peer_that_takes_no_replies_is_paused_and_then_closed(world: World, command):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -52,7 +53,7 @@ async def test_peer_that_takes_no_replies_is_paused_and_then_closed(world, comma
         session.disconnected()
 
 
-async def test_reads_of_tier_2_that_nobody_takes_are_bounded(world):
+async def test_reads_of_tier_2_that_nobody_takes_are_bounded(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -111,7 +112,7 @@ pieces = st.one_of(
 @given(
     st.lists(st.lists(pieces, max_size=12).map(b"".join), min_size=1, max_size=8), st.lists(st.integers(0), max_size=9)
 )
-async def test_no_bytes_harm_anybody_else(make_world, streams, cuts):
+async def test_no_bytes_harm_anybody_else(make_world: type[World], streams, cuts):
     world = make_world(cache_bytes=1 << 20)
 
     async with world.running() as running:
@@ -131,7 +132,7 @@ async def test_no_bytes_harm_anybody_else(make_world, streams, cuts):
         await running.until(lambda: running.store.pool.untiered_bytes == untiered + len(b"after"))
 
 
-async def test_connections_are_counted(world, monkeypatch):
+async def test_connections_are_counted(world: World, monkeypatch):
     async with world.running() as running:
         monkeypatch.setattr(running.listener, "_connections_max", 2)
         first = await running.connect()
@@ -145,7 +146,7 @@ async def test_connections_are_counted(world, monkeypatch):
         await running.connect()
 
 
-async def test_a_peer_that_owes_bytes_is_closed_in_time(world):
+async def test_a_peer_that_owes_bytes_is_closed_in_time(world: World):
     async with world.running() as running:
         session, channel = open_session(running)
         await feed(session, channel, wire.encode(wire.KeepAlive())[:5])
@@ -162,7 +163,7 @@ async def test_a_peer_that_owes_bytes_is_closed_in_time(world):
         idle.disconnected()
 
 
-async def test_transient_segments_of_a_connection_are_counted(world, monkeypatch):
+async def test_transient_segments_of_a_connection_are_counted(world: World, monkeypatch):
     monkeypatch.setattr("headrace.segmentstore.connections.segment_processor.TRANSIENT_SEGMENTS_PER_CONNECTION_MAX", 2)
 
     async with world.running() as running:
@@ -173,7 +174,7 @@ async def test_transient_segments_of_a_connection_are_counted(world, monkeypatch
         assert isinstance(await client.call(wire.CreateTransientSegment(3, WRITER, SEGMENT)), wire.ErrorMessage)
 
 
-async def test_writer_cannot_use_the_id_of_a_store_attribute(world):
+async def test_writer_cannot_use_the_id_of_a_store_attribute(world: World):
     """Its event numbers would be those attributes' values, beyond what an answer can say, in the middle of a report."""
 
     async with world.running() as running:
@@ -191,7 +192,7 @@ async def test_writer_cannot_use_the_id_of_a_store_attribute(world):
         assert await client.read_all(SEGMENT) == b"fine"
 
 
-async def test_a_listener_that_was_stopped_opens_no_session(world):
+async def test_a_listener_that_was_stopped_opens_no_session(world: World):
     async with world.running() as running:
         pass
     assert running.listener.open_session(object(), "a connection on its way in") is None

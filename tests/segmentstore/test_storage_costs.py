@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from object_counts import assert_counts_agree
+from store_world import World
 
 from headrace import wire
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
@@ -23,7 +24,7 @@ WRITER = 5
 SEGMENT = "scope/stream/0.#epoch.0"
 
 
-async def requests_of_a_flush(make_world, segment_count):
+async def requests_of_a_flush(make_world: type[World], segment_count):
     """PUTs of data and transactions of the directory for the same bytes in so many segments."""
     world = make_world(container_count=1, cache_bytes=16 << 20, file_bytes=16 << 20)
     world.limits = replace(world.limits, object_bytes_max=OBJECT_BYTES, compaction_bytes_per_s=0)
@@ -52,7 +53,7 @@ async def requests_of_a_flush(make_world, segment_count):
         return len(puts), len(transactions)
 
 
-async def test_puts_grow_with_bytes_and_transactions_with_runs(make_world):
+async def test_puts_grow_with_bytes_and_transactions_with_runs(make_world: type[World]):
     few = await requests_of_a_flush(make_world, 10)
     many = await requests_of_a_flush(make_world, 10_000)
     assert few[0] == many[0] == -(-BYTES // OBJECT_BYTES)
@@ -61,7 +62,7 @@ async def test_puts_grow_with_bytes_and_transactions_with_runs(make_world):
 
 
 @pytest.mark.parametrize("length", [5, 11], ids=["inside an append", "beyond the log"])
-async def test_a_run_that_somebody_else_entered_stops_the_container(make_world, caplog, length):
+async def test_a_run_that_somebody_else_entered_stops_the_container(make_world: type[World], caplog, length):
     world = make_world(container_count=1)
 
     async with world.running() as running:
@@ -78,7 +79,7 @@ async def test_a_run_that_somebody_else_entered_stops_the_container(make_world, 
         assert "event=foreign_change" in caplog.text
 
 
-async def test_truncated_segments_are_trimmed_after_the_first_put(make_world):
+async def test_truncated_segments_are_trimmed_after_the_first_put(make_world: type[World]):
     world = make_world(container_count=1)
     segment_count = 150
     names = [f"scope/stream/{number}.#epoch.0" for number in range(segment_count)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from store_world import World
 
 from headrace import wire
 from headrace.model.chunks import ChunkRun
@@ -174,7 +175,7 @@ def test_pieces_cover_runs_without_a_gap():
 
 
 @pytest.fixture
-def world(make_world):
+def world(make_world: type[World]):
     return make_world(container_count=1, cache_bytes=64 * MIB, block_bytes=MIB, file_bytes=32 * MIB)
 
 
@@ -197,7 +198,7 @@ def contents(size_mib):
     return b"".join(bytes([number]) * MIB for number in range(size_mib))
 
 
-async def test_catch_up_read_prefetches_one_request_per_piece(world):
+async def test_catch_up_read_prefetches_one_request_per_piece(world: World):
     async with world.running() as running:
         client, gated = await stored(running, [18])
         await client.call(wire.ReadSegment(SEGMENTS[0], 0, MIB, "", 3))
@@ -210,7 +211,7 @@ async def test_catch_up_read_prefetches_one_request_per_piece(world):
         assert len(gated.asked) == 5
 
 
-async def test_replies_are_no_larger_than_what_is_asked(world):
+async def test_replies_are_no_larger_than_what_is_asked(world: World):
     async with world.running() as running:
         client, gated = await stored(running, [6])
         for asked, most in ((10 * MIB, 2 * MIB), (300_000, 300_000), (100, 100)):
@@ -222,7 +223,7 @@ async def test_replies_are_no_larger_than_what_is_asked(world):
         assert gated.asked[-1].length == SMALL_PIECE_BYTES
 
 
-async def test_a_slow_request_delays_only_its_readers(world):
+async def test_a_slow_request_delays_only_its_readers(world: World):
     world.limits = replace(world.limits, read_cache_bytes=8 * MIB)
 
     async with world.running() as running:
@@ -245,7 +246,7 @@ def world_objects(running):
     return [name for name in running.world.chunks._objects if "/packed/" in name]
 
 
-async def test_what_was_asked_ahead_ends_with_its_reader(world):
+async def test_what_was_asked_ahead_ends_with_its_reader(world: World):
     async with world.running() as running:
         _, gated = await stored(running, [16])
         reader = await running.connect()
@@ -258,7 +259,7 @@ async def test_what_was_asked_ahead_ends_with_its_reader(world):
         assert gated.ended == len(gated.asked)
 
 
-async def test_an_object_that_was_cut_is_an_error_and_no_other_bytes(world):
+async def test_an_object_that_was_cut_is_an_error_and_no_other_bytes(world: World):
     async with world.running() as running:
         client, _ = await stored(running, [2])
         chunks = running.world.chunks

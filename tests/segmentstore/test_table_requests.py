@@ -299,7 +299,7 @@ async def test_bounds_of_keys_values_and_versions(tables):
     assert await tables.get() == []
 
 
-async def test_a_batch_of_many_megabytes_needs_no_memory_but_the_cache(make_world):
+async def test_a_batch_of_many_megabytes_needs_no_memory_but_the_cache(make_world: type[World]):
     world = make_world(cache_bytes=32 << 20, block_bytes=1 << 20, file_bytes=64 << 20)
 
     async with world.running() as running:
@@ -318,7 +318,7 @@ async def test_a_batch_of_many_megabytes_needs_no_memory_but_the_cache(make_worl
         assert isinstance(await client.call(too_much), wire.ErrorMessage)
 
 
-async def test_a_table_survives_restarts(world):
+async def test_a_table_survives_restarts(world: World):
     async with world.running(graceful=False) as running:
         tables = TableClient(client := await running.connect(), TABLE)
         await client.call(wire.CreateTableSegment(1, SORTED, "", False, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from store_world import World
 
 from headrace import wire
 
@@ -12,7 +13,7 @@ SEGMENT = "scope/stream/0.#epoch.0"
 WRITER = 0xABCDEF << 64 | 5
 
 
-async def test_what_is_appended_can_be_read(world):
+async def test_what_is_appended_can_be_read(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -23,7 +24,7 @@ async def test_what_is_appended_can_be_read(world):
         assert await client.read_all(SEGMENT) == b"abc" * 1000 + b"x"
 
 
-async def test_large_appends_arrive_whole(world):
+async def test_large_appends_arrive_whole(world: World):
     data = bytes(range(256)) * 4096 * 3
 
     async with world.running() as running:
@@ -35,7 +36,7 @@ async def test_large_appends_arrive_whole(world):
         assert await client.read_all(SEGMENT) == data + b"end"
 
 
-async def test_everything_acknowledged_survives_a_crash(world):
+async def test_everything_acknowledged_survives_a_crash(world: World):
     async with world.running(graceful=False) as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -49,7 +50,7 @@ async def test_everything_acknowledged_survives_a_crash(world):
         assert await client.read_all(SEGMENT) == b"".join(b"event %04d;" % number for number in range(100))
 
 
-async def test_what_is_flushed_is_read_from_tier_2(world):
+async def test_what_is_flushed_is_read_from_tier_2(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)

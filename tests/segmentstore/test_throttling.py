@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from store_machine_doubles import Replies
+from store_world import World
 
 from headrace import wire
 from headrace.model.errors import ThrottledError, UnavailableError
@@ -56,7 +57,7 @@ def receive(session, command):
     session.received(len(frame))
 
 
-async def test_appending_connections_are_throttled_and_readers_are_not(make_world, monkeypatch):
+async def test_appending_connections_are_throttled_and_readers_are_not(make_world: type[World], monkeypatch):
     monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.001)
     world = make_world(container_count=1, cache_bytes=1 << 20, block_bytes=64 << 10)
 
@@ -111,7 +112,7 @@ class Troubled:
 
 
 @pytest.mark.parametrize("error", [None, UnavailableError("S3 is away"), ThrottledError("SlowDown")], ids=str)
-async def test_appends_go_on_at_the_rate_of_a_tier_2_in_trouble(make_world, monkeypatch, error):
+async def test_appends_go_on_at_the_rate_of_a_tier_2_in_trouble(make_world: type[World], monkeypatch, error):
     monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.01)
     world = make_world(container_count=1, cache_bytes=2 << 20, block_bytes=64 << 10, file_bytes=256 << 10)
     world.limits = replace(world.limits, object_bytes_max=256 << 10, checkpoint_every_bytes=256 << 10)
@@ -144,7 +145,7 @@ async def test_appends_go_on_at_the_rate_of_a_tier_2_in_trouble(make_world, monk
         assert honest(store.clock.monotonic_s(), list) < THROTTLE_DELAY_S_MAX
 
 
-async def test_log_that_fills_up_slows_appends_before_rejecting_them(make_world, monkeypatch):
+async def test_log_that_fills_up_slows_appends_before_rejecting_them(make_world: type[World], monkeypatch):
     """Many small operations: the cache has room, but tier 2 does not let go of the log."""
     limit = 100_000
     monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.01)

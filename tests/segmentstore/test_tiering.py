@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from segment_writes import WRITER, write
+from store_world import World
 
 from headrace import wire
 from headrace.model.chunks import chunk_run
@@ -17,12 +18,12 @@ SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(12)]
 TRANSACTION = SEGMENTS[0] + "#transaction." + "0" * 31 + "1"
 
 
-def runs_of(world, segment):
+def runs_of(world: World, segment):
     page = world.metadata.query(f"chunks/{segment}", limit=1000)
     return [chunk_run(record.key.sort, record.body) for record in page.records]
 
 
-def stored_bytes(world, segment):
+def stored_bytes(world: World, segment):
     """The segment as the directory and the objects have it; asserts that the runs are contiguous from 0."""
     data = b""
     for run in runs_of(world, segment):
@@ -31,12 +32,12 @@ def stored_bytes(world, segment):
     return data
 
 
-async def objects(world):
+async def objects(world: World):
     """What holds data; snapshots of containers lie beside them."""
     return await world.chunks.list("container-")
 
 
-async def test_many_segments_share_few_objects(world):
+async def test_many_segments_share_few_objects(world: World):
     async with world.running() as running:
         client = await running.connect()
         for segment in SEGMENTS:
@@ -48,7 +49,7 @@ async def test_many_segments_share_few_objects(world):
     assert len(await objects(world)) <= world.container_count
 
 
-async def test_data_flushed_before_and_after_a_crash_is_contiguous(world):
+async def test_data_flushed_before_and_after_a_crash_is_contiguous(world: World):
     expected = b""
     for life in range(4):
         async with world.running(graceful=False) as running:
@@ -68,7 +69,7 @@ async def test_data_flushed_before_and_after_a_crash_is_contiguous(world):
     assert stored_bytes(world, SEGMENTS[0]) == expected
 
 
-async def test_runs_that_a_crashed_attempt_left_are_taken_as_they_are(world):
+async def test_runs_that_a_crashed_attempt_left_are_taken_as_they_are(world: World):
     """The directory write arrived, its answer did not, and then the process died."""
 
     async with world.running(graceful=False) as running:
@@ -95,7 +96,7 @@ async def test_runs_that_a_crashed_attempt_left_are_taken_as_they_are(world):
     assert len(runs_of(world, SEGMENTS[0])) == 2
 
 
-async def test_a_deposed_owner_writes_nothing_and_stops(world):
+async def test_a_deposed_owner_writes_nothing_and_stops(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -116,7 +117,7 @@ async def test_a_deposed_owner_writes_nothing_and_stops(world):
 
 @pytest.mark.parametrize("flushed", ["nothing", "source", "target", "both", "part of the source"])
 @pytest.mark.parametrize("crash", [False, True])
-async def test_a_merge_is_whole_wherever_its_bytes_were(world, flushed, crash):
+async def test_a_merge_is_whole_wherever_its_bytes_were(world: World, flushed, crash):
     async with world.running(graceful=False) as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -170,7 +171,7 @@ class Outage:
         await self._chunks.put(name, parts)
 
 
-async def test_appends_wait_for_tier_2_only_when_the_cache_is_full(make_world):
+async def test_appends_wait_for_tier_2_only_when_the_cache_is_full(make_world: type[World]):
     world = make_world(cache_bytes=1 << 20, block_bytes=64 << 10)
     world.limits = replace(world.limits, flush_bytes=1)
     world.chunks = outage = Outage(world.chunks)
@@ -199,7 +200,7 @@ async def test_appends_wait_for_tier_2_only_when_the_cache_is_full(make_world):
     assert stored_bytes(world, SEGMENTS[0]) == b"".join(blocks)
 
 
-async def test_recovery_needs_no_log_entries_that_are_in_tier_2(make_world):
+async def test_recovery_needs_no_log_entries_that_are_in_tier_2(make_world: type[World]):
     world = make_world(file_bytes=256 << 10)
     world.limits = replace(world.limits, flush_bytes=100_000, checkpoint_every_bytes=200_000)
     blocks = [bytes([number % 251]) * 20_000 for number in range(200)]  # 4 MB through files of 256 KiB
@@ -225,7 +226,7 @@ async def test_recovery_needs_no_log_entries_that_are_in_tier_2(make_world):
             assert (await client.call(wire.GetStreamSegmentInfo(3, segment))).exists
 
 
-async def test_state_that_only_a_checkpoint_has_survives(world):
+async def test_state_that_only_a_checkpoint_has_survives(world: World):
     async with world.running() as running:  # ends with a checkpoint and nothing behind it
         client = await running.connect()
         await client.create(SEGMENTS[0])

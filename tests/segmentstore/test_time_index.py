@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from lost_volumes import gone
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -54,7 +55,7 @@ async def now(client, segment):
     return (await client.call(wire.GetStreamSegmentInfo(10, segment))).ordering_number
 
 
-def runs_of(world, segment):
+def runs_of(world: World, segment):
     page = world.metadata.query(f"chunks/{segment}", first="run/", last="run/~", limit=1000)
     return [chunk_run(record.key.sort, record.body) for record in page.records]
 
@@ -63,7 +64,7 @@ def is_rising(values):
     return all(before < after for before, after in itertools.pairwise(values))
 
 
-async def test_ordering_numbers_agree_with_time_across_containers(world):
+async def test_ordering_numbers_agree_with_time_across_containers(world: World):
     async with world.running() as running:
         client = await running.connect()
         assert len({container_of_segment(name, world.container_count) for name in SEGMENTS}) == 2
@@ -85,7 +86,7 @@ async def test_ordering_numbers_agree_with_time_across_containers(world):
         assert all(number < after for number, after in zip(found, [*told[1:], await now(client, SEGMENT)], strict=True))
 
 
-async def test_a_read_without_data_tells_the_number_of_what_would_come(world):
+async def test_a_read_without_data_tells_the_number_of_what_would_come(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -96,7 +97,7 @@ async def test_a_read_without_data_tells_the_number_of_what_would_come(world):
         assert last < end.ordering_number <= await now(client, SEGMENT)
 
 
-async def test_a_recovery_tells_the_same_numbers(world):
+async def test_a_recovery_tells_the_same_numbers(world: World):
     world.clock.ms += 3_600_000
     async with world.running(graceful=False) as running:
         client = await running.connect()
@@ -113,7 +114,7 @@ async def test_a_recovery_tells_the_same_numbers(world):
         assert after[5] > before[4]
 
 
-async def test_evicted_appends_get_times_from_their_run_and_block(world):
+async def test_evicted_appends_get_times_from_their_run_and_block(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -138,7 +139,7 @@ async def test_evicted_appends_get_times_from_their_run_and_block(world):
 
 @pytest.mark.parametrize("flushed", ["source", "nothing", "moved"])
 @pytest.mark.parametrize("restart", ["kill", "graceful"])
-async def test_a_transaction_came_when_it_was_merged(world, flushed, restart):
+async def test_a_transaction_came_when_it_was_merged(world: World, flushed, restart):
     async with world.running(graceful=restart == "graceful") as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -172,7 +173,7 @@ async def numbers_at(client, *offsets):
     return [(await read(client, SEGMENT, offset)).ordering_number for offset in offsets]
 
 
-async def test_missing_and_wrong_tokens_get_the_same_answer(world):
+async def test_missing_and_wrong_tokens_get_the_same_answer(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
@@ -214,7 +215,7 @@ async def locate(client, segment, ordering, *, offset=0):
     return reply.offset
 
 
-async def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world):
+async def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world: World):
     """A number that one segment's append got divides every other segment of the store at the same moment."""
 
     async def check(client, moments, at_end):
@@ -253,7 +254,7 @@ async def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world):
 
 
 @pytest.mark.parametrize("stopped", ["in good order", "killed after a snapshot", "killed after a flush"])
-async def test_time_never_goes_back_after_a_lost_volume(make_world, stopped):
+async def test_time_never_goes_back_after_a_lost_volume(make_world: type[World], stopped):
     world = make_world(container_count=1)
 
     def writer_of(running):
@@ -293,7 +294,7 @@ async def test_time_never_goes_back_after_a_lost_volume(make_world, stopped):
 
 
 @pytest.mark.parametrize("cached", [True, False])
-async def test_a_compaction_keeps_the_times_of_what_it_merges(make_world, cached):
+async def test_a_compaction_keeps_the_times_of_what_it_merges(make_world: type[World], cached):
     world = make_world(container_count=1)
     world.limits = replace(world.limits, compacted_runs_min=4)
 

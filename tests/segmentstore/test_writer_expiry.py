@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from idle_segments import IDLE_S, evict, names_in_memory, running_store
 from lost_volumes import killed, lose_volume, snapshot
+from store_world import World
 
 from headrace import wire
 from headrace.codec.container_snapshots import encode_segment
@@ -31,7 +32,7 @@ CORE_ATTRIBUTES = 5
 
 
 @pytest.fixture
-def world(make_world):
+def world(make_world: type[World]):
     return make_world(container_count=1)
 
 
@@ -43,7 +44,7 @@ def few(monkeypatch):
 
 
 @pytest.fixture
-def leaving_world(world):
+def leaving_world(world: World):
     """Segments leave memory as soon as no client asks for them."""
     world.limits = replace(world.limits, idle_segments_kept=0, idle_segment_s=IDLE_S)
     return world
@@ -74,7 +75,7 @@ def writers_of(running):
     return {key for key in segment_of(running).accepted.attributes if key < 1 << 127}
 
 
-async def test_a_writer_per_second_for_a_week(world):
+async def test_a_writer_per_second_for_a_week(world: World):
 
     async with running_store(world) as running:
         _, container = await created(running)
@@ -97,7 +98,7 @@ async def test_a_writer_per_second_for_a_week(world):
         assert segment_of(running).accepted.forgot_writers
 
 
-async def test_a_full_segment_takes_writers_again(world):
+async def test_a_full_segment_takes_writers_again(world: World):
     """Also one that was full before writers expired: those who came with the log count from its opening."""
 
     async with running_store(world, graceful=False) as running:
@@ -114,7 +115,7 @@ async def test_a_full_segment_takes_writers_again(world):
         come_and_go(container, [ATTRIBUTES_PER_SEGMENT_MAX + 1])
 
 
-async def test_the_oldest_go_first_and_the_others_stay(world, few):
+async def test_the_oldest_go_first_and_the_others_stay(world: World, few):
 
     async with running_store(world) as running:
         _, container = await created(running)
@@ -132,7 +133,7 @@ async def test_the_oldest_go_first_and_the_others_stay(world, few):
         assert writers_of(running) == set(range(46, 101))
 
 
-async def test_a_connected_writer_is_never_forgotten(world, few):
+async def test_a_connected_writer_is_never_forgotten(world: World, few):
     """Not while its segment leaves memory either, nor on one of two connections."""
 
     async with running_store(world) as running:
@@ -157,7 +158,7 @@ async def test_a_connected_writer_is_never_forgotten(world, few):
         assert 7 not in writers_of(running)
 
 
-async def test_writer_stays_connected_while_its_segment_is_evicted(world, few):
+async def test_writer_stays_connected_while_its_segment_is_evicted(world: World, few):
 
     world.limits = type(world.limits)(
         flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, idle_segment_s=IDLE_S, idle_segments_kept=0
@@ -186,7 +187,7 @@ async def leave(running):
     assert not names_in_memory(running)
 
 
-async def test_time_goes_on_while_a_segment_is_not_in_memory(leaving_world, few):
+async def test_time_goes_on_while_a_segment_is_not_in_memory(leaving_world: World, few):
     """A segment that leaves memory each hour, and comes back for one writer, forgets those that are gone."""
 
     async with running_store(leaving_world) as running:
@@ -211,7 +212,7 @@ async def test_time_goes_on_while_a_segment_is_not_in_memory(leaving_world, few)
         assert segment_of(running).accepted.forgot_writers
 
 
-async def test_writer_that_came_while_others_were_gone_stays(leaving_world, few):
+async def test_writer_that_came_while_others_were_gone_stays(leaving_world: World, few):
     """Each writer has its own time, also across an absence of the segment; no writer expires early."""
 
     async with running_store(leaving_world) as running:
@@ -233,7 +234,7 @@ async def test_writer_that_came_while_others_were_gone_stays(leaving_world, few)
         assert set(range(200, 225)) <= writers_of(running)
 
 
-async def test_time_of_another_opening_is_not_taken_over(leaving_world, few):
+async def test_time_of_another_opening_is_not_taken_over(leaving_world: World, few):
     """A start gives all writers their time again: the former one may have counted by another clock."""
 
     async with running_store(leaving_world) as running:
@@ -252,7 +253,7 @@ async def test_time_of_another_opening_is_not_taken_over(leaving_world, few):
         assert await container.writers.sweep() > 0
 
 
-async def test_what_was_forgotten_stays_so(world, few):
+async def test_what_was_forgotten_stays_so(world: World, few):
     """After a crash, after an orderly end, from the snapshot in tier 2, and after leaving memory."""
 
     async with running_store(world, graceful=False) as running:
@@ -279,7 +280,7 @@ async def test_what_was_forgotten_stays_so(world, few):
         assert refused.value.specific_code == wire.WRITER_FORGOTTEN
 
 
-async def test_a_forgotten_writer_that_comes_back_is_refused(world, few):
+async def test_a_forgotten_writer_that_comes_back_is_refused(world: World, few):
     """Whether event 2 is stored is not known any more. A new writer, which counts from 1, is served."""
 
     async with running_store(world) as running:
@@ -310,7 +311,7 @@ async def test_a_forgotten_writer_that_comes_back_is_refused(world, few):
         assert refusal == wire.InvalidEventNumber(102, 9, wire.WRITER_FORGOTTEN, 2)
 
 
-async def test_what_clients_set_by_request_never_expires(world, few):
+async def test_what_clients_set_by_request_never_expires(world: World, few):
     mark = 0xABCDEF
 
     async with running_store(world, graceful=False) as running:
@@ -331,7 +332,7 @@ async def test_what_clients_set_by_request_never_expires(world, few):
             assert reply == wire.SegmentAttribute(6, 42)
 
 
-async def test_a_segment_of_few_writers_forgets_none(world):
+async def test_a_segment_of_few_writers_forgets_none(world: World):
 
     async with running_store(world) as running:
         _, container = await created(running)

@@ -29,7 +29,7 @@ class Upload:
     packed_at_s: float
     put: asyncio.Task[None]
     release: contextlib.ExitStack
-    """Unpins the memory, and lets go of the object's name."""
+    """Unpins the memory and releases the object's name."""
 
 
 class ObjectUploads:

@@ -7,19 +7,20 @@ from dataclasses import replace
 
 import pytest
 from idle_segments import IDLE_S
+from store_world import World
 
 from headrace.metadata.evicted_segment import SEGMENT_SORT
 
 
 @pytest.fixture
-def world(make_world):
+def world(make_world: type[World]):
     world = make_world(container_count=1)
     world.limits = replace(world.limits, idle_segment_s=IDLE_S, idle_segments_kept=0)
     return world
 
 
 @pytest.fixture
-def calls(world):
+def calls(world: World):
     """Counts queries of the metadata store, reads and writes of segments' records, and the records looked up."""
     counted = Counter()
     honest_get, honest_write, honest_query = world.metadata.get_many, world.metadata.write, world.metadata.query

@@ -16,6 +16,7 @@ from idle_segments import (
     with_evicted,
 )
 from segment_writes import OTHER, WRITER, write
+from store_world import World
 
 from headrace import wire
 from headrace.metadata.evicted_segment import evicted_segment_key
@@ -48,7 +49,7 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize(("request_", "reply"), REQUESTS, ids=lambda value: type(value).__name__)
-async def test_every_request_finds_a_segment_that_has_left_memory(world, request_, reply):
+async def test_every_request_finds_a_segment_that_has_left_memory(world: World, request_, reply):
     async with with_evicted(world, *SEGMENTS[:3]) as (_, client):
         answer = await client.call(request_)
         if isinstance(reply, type):
@@ -59,7 +60,7 @@ async def test_every_request_finds_a_segment_that_has_left_memory(world, request
             assert answer == reply
 
 
-async def test_everything_is_as_it_was(world):
+async def test_everything_is_as_it_was(world: World):
     async with running_store(world) as running:
         client = await running.connect()
         for name in SEGMENTS[:3]:
@@ -82,7 +83,7 @@ async def test_everything_is_as_it_was(world):
     assert before[SEGMENTS[0]].attributes[EVENT_COUNT] == 2
 
 
-async def test_a_writer_that_was_set_up_before_goes_on_in_order(world, calls):
+async def test_a_writer_that_was_set_up_before_goes_on_in_order(world: World, calls):
     async with running_store(world) as running:
         client, other = await running.connect(), await running.connect()
         await client.create(FIRST)
@@ -104,7 +105,7 @@ async def test_a_writer_that_was_set_up_before_goes_on_in_order(world, calls):
         assert running.store.pool.untiered_bytes == len(expected) - 1
 
 
-async def test_appends_waiting_for_a_segment_end_with_their_connection(world):
+async def test_appends_waiting_for_a_segment_end_with_their_connection(world: World):
     held, asked = threading.Event(), threading.Event()
 
     async with with_evicted(world, FIRST) as (running, _):
@@ -129,7 +130,7 @@ async def test_appends_waiting_for_a_segment_end_with_their_connection(world):
 
 
 @pytest.mark.parametrize("gone", ["deleted", "sealed"])
-async def test_writer_is_told_that_its_evicted_segment_changed(world, gone):
+async def test_writer_is_told_that_its_evicted_segment_changed(world: World, gone):
     async with running_store(world) as running:
         client, other = await running.connect(), await running.connect()
         await client.create(FIRST)
@@ -142,7 +143,7 @@ async def test_writer_is_told_that_its_evicted_segment_changed(world, gone):
         assert isinstance(reply, wire.NoSuchSegment if gone == "deleted" else wire.SegmentIsSealed)
 
 
-async def test_numbers_of_a_waiting_writer_are_checked_as_always(world):
+async def test_numbers_of_a_waiting_writer_are_checked_as_always(world: World):
     async with running_store(world) as running:
         client, other = await running.connect(), await running.connect()
         await client.create(FIRST)
@@ -155,7 +156,7 @@ async def test_numbers_of_a_waiting_writer_are_checked_as_always(world):
         assert running.store.pool.untiered_bytes == 2
 
 
-async def test_look_ups_are_shared(world, calls):
+async def test_look_ups_are_shared(world: World, calls):
     async with with_evicted(world, *SEGMENTS) as (running, _):
         clients = [await running.connect() for _ in range(3)]
         calls.clear()
@@ -169,7 +170,7 @@ async def test_look_ups_are_shared(world, calls):
         assert calls["queries"] == 0
 
 
-async def test_a_metadata_store_that_does_not_answer_is_got_over(world):
+async def test_a_metadata_store_that_does_not_answer_is_got_over(world: World):
     async with with_evicted(world, FIRST) as (running, client):
         honest = world.metadata.get_many
 
@@ -187,7 +188,7 @@ async def test_a_metadata_store_that_does_not_answer_is_got_over(world):
         assert await client.set_up(FIRST, WRITER) == 0
 
 
-async def test_a_record_that_is_none_is_told_and_stops_nobody_else(world):
+async def test_a_record_that_is_none_is_told_and_stops_nobody_else(world: World):
     async with with_evicted(world, *SEGMENTS[:2]) as (running, client):
         record = world.metadata.get(evicted_segment_key(FIRST))
         world.metadata.write(Replace(record.key, {"format": 1, "segment": {}}, record.version))
@@ -198,7 +199,7 @@ async def test_a_record_that_is_none_is_told_and_stops_nobody_else(world):
         assert await client.set_up(SEGMENTS[1], WRITER) == 0
 
 
-async def test_a_segment_that_comes_back_knows_when_its_bytes_came(world):
+async def test_a_segment_that_comes_back_knows_when_its_bytes_came(world: World):
     async with running_store(world) as running:
         client = await running.connect()
         await client.create(FIRST)

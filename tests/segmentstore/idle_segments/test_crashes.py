@@ -19,6 +19,7 @@ from idle_segments import (
 )
 from lost_volumes import NEVER_S, snapshot
 from segment_writes import OTHER, WRITER, write
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -27,7 +28,7 @@ from headrace.metadata.evicted_segment import decode_segment_record, evicted_seg
 pytestmark = pytest.mark.anyio
 
 
-async def test_crash_between_record_and_log_keeps_segment_in_memory(world):
+async def test_crash_between_record_and_log_keeps_segment_in_memory(world: World):
     async with running_store(world, graceful=False) as running:
         client = await running.connect()
         await client.create(FIRST)
@@ -45,7 +46,7 @@ async def test_crash_between_record_and_log_keeps_segment_in_memory(world):
         assert await client.read_all(FIRST) == b"01"
 
 
-async def test_recoveries_know_what_has_left_and_what_is_back(world):
+async def test_recoveries_know_what_has_left_and_what_is_back(world: World):
     async with running_store(world, graceful=False) as running:
         client = await running.connect()
         for name in SEGMENTS[:3]:
@@ -67,7 +68,7 @@ async def test_recoveries_know_what_has_left_and_what_is_back(world):
         assert isinstance(await client.call(wire.CreateSegment(1, FIRST, 0, 0)), wire.SegmentAlreadyExists)
 
 
-async def test_crash_before_a_durable_reload_undoes_the_reload(world):
+async def test_crash_before_a_durable_reload_undoes_the_reload(world: World):
     held = threading.Event()
 
     async with running_store(world, graceful=False) as running:
@@ -90,7 +91,7 @@ async def test_crash_before_a_durable_reload_undoes_the_reload(world):
         assert await client.read_all(FIRST) == b"0"
 
 
-async def test_a_stop_in_good_order_needs_no_volume_for_what_has_left(world, calls):
+async def test_a_stop_in_good_order_needs_no_volume_for_what_has_left(world: World, calls):
     async with with_evicted(world, *SEGMENTS[:3]) as (_, client):
         await client.set_up(SEGMENTS[1], WRITER)
     world.disk = MemoryJournalDisk()
@@ -103,7 +104,7 @@ async def test_a_stop_in_good_order_needs_no_volume_for_what_has_left(world, cal
         assert calls["queries"] == 0  # nothing is in doubt
 
 
-async def test_record_older_than_the_directory_is_updated(world):
+async def test_record_older_than_the_directory_is_updated(world: World):
     async with killed(world) as running:
         client = await running.connect()
         for name in SEGMENTS[:5]:
@@ -130,7 +131,7 @@ async def test_record_older_than_the_directory_is_updated(world):
                 assert isinstance(await client.call(wire.SetupAppend(6, WRITER, gone)), wire.NoSuchSegment)
 
 
-async def test_a_number_that_was_given_twice_does_no_harm(world):
+async def test_a_number_that_was_given_twice_does_no_harm(world: World):
     """Tier 2 forgot that a segment was made; its record remembers it, with a number that another one has got."""
 
     async with killed(world) as running:

@@ -20,6 +20,7 @@ from idle_segments import (
     with_evicted,
 )
 from segment_writes import WRITER, write
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.dynamodb.items import TRANSACTION_BYTES_MAX
@@ -32,7 +33,7 @@ from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_is_in_use_stays(world):
+async def test_what_is_in_use_stays(world: World):
     async with running_store(world) as running:
         client, tail = await running.connect(), await running.connect()
         for name in SEGMENTS[:4]:
@@ -53,7 +54,7 @@ async def test_what_is_in_use_stays(world):
         assert await running.store.owned[0].evictor.sweep() == 0
 
 
-async def test_as_many_stay_as_shall(world, calls):
+async def test_as_many_stay_as_shall(world: World, calls):
     world.limits = replace(world.limits, idle_segments_kept=2)
 
     async with running_store(world) as running:
@@ -69,7 +70,7 @@ async def test_as_many_stay_as_shall(world, calls):
         assert len(names_in_memory(running)) == 2
 
 
-async def test_a_segment_that_was_only_read_is_not_recorded_again(world, calls):
+async def test_a_segment_that_was_only_read_is_not_recorded_again(world: World, calls):
     async with with_evicted(world, *SEGMENTS) as (running, client):
         for name in SEGMENTS:
             assert await client.read_all(name) == name.encode()
@@ -85,7 +86,7 @@ async def test_a_segment_that_was_only_read_is_not_recorded_again(world, calls):
         await segment_is(FIRST, sealed=True)(client)
 
 
-async def test_what_changes_while_its_record_is_written_stays(world):
+async def test_what_changes_while_its_record_is_written_stays(world: World):
     held, reached = threading.Event(), threading.Event()
 
     async with running_store(world) as running:

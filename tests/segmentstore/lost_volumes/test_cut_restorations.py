@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from lost_volumes import SEGMENTS, killed, lose_volume
 from segment_writes import OTHER, WRITER, write
+from store_world import World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import container_snapshots, data_frames
@@ -29,7 +30,7 @@ def checkpoints_of_many_entries(monkeypatch):
     monkeypatch.setattr(operation_log, "FRAME_BYTES_MAX", 300)
 
 
-async def prepare(world, past: str) -> None:
+async def prepare(world: World, past: str) -> None:
     """Tier 2 has what the last owner stored; the volume is empty, or has a log that is the past since then."""
     async with world.running() as running:
         client = await running.connect()
@@ -45,7 +46,7 @@ async def prepare(world, past: str) -> None:
     world.disk = former if past == "log of the past" else MemoryJournalDisk()
 
 
-def dying_at(world, call: int) -> list[str]:
+def dying_at(world: World, call: int) -> list[str]:
     """The disk and the metadata store of the next start end at their `call`-th change; the list of those made."""
     made: list[str] = []
     honest, disk = world.metadata.write, world.disk
@@ -66,7 +67,7 @@ def dying_at(world, call: int) -> list[str]:
 
 
 @pytest.mark.parametrize("past", ["log of the past", "empty volume"])
-async def test_kill_at_any_call_of_a_restoration_is_survived(make_world, past):
+async def test_kill_at_any_call_of_a_restoration_is_survived(make_world: type[World], past):
     async def scenario(call: int, seed: int) -> bool:
         world = make_world(container_count=1)
         await prepare(world, past)
@@ -95,7 +96,7 @@ async def test_kill_at_any_call_of_a_restoration_is_survived(make_world, past):
     assert 8 < call < CALLS_MAX - 1
 
 
-async def log_begin_of_checkpoint(world, *, then: data_frames.Operation | None = None) -> None:
+async def log_begin_of_checkpoint(world: World, *, then: data_frames.Operation | None = None) -> None:
     """The log of the next start has a part of a checkpoint only, and perhaps something behind it."""
     epoch = world.claim(0)
     journal = Journal(
@@ -113,7 +114,7 @@ async def log_begin_of_checkpoint(world, *, then: data_frames.Operation | None =
     await asyncio.to_thread(journal.close)
 
 
-async def test_cut_checkpoint_with_something_behind_it_is_refused(make_world):
+async def test_cut_checkpoint_with_something_behind_it_is_refused(make_world: type[World]):
     world = make_world(container_count=1)
 
     await prepare(world, "empty volume")
@@ -123,7 +124,7 @@ async def test_cut_checkpoint_with_something_behind_it_is_refused(make_world):
             pass
 
 
-async def test_cut_checkpoint_without_a_snapshot_in_tier_2_is_refused(make_world):
+async def test_cut_checkpoint_without_a_snapshot_in_tier_2_is_refused(make_world: type[World]):
     world = make_world(container_count=1)
 
     await log_begin_of_checkpoint(world)

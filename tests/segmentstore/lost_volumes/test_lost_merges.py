@@ -83,7 +83,7 @@ def few_moves_at_once(monkeypatch):
 
 
 @pytest.fixture
-def new_world(make_world) -> Callable[[], World]:
+def new_world(make_world: type[World]) -> Callable[[], World]:
     def new() -> World:
         world = make_world(container_count=1)
         world.limits = replace(world.limits, object_bytes_max=OBJECT_BYTES, flush_age_s=1.0, tick_s=3600.0)
@@ -149,7 +149,7 @@ def history(world: World) -> bytes:
     return data
 
 
-async def at_every_call(new_world, scenario: Callable[..., Any]) -> None:
+async def at_every_call(new_world: Callable[[], World], scenario: Callable[..., Any]) -> None:
     """Let the process die before and after each of its calls of tier 2, and lose its volume."""
     tried = 0
     for arrives in (False, True):
@@ -167,11 +167,11 @@ async def at_every_call(new_world, scenario: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("told", [False, True], ids=["old snapshot", "new snapshots"])
 @pytest.mark.parametrize("large", [SMALL, LARGE], ids=["one object", "several objects"])
-async def test_large_event_is_restored_whole_or_sent_again(new_world, large, told):
+async def test_large_event_is_restored_whole_or_sent_again(new_world: Callable[[], World], large, told):
     events = [[FIRST], large, [LAST]]
     whole = [b"".join(chunks) for chunks in events]
 
-    async def scenario(world, calls, call, *, arrives):
+    async def scenario(world: World, calls, call, *, arrives):
         usual = world.limits
         world.limits = replace(usual, snapshot_every_s=30.0 if told else NEVER_S, snapshot_soon_s=1.0)
         async with calls.counted():
@@ -208,12 +208,12 @@ async def test_large_event_is_restored_whole_or_sent_again(new_world, large, tol
 
 @pytest.mark.parametrize("told", [False, True], ids=["old snapshot", "new snapshots"])
 @pytest.mark.parametrize("flushed", [0, 2, 5, 7], ids=["in memory", "in part", "several moves", "all"])
-async def test_merge_is_restored_whole_and_repeated_only_whole(new_world, flushed, told):
+async def test_merge_is_restored_whole_and_repeated_only_whole(new_world: Callable[[], World], flushed, told):
     """A source of whose merge no snapshot knew may lack bytes: it is refused."""
     parts = [b"[txn" + b"0" * 16, *(b"%d" % number * 20 for number in range(1, 6)), b"6" * 19 + b"]"]
     whole = [FIRST, b"".join(parts), LAST]
 
-    async def scenario(world, calls, call, *, arrives):
+    async def scenario(world: World, calls, call, *, arrives):
         usual = world.limits
         async with calls.counted():
             calls.die_at(None, arrives=True)
@@ -260,12 +260,12 @@ async def test_merge_is_restored_whole_and_repeated_only_whole(new_world, flushe
     await at_every_call(new_world, scenario)
 
 
-async def test_restoration_that_dies_at_any_call_goes_on(new_world):
+async def test_restoration_that_dies_at_any_call_goes_on(new_world: Callable[[], World]):
     """The first process dies at each of its calls, the second one while it restores what the first has left."""
     parts = [b"[txn" + b"0" * 16, b"1" * 20, b"2" * 20, b"3" * 20, b"4" * 19 + b"]"]
     whole = [FIRST, b"".join(parts)]
 
-    async def scenario(world, call, restart):
+    async def scenario(world: World, call, restart):
         """How many calls the first process made, and how many the second."""
         calls = Tier2Calls(world)
         async with calls.counted():
@@ -312,7 +312,7 @@ async def test_restoration_that_dies_at_any_call_goes_on(new_world):
     assert tried > 2 * call
 
 
-async def test_writer_number_of_a_lost_merge_is_taken_back(make_world):
+async def test_writer_number_of_a_lost_merge_is_taken_back(make_world: type[World]):
     world = make_world(container_count=1)
 
     async with killed(world) as running:
@@ -332,7 +332,7 @@ async def test_writer_number_of_a_lost_merge_is_taken_back(make_world):
         assert await client.read_all(STREAM) == FIRST + b"".join(SMALL)
 
 
-async def test_merge_behind_lost_bytes_can_be_repeated(make_world):
+async def test_merge_behind_lost_bytes_can_be_repeated(make_world: type[World]):
     """Tier 2 has all of the transaction, but not what was appended to its target before."""
     world = make_world(container_count=1)
 

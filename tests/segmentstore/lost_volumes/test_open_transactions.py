@@ -8,6 +8,7 @@ import pytest
 from idle_segments import IDLE_S
 from lost_volumes import NEVER_S, killed, lose_volume, snapshot
 from segment_writes import write
+from store_world import World
 
 from headrace import wire
 from headrace.codec.container_snapshots import SegmentSnapshot, decode_segment, encode_segment
@@ -21,7 +22,7 @@ LOST, LATER = transaction_segment_name(STREAM, 1), transaction_segment_name(STRE
 STORED, ONLY_IN_LOG = b"stored", b"only in the log"
 
 
-async def lose_an_open_transaction(world, *, known: bool = True):
+async def lose_an_open_transaction(world: World, *, known: bool = True):
     """A part of the transaction is in tier 2. The last snapshot knows the transaction, or is older."""
     usual = world.limits
     world.limits = replace(usual, snapshot_every_s=NEVER_S)
@@ -60,7 +61,7 @@ def assert_refused(reply, source=LOST):
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_transaction_that_lost_bytes_is_not_merged(world, caplog, known):
+async def test_a_transaction_that_lost_bytes_is_not_merged(world: World, caplog, known):
     """Not by a later start on the new volume either; without it the others of its batch are merged."""
 
     await lose_an_open_transaction(world, known=known)
@@ -82,7 +83,7 @@ async def test_a_transaction_that_lost_bytes_is_not_merged(world, caplog, known)
     assert "event=merge_refused" in caplog.text
 
 
-async def test_incomplete_source_stays_refused_after_an_eviction(world):
+async def test_incomplete_source_stays_refused_after_an_eviction(world: World):
     usual = world.limits
 
     await lose_an_open_transaction(world)
@@ -100,7 +101,7 @@ async def test_incomplete_source_stays_refused_after_an_eviction(world):
         assert_refused(await merge_batch(await running.connect(), LOST))
 
 
-async def test_source_that_was_merged_whole_is_merged_again(world):
+async def test_source_that_was_merged_whole_is_merged_again(world: World):
     """The target's bytes before the merge are lost, so the snapshot has the source as a whole segment."""
 
     async with killed(world) as running:
@@ -124,7 +125,7 @@ async def test_source_that_was_merged_whole_is_merged_again(world):
         assert await client.read_all(STREAM) == STORED
 
 
-async def test_a_transaction_after_a_clean_shutdown_is_merged(world):
+async def test_a_transaction_after_a_clean_shutdown_is_merged(world: World):
     """Tier 2 had all of it, and said so: the next store starts without the volume."""
 
     async with world.running() as running:

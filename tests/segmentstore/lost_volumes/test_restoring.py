@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, pointer, shape, snapshot
 from segment_writes import OTHER, WRITER, write
+from store_world import World
 
 from headrace import wire
 from headrace.codec import data_frames
@@ -20,11 +21,11 @@ from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 pytestmark = pytest.mark.anyio
 
 
-async def snapshot_objects(world):
+async def snapshot_objects(world: World):
     return [each.name for each in await world.chunks.list("snapshots/")]
 
 
-async def test_replacement_after_a_clean_shutdown_loses_nothing(world):
+async def test_replacement_after_a_clean_shutdown_loses_nothing(world: World):
     async with world.running() as running:
         client = await running.connect()
         for segment in SEGMENTS[:4]:
@@ -60,7 +61,7 @@ async def test_replacement_after_a_clean_shutdown_loses_nothing(world):
     assert await snapshot_objects(world) == [pointer(world).object_name]
 
 
-async def test_writer_numbers_exclude_events_of_a_lost_volume(world):
+async def test_writer_numbers_exclude_events_of_a_lost_volume(world: World):
     async with killed(world) as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -83,7 +84,7 @@ async def test_writer_numbers_exclude_events_of_a_lost_volume(world):
 
 
 @pytest.mark.parametrize("volume", ["lost", "there"])
-async def test_numbers_recovered_from_the_log_are_rolled_back_too(world, volume):
+async def test_numbers_recovered_from_the_log_are_rolled_back_too(world: World, volume):
     async with killed(world) as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -100,7 +101,7 @@ async def test_numbers_recovered_from_the_log_are_rolled_back_too(world, volume)
         assert await client.read_all(SEGMENTS[0]) == (b"0" if volume == "lost" else b"012")
 
 
-async def test_what_reached_tier_2_after_the_last_snapshot_is_readable(world):
+async def test_what_reached_tier_2_after_the_last_snapshot_is_readable(world: World):
     world.limits = replace(world.limits, snapshot_every_s=NEVER_S)
 
     async with killed(world) as running:
@@ -120,7 +121,7 @@ async def test_what_reached_tier_2_after_the_last_snapshot_is_readable(world):
         assert await client.read_all(SEGMENTS[0]) == b"firstsecondthird"
 
 
-async def test_segments_deleted_after_the_snapshot_stay_deleted(world):
+async def test_segments_deleted_after_the_snapshot_stay_deleted(world: World):
     usual = world.limits
 
     async with world.running() as running:
@@ -146,7 +147,7 @@ async def test_segments_deleted_after_the_snapshot_stay_deleted(world):
         assert await client.read_all(SEGMENTS[3]) == SEGMENTS[3].encode() + b"more"
 
 
-async def test_merge_missing_from_the_directory_is_finished(world):
+async def test_merge_missing_from_the_directory_is_finished(world: World):
     async with killed(world) as running:
         client = await running.connect()
         for segment in SEGMENTS[:2]:
@@ -163,7 +164,7 @@ async def test_merge_missing_from_the_directory_is_finished(world):
         assert isinstance(await client.call(wire.SetupAppend(6, WRITER, SEGMENTS[1])), wire.NoSuchSegment)
 
 
-async def test_segment_truncated_to_its_end_keeps_its_length(world):
+async def test_segment_truncated_to_its_end_keeps_its_length(world: World):
     async with killed(world) as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -178,7 +179,7 @@ async def test_segment_truncated_to_its_end_keeps_its_length(world):
         assert await client.set_up(SEGMENTS[0], WRITER) == 0
 
 
-async def test_a_directory_that_lacks_what_the_snapshot_has_is_refused(world):
+async def test_a_directory_that_lacks_what_the_snapshot_has_is_refused(world: World):
     async with killed(world) as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -195,7 +196,7 @@ async def test_a_directory_that_lacks_what_the_snapshot_has_is_refused(world):
             pass
 
 
-async def test_a_journal_of_the_past_is_let_go_of(world, caplog):
+async def test_a_journal_of_the_past_is_let_go_of(world: World, caplog):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -217,7 +218,7 @@ async def test_a_journal_of_the_past_is_let_go_of(world, caplog):
         caplog.clear()
 
 
-async def test_a_restoring_that_was_interrupted_starts_again(world):
+async def test_a_restoring_that_was_interrupted_starts_again(world: World):
     """The new log has a part of the checkpoint only."""
 
     async with world.running() as running:
@@ -246,7 +247,7 @@ async def test_a_restoring_that_was_interrupted_starts_again(world):
             assert await client.read_all(SEGMENTS[0]) == b"data"
 
 
-async def test_a_broken_snapshot_is_refused(world):
+async def test_a_broken_snapshot_is_refused(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])

@@ -8,6 +8,7 @@ import threading
 import pytest
 from lost_volumes import SEGMENTS, killed, passing_time_until, pointer, snapshot
 from segment_writes import write
+from store_world import World
 
 from headrace import wire
 from headrace.model.errors import FencedError, UnavailableError
@@ -16,7 +17,7 @@ from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_deposed_owner_writes_no_pointer(world):
+async def test_a_deposed_owner_writes_no_pointer(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -35,7 +36,7 @@ async def test_a_deposed_owner_writes_no_pointer(world):
     world.chunks.read_now(told.object_name, 0, told.length)
 
 
-async def test_a_snapshot_waits_for_the_log(world):
+async def test_a_snapshot_waits_for_the_log(world: World):
     held = threading.Event()
 
     async with world.running() as running:
@@ -55,7 +56,7 @@ async def test_a_snapshot_waits_for_the_log(world):
         await running.until(lambda: pointer(world) is not None)
 
 
-async def test_a_lost_answer_of_the_pointer_write_is_got_over(world):
+async def test_a_lost_answer_of_the_pointer_write_is_got_over(world: World):
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENTS[0])
@@ -74,7 +75,7 @@ async def test_a_lost_answer_of_the_pointer_write_is_got_over(world):
     assert pointer(world).clean
 
 
-async def test_the_number_of_puts_follows_time(world):
+async def test_the_number_of_puts_follows_time(world: World):
     puts = []
     honest = world.chunks.put
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, pointer, snapshot
 from segment_writes import WRITER, write
+from store_world import World
 
 from headrace import wire
 
 pytestmark = pytest.mark.anyio
 
 
-async def lose_after(world, **segments):
+async def lose_after(world: World, **segments):
     """The last snapshot is older than these segments, given by name with the bytes of each of their runs."""
     usual = world.limits
     world.limits = replace(usual, snapshot_every_s=NEVER_S)
@@ -34,7 +35,7 @@ async def lose_after(world, **segments):
 
 
 @pytest.mark.parametrize("asked", ["created", "written to", "read"])
-async def test_segment_that_the_snapshot_did_not_know_is_found(world, caplog, asked):
+async def test_segment_that_the_snapshot_did_not_know_is_found(world: World, caplog, asked):
     await lose_after(world, **{SEGMENTS[1]: [b"one", b"two"]})
     async with world.running() as running:
         client = await running.connect()
@@ -52,7 +53,7 @@ async def test_segment_that_the_snapshot_did_not_know_is_found(world, caplog, as
         assert await (await running.connect()).read_all(SEGMENTS[1]) == expected
 
 
-async def test_a_name_without_runs_is_no_segment(world, caplog):
+async def test_a_name_without_runs_is_no_segment(world: World, caplog):
     await lose_after(world)
     async with world.running() as running:
         client = await running.connect()
@@ -64,7 +65,7 @@ async def test_a_name_without_runs_is_no_segment(world, caplog):
     assert "event=segment_found" not in caplog.text
 
 
-async def test_segment_of_a_container_without_snapshot_is_found(world, caplog):
+async def test_segment_of_a_container_without_snapshot_is_found(world: World, caplog):
     """The store was lost between the first flush of a new container and its first snapshot."""
 
     usual = world.limits
@@ -87,7 +88,7 @@ async def test_segment_of_a_container_without_snapshot_is_found(world, caplog):
     assert "event=segment_found" in caplog.text
 
 
-async def test_outdated_log_is_discarded_even_without_a_snapshot(world):
+async def test_outdated_log_is_discarded_even_without_a_snapshot(world: World):
     """Another store went on without the log, had served nothing yet, and is gone."""
 
     world.limits = replace(world.limits, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from lost_volumes import NEVER_S, SEGMENTS, killed, lose_volume, snapshot
 from small_tables import SMALL, TABLE
+from store_world import World
 from table_client import TableClient
 
 from headrace import wire
@@ -19,7 +20,7 @@ WRITER = 5
 KEY_LENGTH = 3
 
 
-async def lose_after_tables(world, entries=20):
+async def lose_after_tables(world: World, entries=20):
     """The last snapshot is older than a table, whose entries are in tier 2 in runs of four."""
     usual = world.limits
     world.limits = replace(usual, snapshot_every_s=NEVER_S)
@@ -44,7 +45,7 @@ def key_of(number):
     return b"%03d" % number
 
 
-async def test_a_table_that_the_snapshot_did_not_know_is_a_table(world, caplog):
+async def test_a_table_that_the_snapshot_did_not_know_is_a_table(world: World, caplog):
     await lose_after_tables(world)
     for number in (20, 21):  # restored, then on its volume
         async with world.running() as running:
@@ -59,7 +60,7 @@ async def test_a_table_that_the_snapshot_did_not_know_is_a_table(world, caplog):
     assert "event=segment_found" in caplog.text
 
 
-async def test_its_index_is_found_again(world, caplog):
+async def test_its_index_is_found_again(world: World, caplog):
     """The index is known by the time at which the table was made."""
     world.table_limits = replace(SMALL, tail_memory_bytes=2_000)
 
@@ -71,7 +72,7 @@ async def test_its_index_is_found_again(world, caplog):
         assert [bool(one.runs) for one in found] == [True]
 
 
-async def test_it_takes_no_events(world):
+async def test_it_takes_no_events(world: World):
     await lose_after_tables(world)
     async with world.running() as running:
         client = await running.connect()
@@ -80,7 +81,7 @@ async def test_it_takes_no_events(world):
         assert isinstance(await client.call(wire.CreateTableSegment(7, TABLE, "", False, 0)), wire.SegmentAlreadyExists)
 
 
-async def test_merged_runs_of_a_table_keep_its_mark(world):
+async def test_merged_runs_of_a_table_keep_its_mark(world: World):
     world.limits = replace(world.limits, compacted_runs_min=2)
 
     async with world.running() as running:

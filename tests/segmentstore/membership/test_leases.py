@@ -17,6 +17,7 @@ from cluster_members import (
     write,
 )
 from segment_writes import created_segment
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -30,7 +31,7 @@ from segmentstore_fargate import heartbeat as heartbeat_module
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_beat_costs_a_write_and_a_read(world):
+async def test_a_beat_costs_a_write_and_a_read(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         a.metadata.calls.clear()
         for _ in range(3):
@@ -39,7 +40,7 @@ async def test_a_beat_costs_a_write_and_a_read(world):
         assert a.metadata.calls == {"write": 3, "get_many": 3}
 
 
-async def test_returning_store_keeps_containers_that_did_not_move(world):
+async def test_returning_store_keeps_containers_that_did_not_move(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         gate = a.running.store.gate
         world.clock.advance(13)
@@ -52,7 +53,7 @@ async def test_returning_store_keeps_containers_that_did_not_move(world):
         assert a.containers == [0, 1, 2, 3]
 
 
-async def everything_in_tier_2(world, owner: Member, container: int) -> None:
+async def everything_in_tier_2(world: World, owner: Member, container: int) -> None:
     await owner.running.flush()
     owned = owner.running.store.owned[container]
     while owned.writer._snapshots._sequence != owned.container.log.last_sequence:
@@ -63,7 +64,7 @@ async def everything_in_tier_2(world, owner: Member, container: int) -> None:
     await owner.beat()
 
 
-async def test_appends_after_the_lease_are_not_acked_after_a_takeover(world):
+async def test_appends_after_the_lease_are_not_acked_after_a_takeover(world: World):
     """Two owners, both with the append of event 2: one of them acknowledges it."""
 
     async with member(world, "a", range(CONTAINERS), task="task-a") as a, member(world, "b") as b:
@@ -90,7 +91,7 @@ async def test_appends_after_the_lease_are_not_acked_after_a_takeover(world):
         assert not a.fatal
 
 
-async def test_lease_expires_and_recovers_with_the_metadata_store(world):
+async def test_lease_expires_and_recovers_with_the_metadata_store(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         honest = world.metadata.write
 
@@ -110,7 +111,7 @@ async def test_lease_expires_and_recovers_with_the_metadata_store(world):
         assert lease(world, "a").lease.incarnation == 1
 
 
-async def test_a_renewal_whose_answer_was_lost_is_found(world):
+async def test_a_renewal_whose_answer_was_lost_is_found(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         honest = world.metadata.write
 
@@ -127,7 +128,7 @@ async def test_a_renewal_whose_answer_was_lost_is_found(world):
         assert a.running.store.gate.is_open
 
 
-async def test_a_lease_taken_up_again_whose_answer_was_lost_is_found(world):
+async def test_a_lease_taken_up_again_whose_answer_was_lost_is_found(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         honest = world.metadata.write
 
@@ -146,7 +147,7 @@ async def test_a_lease_taken_up_again_whose_answer_was_lost_is_found(world):
         assert a.running.store.gate.is_open
 
 
-async def test_two_processes_of_one_name_are_told_apart(world):
+async def test_two_processes_of_one_name_are_told_apart(world: World):
     async with member(world, "a", range(CONTAINERS), graceful=False) as a:
         found = lease(world, "a")
         world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
@@ -154,14 +155,14 @@ async def test_two_processes_of_one_name_are_told_apart(world):
             await a.beat()
 
 
-async def test_a_store_on_another_disk_waits_for_its_former_self(world, monkeypatch):
+async def test_a_store_on_another_disk_waits_for_its_former_self(world: World, monkeypatch):
     waited = []
 
     async def sleep(seconds):
         waited.append(seconds)
         world.clock.advance(seconds + 1)
 
-    async def _joined(world):
+    async def _joined(world: World):
         async with member(world, "a", range(CONTAINERS), volume="another", graceful=False) as a:
             assert a.containers == [0, 1, 2, 3]
 
@@ -180,7 +181,7 @@ async def test_a_store_on_another_disk_waits_for_its_former_self(world, monkeypa
     assert waited[0] == 12.0
 
 
-async def test_wait_for_a_process_of_the_same_name_is_bounded(world, monkeypatch):
+async def test_wait_for_a_process_of_the_same_name_is_bounded(world: World, monkeypatch):
     monkeypatch.setattr(heartbeat_module, "FORMER_SELF_PATIENCE_S", 20.0)
 
     async def slept(seconds: float) -> None:
@@ -199,7 +200,7 @@ async def test_wait_for_a_process_of_the_same_name_is_bounded(world, monkeypatch
                 raise AssertionError("two stores have one name")
 
 
-async def test_a_defect_in_a_heartbeat_does_not_end_it(world, monkeypatch, caplog):
+async def test_a_defect_in_a_heartbeat_does_not_end_it(world: World, monkeypatch, caplog):
     async with member(world, "a", range(CONTAINERS)) as a:
         honest, heartbeat = world.metadata.write, a.membership.heartbeat
 
@@ -218,7 +219,7 @@ async def test_a_defect_in_a_heartbeat_does_not_end_it(world, monkeypatch, caplo
     assert "KeyError" in caplog.text
 
 
-async def test_older_container_map_does_not_replace_a_newer_one(world):
+async def test_older_container_map_does_not_replace_a_newer_one(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         heartbeat = a.membership.heartbeat
         newest = heartbeat.map

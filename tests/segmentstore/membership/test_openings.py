@@ -52,7 +52,7 @@ async def in_tier_2(world: World) -> None:
         await write(a.running, b"kept")
 
 
-async def test_failed_request_is_retried_under_the_same_claim(world):
+async def test_failed_request_is_retried_under_the_same_claim(world: World):
     await in_tier_2(world)
     claimed, honest, refused = epoch(world), world.chunks.read, []
 
@@ -71,7 +71,7 @@ async def test_failed_request_is_retried_under_the_same_claim(world):
         assert epoch(world) == claimed + 1, "claimed once"
 
 
-async def test_failed_step_is_retried_and_the_log_is_read_again(world, monkeypatch):
+async def test_failed_step_is_retried_and_the_log_is_read_again(world: World, monkeypatch):
     from headrace.segmentstore.container_opening import ContainerOpening
 
     done: list[OpeningStep] = []
@@ -103,7 +103,7 @@ async def test_failed_step_is_retried_and_the_log_is_read_again(world, monkeypat
         assert await content(a.running) == b"keptmore"
 
 
-async def test_damaged_container_is_quarantined_and_others_served(world, caplog):
+async def test_damaged_container_is_quarantined_and_others_served(world: World, caplog):
     await in_tier_2(world)
     name = snapshot_object(world)
     kept = world.chunks._objects.pop(name)
@@ -120,7 +120,7 @@ async def test_damaged_container_is_quarantined_and_others_served(world, caplog)
     assert f"event=container_quarantined container={CONTAINER}" in caplog.text
 
 
-async def test_hanging_container_does_not_delay_the_others(world):
+async def test_hanging_container_does_not_delay_the_others(world: World):
     await in_tier_2(world)
     honest, asked, answered = world.chunks.read, asyncio.Event(), asyncio.Event()
 
@@ -155,7 +155,7 @@ async def test_hanging_container_does_not_delay_the_others(world):
         await joining
 
 
-async def test_stopped_container_is_reopened_in_the_same_process(world):
+async def test_stopped_container_is_reopened_in_the_same_process(world: World):
     """With everything that was acknowledged, also what only its log has."""
 
     async with member(world, "a", range(CONTAINERS)) as a:
@@ -172,7 +172,7 @@ async def test_stopped_container_is_reopened_in_the_same_process(world):
         assert not a.fatal
 
 
-async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world, monkeypatch):
+async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world: World, monkeypatch):
     async with member(world, "a", range(CONTAINERS)) as a:
         await write(a.running, b"one")
         monkeypatch.setattr(hand_overs, "DEADLINE_S", 0.05)
@@ -199,7 +199,7 @@ async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world, mon
             await a.beat()
 
 
-async def test_container_is_served_between_failed_hand_over_attempts(world, monkeypatch):
+async def test_container_is_served_between_failed_hand_over_attempts(world: World, monkeypatch):
     """While S3 is away it would be without a store otherwise: each attempt takes as long as its deadline."""
     attempts: list[int] = []
     honest = SegmentStore.hand_over
@@ -243,7 +243,7 @@ async def lapse(world: World, a: Member) -> None:
     raise AssertionError("the lease was kept")
 
 
-async def test_a_store_that_serves_nothing_lets_others_take_over(world):
+async def test_a_store_that_serves_nothing_lets_others_take_over(world: World):
     await in_tier_2(world)
     honest = world.chunks.read
 
@@ -266,7 +266,7 @@ async def test_a_store_that_serves_nothing_lets_others_take_over(world):
         assert await content(b.running) == b"kept"
 
 
-async def test_superseded_store_keeps_its_gate_closed_without_a_lease(world, monkeypatch):
+async def test_superseded_store_keeps_its_gate_closed_without_a_lease(world: World, monkeypatch):
     """The tick that ended its lease came late: others may still take over when the store thinks that they had time."""
     from headrace.segmentstore.container_opening import ContainerOpening
 
@@ -294,7 +294,7 @@ async def test_superseded_store_keeps_its_gate_closed_without_a_lease(world, mon
         assert await content(a.running) == b"one"
 
 
-async def test_a_store_that_has_nothing_to_open_keeps_its_lease(world):
+async def test_a_store_that_has_nothing_to_open_keeps_its_lease(world: World):
     async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
         b.running.store.gate.close()
         for _ in range(2 * UNSERVED_MAX_MS // 9_000):
@@ -311,7 +311,7 @@ def held_by(world: World, container: int = CONTAINER) -> str | None:
 
 
 @pytest.mark.parametrize("same_disk", [True, False])
-async def test_what_a_store_is_about_to_serve_is_its_own(world, same_disk):
+async def test_what_a_store_is_about_to_serve_is_its_own(world: World, same_disk):
     """After a clean shutdown tier 2 has everything, until the container is served again: from its log, or without."""
 
     disk = MemoryJournalDisk()
@@ -325,7 +325,7 @@ async def test_what_a_store_is_about_to_serve_is_its_own(world, same_disk):
     assert held_by(world) == "a"
 
 
-async def test_a_store_that_dies_before_it_restores_keeps_no_container(world, monkeypatch):
+async def test_a_store_that_dies_before_it_restores_keeps_no_container(world: World, monkeypatch):
     from headrace.segmentstore.container_opening import ContainerOpening
 
     await in_tier_2(world)

@@ -63,7 +63,7 @@ async def taken_over(b: Member) -> None:
     await other.append(WRITER, 2, b"too")
 
 
-async def test_a_changed_map_does_not_free_what_was_held(world):
+async def test_a_changed_map_does_not_free_what_was_held(world: World):
     """A third store joins after the takeover: the map no longer says that the log was given up."""
 
     async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
@@ -80,7 +80,7 @@ async def test_a_changed_map_does_not_free_what_was_held(world):
             assert not a.fatal
 
 
-async def test_a_map_written_after_the_new_lease_frees_nothing(world):
+async def test_a_map_written_after_the_new_lease_frees_nothing(world: World):
     """The tick writes the map between the new lease of the store and its look at the map."""
 
     async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
@@ -101,7 +101,7 @@ async def test_a_map_written_after_the_new_lease_frees_nothing(world):
         assert await told(client) == b"", "nothing is acknowledged"
 
 
-async def test_a_store_that_is_back_is_not_taken_over(world):
+async def test_a_store_that_is_back_is_not_taken_over(world: World):
     """The map says that the log was given up, and no store had claimed the container: its owner hands it over."""
 
     async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
@@ -120,7 +120,7 @@ async def test_a_store_that_is_back_is_not_taken_over(world):
 
 
 @pytest.mark.parametrize("lapse_s", [8.9, 9.1])
-async def test_a_lease_that_ends_while_claims_are_read_opens_no_gate(world, lapse_s):
+async def test_a_lease_that_ends_while_claims_are_read_opens_no_gate(world: World, lapse_s):
     async with member(world, "a", range(CONTAINERS)) as a:
         client = await silenced(world, a)
         honest = world.metadata.get_many
@@ -139,7 +139,7 @@ async def test_a_lease_that_ends_while_claims_are_read_opens_no_gate(world, laps
         assert isinstance(await client.receive(), wire.DataAppended)
 
 
-async def test_store_acknowledges_nothing_without_confirmed_claims(world):
+async def test_store_acknowledges_nothing_without_confirmed_claims(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         client = await silenced(world, a)
         honest = world.metadata.get_many
@@ -157,7 +157,7 @@ async def test_store_acknowledges_nothing_without_confirmed_claims(world):
         assert isinstance(await client.receive(), wire.DataAppended)
 
 
-async def test_claims_are_read_after_the_lease_and_with_the_map(world):
+async def test_claims_are_read_after_the_lease_and_with_the_map(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         asked: list[Any] = []
         honest_read, honest_write = world.metadata.get_many, world.metadata.write
@@ -169,7 +169,7 @@ async def test_claims_are_read_after_the_lease_and_with_the_map(world):
         assert asked == ["lease", [MAP_KEY, *claims]]
 
 
-async def test_a_claim_that_came_while_others_were_read_is_read_too(world):
+async def test_a_claim_that_came_while_others_were_read_is_read_too(world: World):
     """Its write may have been done long ago, under a lease that was ended since."""
 
     async with member(world, "a", range(CONTAINERS)) as a:
@@ -191,7 +191,7 @@ async def test_a_claim_that_came_while_others_were_read_is_read_too(world):
         assert lost.container.failure is not None
 
 
-async def test_a_store_whose_claim_is_gone_stops_that_container_only(world):
+async def test_a_store_whose_claim_is_gone_stops_that_container_only(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         client = await created_segment(a.running, SEGMENT, writer=WRITER)
         world.claim(0)
@@ -203,7 +203,7 @@ async def test_a_store_whose_claim_is_gone_stops_that_container_only(world):
         assert not a.fatal
 
 
-async def test_hand_over_is_not_acknowledged_without_its_claim(world):
+async def test_hand_over_is_not_acknowledged_without_its_claim(world: World):
     """The claim was lost while tier 2 was waited for."""
 
     async with member(world, "a", range(CONTAINERS), graceful=False) as a:
@@ -218,7 +218,7 @@ async def test_hand_over_is_not_acknowledged_without_its_claim(world):
         assert await told(client) == b"", "nothing is acknowledged"
 
 
-async def test_container_claimed_by_another_store_is_not_served(world):
+async def test_container_claimed_by_another_store_is_not_served(world: World):
     async with member(world, "a", (1, 2, 3)) as a:
         store = a.running.store
         opening = store.begin_opening(0)

@@ -17,6 +17,7 @@ from cluster_members import (
     owner,
     write,
 )
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -31,7 +32,7 @@ from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 pytestmark = pytest.mark.anyio
 
 
-async def test_single_store_takes_all_containers_without_a_tick(world):
+async def test_single_store_takes_all_containers_without_a_tick(world: World):
     disk = MemoryJournalDisk()
     for incarnation in (1, 2):
         async with member(world, "a", range(CONTAINERS), disk=disk) as a:
@@ -41,7 +42,7 @@ async def test_single_store_takes_all_containers_without_a_tick(world):
         assert lease(world, "a").lease.state is StoreState.LEFT
 
 
-async def test_second_store_gets_a_share_and_returns_it_at_shutdown(world):
+async def test_second_store_gets_a_share_and_returns_it_at_shutdown(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         await write(a.running, b"one")
         async with member(world, "b") as b:  # its map came from itself: it had nothing
@@ -56,7 +57,7 @@ async def test_second_store_gets_a_share_and_returns_it_at_shutdown(world):
         assert not a.fatal
 
 
-async def test_killed_store_resumes_its_containers_from_its_disk(world):
+async def test_killed_store_resumes_its_containers_from_its_disk(world: World):
     disk = MemoryJournalDisk()
     async with member(world, "a", (0, 2)) as a:
         async with member(world, "b", (1, 3), disk=disk, graceful=False) as b:
@@ -79,7 +80,7 @@ async def owner_of_new(*members: Member) -> Member:
     raise AssertionError("nobody serves it")
 
 
-async def test_absent_store_loses_untiered_bytes_and_discards_its_log(world):
+async def test_absent_store_loses_untiered_bytes_and_discards_its_log(world: World):
     disk = MemoryJournalDisk()
     async with member(world, "b", range(CONTAINERS), disk=disk, graceful=False) as b:
         await write(b.running, b"stored")
@@ -117,7 +118,7 @@ async def log_on(disk, container, epoch):
     await asyncio.to_thread(journal.close)
 
 
-async def test_resting_log_is_checked_while_the_map_is_unchanged(world):
+async def test_resting_log_is_checked_while_the_map_is_unchanged(world: World):
     """It keeps files until tier 2 has what came after it, which may be long after the map has changed."""
 
     disk = MemoryJournalDisk()
@@ -136,7 +137,7 @@ async def test_resting_log_is_checked_while_the_map_is_unchanged(world):
         await b.running.until(lambda: 0 not in b.running.journal.oldest_needed_bytes)
 
 
-async def test_a_container_is_not_given_to_a_store_that_is_gone(world):
+async def test_a_container_is_not_given_to_a_store_that_is_gone(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         async with member(world, "b", graceful=False):
             pass

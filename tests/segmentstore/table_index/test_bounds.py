@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from small_tables import ANY, NONE, SMALL, TABLE, fill, key, resident, tiering, upkeep_done
+from store_world import World
 from table_client import TableClient
 
 from headrace import wire
@@ -13,7 +14,7 @@ from headrace import wire
 pytestmark = pytest.mark.anyio
 
 
-async def test_unused_tables_are_evicted_beyond_the_memory_limit(small_world):
+async def test_unused_tables_are_evicted_beyond_the_memory_limit(small_world: World):
     names = [f"scope/_tables/{number}.#epoch.0" for number in range(60)]
     async with small_world.running() as running:
         client = await running.connect()
@@ -28,7 +29,7 @@ async def test_unused_tables_are_evicted_beyond_the_memory_limit(small_world):
             assert running.store.table_memory.used_bytes <= SMALL.all_tails_memory_bytes
 
 
-async def test_slow_look_up_delays_only_later_updates_of_its_table(small_world):
+async def test_slow_look_up_delays_only_later_updates_of_its_table(small_world: World):
     async with small_world.running() as running:
         client, other = await running.connect(), await running.connect()
         tables = TableClient(client, TABLE)
@@ -56,7 +57,7 @@ async def test_slow_look_up_delays_only_later_updates_of_its_table(small_world):
         assert isinstance(replies[22], wire.TableEntriesUpdated)
 
 
-async def test_batches_that_have_not_arrived_take_nothing_of_the_cache(small_world):
+async def test_batches_that_have_not_arrived_take_nothing_of_the_cache(small_world: World):
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
@@ -75,7 +76,7 @@ async def test_batches_that_have_not_arrived_take_nothing_of_the_cache(small_wor
         assert isinstance(await tables.put((b"k", ANY, b"v")), wire.TableEntriesUpdated)
 
 
-async def test_full_table_is_flushed_before_the_next_interval(small_world):
+async def test_full_table_is_flushed_before_the_next_interval(small_world: World):
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()

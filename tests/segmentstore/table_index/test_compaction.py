@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from small_tables import ANY, NONE, SMALL, TABLE, resident, tiering, upkeep_done
+from store_world import World
 from table_client import TableClient
 
 from headrace import wire
@@ -11,7 +12,7 @@ from headrace import wire
 pytestmark = pytest.mark.anyio
 
 
-async def test_small_tables_get_no_index_objects_after_many_updates(small_world):
+async def test_small_tables_get_no_index_objects_after_many_updates(small_world: World):
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
@@ -30,7 +31,7 @@ async def test_small_tables_get_no_index_objects_after_many_updates(small_world)
         assert {each: found for each, found, _ in await tables.pages(2)} == versions
 
 
-async def test_compaction_keeps_versions_and_restarts_delta_readers(small_world):
+async def test_compaction_keeps_versions_and_restarts_delta_readers(small_world: World):
     async with small_world.running(graceful=False) as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
@@ -55,7 +56,7 @@ async def test_compaction_keeps_versions_and_restarts_delta_readers(small_world)
         assert await tables.values(b"kept", b"busy") == [b"changed", b"%0200d" % 199]
 
 
-async def test_head_is_truncated_only_when_tier_2_has_newer_entries(small_world):
+async def test_head_is_truncated_only_when_tier_2_has_newer_entries(small_world: World):
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()

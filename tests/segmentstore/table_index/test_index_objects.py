@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from small_tables import ANY, TABLE, fill, key, resident, tiering, upkeep_done
+from store_world import World
 from table_client import TableClient
 
 from headrace import wire
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("refused", ["put", "read", "delete"])
-async def test_table_recovers_when_index_objects_are_unavailable(small_world, refused):
+async def test_table_recovers_when_index_objects_are_unavailable(small_world: World, refused):
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
@@ -33,7 +34,7 @@ async def test_table_recovers_when_index_objects_are_unavailable(small_world, re
             assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
 
 
-async def test_removed_table_leaves_no_objects_and_new_one_is_empty(small_world):
+async def test_removed_table_leaves_no_objects_and_new_one_is_empty(small_world: World):
     async with small_world.running() as running:
         client = await running.connect()
         tables = TableClient(client, TABLE)
@@ -54,7 +55,7 @@ async def test_removed_table_leaves_no_objects_and_new_one_is_empty(small_world)
             assert await tables.pages(64) == [(each, *known[each]) for each in sorted(known)]
 
 
-async def test_objects_left_by_a_crash_are_removed_at_the_next_load(small_world):
+async def test_objects_left_by_a_crash_are_removed_at_the_next_load(small_world: World):
     async with small_world.running(graceful=False) as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
@@ -72,7 +73,7 @@ async def test_objects_left_by_a_crash_are_removed_at_the_next_load(small_world)
         assert small_world.chunks.table_objects() == named
 
 
-async def test_a_damaged_index_object_is_an_error_and_no_answer(small_world):
+async def test_a_damaged_index_object_is_an_error_and_no_answer(small_world: World):
     async with small_world.running() as running:
         client = await running.connect()
         tables = TableClient(client, TABLE)
@@ -93,7 +94,7 @@ async def test_a_damaged_index_object_is_an_error_and_no_answer(small_world):
         assert await tables.values(b"fresh") == [b"1"]
 
 
-async def test_a_table_whose_index_is_lost_can_be_removed(small_world):
+async def test_a_table_whose_index_is_lost_can_be_removed(small_world: World):
     async with small_world.running() as running:
         client = await running.connect()
         tables = TableClient(client, TABLE)

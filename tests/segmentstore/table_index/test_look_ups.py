@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from small_tables import ANY, NONE, SMALL, TABLE, fill, key, resident, tiering, upkeep_done
+from store_world import World
 from table_client import TableClient
 
 from headrace import wire
@@ -13,7 +14,7 @@ from headrace import wire
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_table_of_many_more_keys_than_memory_holds(small_world):
+async def test_a_table_of_many_more_keys_than_memory_holds(small_world: World):
     async with small_world.running(graceful=False) as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
@@ -41,7 +42,7 @@ async def test_a_table_of_many_more_keys_than_memory_holds(small_world):
         assert [each.key for each in ranged.keys] == [key(number) for number in range(700, 706)]
 
 
-async def test_conditions_on_keys_that_only_the_index_knows(small_world):
+async def test_conditions_on_keys_that_only_the_index_knows(small_world: World):
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
@@ -66,7 +67,7 @@ async def test_conditions_on_keys_that_only_the_index_knows(small_world):
             assert [each for each, _, _ in await tables.pages(50)] == sorted(known)
 
 
-async def test_look_up_reads_each_run_once_and_then_uses_the_cache(small_world):
+async def test_look_up_reads_each_run_once_and_then_uses_the_cache(small_world: World):
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
@@ -88,7 +89,7 @@ async def test_look_up_reads_each_run_once_and_then_uses_the_cache(small_world):
         assert calls == []
 
 
-async def test_loading_a_small_table_costs_one_metadata_read(small_world):
+async def test_loading_a_small_table_costs_one_metadata_read(small_world: World):
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
