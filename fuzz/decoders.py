@@ -16,7 +16,15 @@ from crc32c import crc32c
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import container_snapshots, data_frames, events, stream_cut_text, table_entries, time_blocks
+from headrace.codec import (
+    container_snapshots,
+    data_frames,
+    events,
+    replica_messages,
+    stream_cut_text,
+    table_entries,
+    time_blocks,
+)
 from headrace.metadata.container_claim import decode_claim
 from headrace.metadata.epoch import decode_epoch
 from headrace.metadata.epoch_history import decode_history
@@ -230,6 +238,14 @@ def _with_checksums_1(data: bytes) -> bytes:
     return bytes(raw)
 
 
+def replica_message(data: bytes) -> None:
+    """A message between stores that hold copies of a log."""
+    with contextlib.suppress(CorruptError):
+        message = replica_messages.decode_message(memoryview(data))
+        if replica_messages.encode_message(message) != data:
+            raise AssertionError(f"{message} does not come back")
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "wire-command": wire_command,
     "wire-frames": wire_frames,
@@ -244,4 +260,5 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "event-frames": event_frames,
     "time-block": time_block,
     "table-entry": table_entry,
+    "replica-message": replica_message,
 }

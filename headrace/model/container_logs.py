@@ -1,0 +1,161 @@
+"""The record of a container's log: its members, and where each of its ledgers begins.
+
+A log is a chain of ledgers, one per owner. The epoch of a ledger is the version of the owner's claim, so (container,
+epoch, entry) names the same bytes forever. The record is written when the owner or an ensemble changes, never for an
+append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from headrace.model.ensembles import COPIES_MIN, NO_POSITION, Ensemble, ReplicaId
+from headrace.model.errors import IllegalStateError
+
+LEDGERS_MAX: Final = 4096
+"""Ledgers of a chain: a container that changes its owner every second for an hour, without a checkpoint."""
+
+
+class LogState(StrEnum):
+    """OPEN: members hold it. EMPTY: tier 2 has everything. LOST: an operator accepted the loss of all replicas."""
+
+    OPEN = "OPEN"
+    EMPTY = "EMPTY"
+    LOST = "LOST"
+
+
+class LedgerStart(NamedTuple):
+    """A ledger and its first entry. It ends before the first entry of the next ledger."""
+
+    epoch: int
+    first: int
+
+
+class LedgerChain:
+    """Which ledger each entry of a log belongs to."""
+
+    __slots__ = ("_bounds", "ledgers")
+
+    def __init__(self, ledgers: Iterable[LedgerStart]) -> None:
+        self.ledgers = tuple(ledgers)
+        ends: list[int | None] = [start.first for start in self.ledgers[1:]]
+        self._bounds = {
+            start.epoch: (start.first, end) for start, end in zip(self.ledgers, [*ends, None], strict=False)
+        }
+
+    def bounds(self, epoch: int) -> tuple[int, int | None] | None:
+        """The first entry of a ledger and the one after its last; no end if it is open, None if it is not here."""
+        return self._bounds.get(epoch)
+
+    def has(self, epoch: int, entry: int) -> bool:
+        """Whether the ledger of this epoch contains the entry."""
+        bounds = self._bounds.get(epoch)
+        return bounds is not None and bounds[0] <= entry and (bounds[1] is None or entry < bounds[1])
+
+    def epoch_of(self, entry: int) -> int | None:
+        """The epoch of the ledger that has an entry; None before the first ledger."""
+        found = None
+        for start in self.ledgers:
+            if start.first > entry:
+                break
+            found = start.epoch
+        return found
+
+    def clip(self, epoch: int, last: int) -> int:
+        """`last`, or the end of the ledger if that is before it: entries behind the end belong to no log."""
+        bounds = self._bounds.get(epoch)
+        if bounds is None:
+            return NO_POSITION
+        return last if bounds[1] is None else min(last, bounds[1] - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLog:
+    """The record as a value.
+
+    `truncated` is a lower bound of the truncation point. `next_entry` is the number of the next entry of a log that is
+    EMPTY or LOST.
+    """
+
+    copies: int
+    state: LogState
+    members: tuple[ReplicaId, ...]
+    ledgers: tuple[LedgerStart, ...]
+    truncated: int = 0
+    next_entry: int | None = None
+
+    @property
+    def ensemble(self) -> Ensemble:
+        return Ensemble(self.members, self.copies)
+
+    @property
+    def chain(self) -> LedgerChain:
+        return LedgerChain(self.ledgers)
+
+    def with_members(self, members: tuple[ReplicaId, ...], truncated: int) -> ContainerLog:
+        """The record after a change of the ensemble."""
+        return replace(self, members=members, truncated=truncated, ledgers=retained_ledgers(self.ledgers, truncated))
+
+
+def retained_ledgers(ledgers: tuple[LedgerStart, ...], truncated: int) -> tuple[LedgerStart, ...]:
+    """The chain without the ledgers whose successor begins at or before the truncation point."""
+    kept = 0
+    while kept + 1 < len(ledgers) and ledgers[kept + 1].first <= truncated:
+        kept += 1
+    return ledgers[kept:]
+
+
+def open_ledger(
+    log: ContainerLog | None, epoch: int, first: int, members: tuple[ReplicaId, ...], truncated: int, copies: int
+) -> ContainerLog:
+    """The record with a new ledger, which closes the ledger before it."""
+    before = log.ledgers if log is not None and log.state is LogState.OPEN else ()
+    ledgers = retained_ledgers((*before, LedgerStart(epoch, first)), truncated)
+    return ContainerLog(copies, LogState.OPEN, members, ledgers, truncated)
+
+
+def emptied(log: ContainerLog, next_entry: int) -> ContainerLog:
+    """The record after a clean shutdown: tier 2 has everything."""
+    return ContainerLog(log.copies, LogState.EMPTY, (), (), next_entry, next_entry)
+
+
+def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epoch: int) -> None:
+    """Raises IllegalStateError: an owner of this epoch must not replace the record with that one."""
+    if after.state is not LogState.OPEN:
+        _require(not after.members and not after.ledgers, "a log without replicas names members or ledgers")
+        _require(after.next_entry is not None, "a log without replicas does not say which entry is next")
+        _require(
+            before is None or not before.ledgers or before.ledgers[-1].first <= (after.next_entry or 0),
+            "the next entry of an emptied log is before its last ledger",
+        )
+        return
+    _require(bool(after.ledgers), "an open log has no ledger")
+    _require(after.ledgers[-1].epoch == claim_epoch, "the open ledger does not belong to the claim")
+    for one, following in zip(after.ledgers, after.ledgers[1:], strict=False):
+        _require(one.epoch < following.epoch, "the epochs of ledgers do not increase")
+        _require(one.first <= following.first, "a ledger begins before the ledger that it follows")
+    fewest = COPIES_MIN if after.copies > 1 else 1
+    _require(len(set(after.members)) == len(after.members), "a member is named twice")
+    _require(fewest <= len(after.members) <= after.copies, f"{len(after.members)} members of {after.copies} copies")
+    if before is None:
+        return
+    _require(before.truncated <= after.truncated, "the truncation point falls")
+    if before.state is not LogState.OPEN:
+        _require(after.ledgers[0].first == before.next_entry, "the first ledger does not begin with the next entry")
+        return
+    _check_chain(before.ledgers, after.ledgers, claim_epoch)
+
+
+def _check_chain(before: tuple[LedgerStart, ...], after: tuple[LedgerStart, ...], claim_epoch: int) -> None:
+    """Ledgers are only appended by their own claim, and only removed from the front."""
+    closed = after if before[-1].epoch == claim_epoch else after[:-1]
+    _require(not closed or before[-len(closed) :] == closed, "ledgers that were there before have changed")
+    _require(before[-1].epoch <= claim_epoch, "the open ledger belongs to a newer claim")
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise IllegalStateError(f"the record of a container's log is not replaced: {problem}")

@@ -1,0 +1,96 @@
+"""The record of a container's log: chains of ledgers, and which transitions are allowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.model.container_logs import (
+    ContainerLog,
+    LedgerChain,
+    LedgerStart,
+    LogState,
+    check_transition,
+    emptied,
+    open_ledger,
+    retained_ledgers,
+)
+from headrace.model.ensembles import NO_POSITION, ReplicaId
+from headrace.model.errors import IllegalStateError
+
+A, B, C = (ReplicaId(bytes([number]) * 16) for number in range(3))
+CHAIN = LedgerChain([LedgerStart(12, 40), LedgerStart(15, 90), LedgerStart(16, 90), LedgerStart(20, 95)])
+LOG = ContainerLog(3, LogState.OPEN, (A, B, C), CHAIN.ledgers, truncated=50)
+
+
+@pytest.mark.parametrize(("entry", "epoch"), [(39, None), (40, 12), (89, 12), (90, 16), (94, 16), (95, 20), (999, 20)])
+def test_each_entry_belongs_to_one_ledger(entry: int, epoch: int | None):
+    assert CHAIN.epoch_of(entry) == epoch
+    assert [start.epoch for start in CHAIN.ledgers if CHAIN.has(start.epoch, entry)] == ([epoch] if epoch else [])
+
+
+def test_positions_are_clipped_to_the_end_of_their_ledger():
+    assert CHAIN.clip(12, 200) == 89
+    assert CHAIN.clip(15, 200) == 89
+    assert CHAIN.clip(20, 200) == 200
+    assert CHAIN.clip(13, 200) == NO_POSITION
+
+
+def test_ledgers_before_the_truncation_point_are_not_retained():
+    assert retained_ledgers(CHAIN.ledgers, 89) == CHAIN.ledgers
+    assert retained_ledgers(CHAIN.ledgers, 90) == CHAIN.ledgers[2:]
+    assert retained_ledgers(CHAIN.ledgers, 1000) == CHAIN.ledgers[3:]
+
+
+def test_first_ledger_of_an_empty_log_begins_with_its_next_entry():
+    empty = emptied(LOG, 120)
+    after = open_ledger(empty, 30, 120, (A, B), 120, 3)
+    check_transition(empty, after, 30)
+    assert after.ledgers == (LedgerStart(30, 120),)
+
+
+def test_clean_shutdown_leaves_no_member():
+    after = emptied(LOG, 120)
+    check_transition(LOG, after, 20)
+    assert (after.state, after.members, after.next_entry) == (LogState.EMPTY, (), 120)
+
+
+def test_change_of_members_and_next_ledger_are_allowed():
+    check_transition(None, open_ledger(None, 1, 0, (A, B), 0, 3), 1)
+    check_transition(LOG, LOG.with_members((A, B), 60), 20)
+    check_transition(LOG, LOG.with_members((A, B), 93), 20)
+    check_transition(LOG, open_ledger(LOG, 21, 97, (A, B), 60, 3), 21)
+    check_transition(LOG, open_ledger(LOG, 21, 97, (A, B), 97, 3), 21)
+
+
+@pytest.mark.parametrize(
+    ("after", "epoch"),
+    [
+        (LOG.with_members((A,), 60), 20),
+        (LOG.with_members((A, A), 60), 20),
+        (LOG.with_members((A, B), 60), 21),
+        (replace(LOG, truncated=49), 20),
+        (replace(LOG, ledgers=CHAIN.ledgers[:3]), 16),
+        (replace(LOG, ledgers=(*CHAIN.ledgers[:2], LedgerStart(20, 95))), 20),
+        (replace(LOG, ledgers=(*CHAIN.ledgers, LedgerStart(21, 94))), 21),
+        (replace(LOG, ledgers=(*CHAIN.ledgers[:3], LedgerStart(21, 94))), 21),
+        (replace(LOG, ledgers=()), 20),
+        (emptied(LOG, 94), 20),
+    ],
+    ids=[
+        "one member",
+        "a member twice",
+        "foreign claim",
+        "truncation point falls",
+        "open ledger removed",
+        "ledger in the middle removed",
+        "ledger before its predecessor",
+        "ledger replaced",
+        "no ledger",
+        "emptied before its end",
+    ],
+)
+def test_other_transitions_are_refused(after: ContainerLog, epoch: int):
+    with pytest.raises(IllegalStateError):
+        check_transition(LOG, after, epoch)
