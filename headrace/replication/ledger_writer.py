@@ -1,0 +1,407 @@
+"""The owner's part of the protocol, for one container: appends, acknowledgements, members, truncation.
+
+An entry is acknowledged when an ack quorum of the ensemble holds it durably, and while a change of the ensemble is in
+progress, when quorums of both ensembles do. The owner's own replica is an ordinary member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace.codec.replica_messages import (
+    NACK_DISK_FULL,
+    NACK_FENCED,
+    NACK_GAP,
+    Nack,
+    Open,
+    Opened,
+)
+from headrace.model.container_logs import ContainerLog
+from headrace.model.ensembles import NO_POSITION, Ensemble, ReplicaId, joint_quorum_position
+from headrace.replication.bounds import REOPEN_FIRST_MS, REOPEN_MAX_MS, WriterBounds
+from headrace.replication.effects import (
+    Acknowledge,
+    DropMember,
+    Fail,
+    OpenMember,
+    Release,
+    Send,
+    SendPulse,
+    Source,
+    Suspect,
+    WriterEffect,
+)
+from headrace.replication.ensemble_change import ChangePhase, EnsembleChange
+from headrace.replication.entry_sizes import EntrySizes
+from headrace.replication.member_states import FED, Member, MemberState
+from headrace.replication.repair_policy import (
+    MemberView,
+    Placement,
+    RepairBounds,
+    next_ensemble,
+    wanted_learners,
+)
+from headrace.replication.told_positions import had_position, told_position
+
+
+class LedgerWriter:
+    """The open ledger of a container that this process owns. Created when the record with the ledger is in force."""
+
+    def __init__(
+        self,
+        container: int,
+        own: ReplicaId,
+        log: ContainerLog,
+        version: int,
+        truncated: int,
+        sessions: int,
+        bounds: WriterBounds,
+        now_ms: int,
+    ) -> None:
+        self.container = container
+        self.own = own
+        self.epoch = log.ledgers[-1].epoch
+        self.chain = log.chain
+        self.truncated = truncated
+        self.next_entry = log.ledgers[-1].first
+        self.confirmed = self.next_entry - 1
+        self.positions: dict[ReplicaId, int] = {}
+        self.has_failed = False
+        self._change = EnsembleChange(log, version, self.epoch, bounds)
+        self._bounds = bounds
+        self._members: dict[ReplicaId, Member] = {}
+        self._placement = Placement()
+        self._sizes = EntrySizes(self.next_entry, bounds.size_mark_bytes)
+        self._sessions = sessions
+        self._released = NO_POSITION
+        self._pulse_at_ms = now_ms
+        self._now_ms = now_ms
+
+    # What the shell may look at.
+
+    @property
+    def log(self) -> ContainerLog:
+        return self._change.log
+
+    @property
+    def change_phase(self) -> ChangePhase:
+        return self._change.phase
+
+    @property
+    def wanted_ensemble(self) -> Ensemble | None:
+        return self._change.wanted
+
+    @property
+    def may_append(self) -> bool:
+        """Whether the bytes that are not acknowledged are within their bound."""
+        return not self.has_failed and self._sizes.lag(self.confirmed) < self._bounds.unacknowledged_bytes
+
+    def member_states(self) -> Mapping[ReplicaId, MemberState]:
+        return {replica: member.state for replica, member in self._members.items()}
+
+    def session_of(self, replica: ReplicaId) -> int:
+        """The number of the newest OPEN to a replica."""
+        member = self._members.get(replica)
+        return 0 if member is None else member.session
+
+    # Events.
+
+    def start(self) -> list[WriterEffect]:
+        """Open all members, the own replica first."""
+        effects: list[WriterEffect] = []
+        for replica in (self.own, *(one for one in self.log.members if one != self.own)):
+            self._members[replica] = Member(self._now_ms)
+            effects += self._open(replica)
+        return effects
+
+    def append(self, size: int) -> tuple[int, list[WriterEffect]]:
+        """Number an entry of `size` bytes, and send it to every member that streams."""
+        assert not self.has_failed
+        entry = self.next_entry
+        self.next_entry += 1
+        self._sizes.append(entry, size)
+        effects: list[WriterEffect] = []
+        for replica, member in self._members.items():
+            if member.state is MemberState.STREAMING:
+                effects += self._stream(replica, member)
+        return entry, effects
+
+    def opened(self, replica: ReplicaId, message: Opened) -> list[WriterEffect]:
+        """A replica promised this epoch and told what it holds."""
+        member = self._current(replica, message.session)
+        if member is None or member.state is not MemberState.OPENING:
+            return []
+        truncated = max(self.truncated, message.truncated)
+        position = told_position(self.chain, truncated, message.runs)
+        known = self.positions.get(replica, NO_POSITION)
+        if max(position, had_position(self.chain, truncated, message.runs)) < known:
+            member.state = MemberState.REFUSED
+            return [Suspect(replica, f"its position was {known} and is {position}")]
+        self.positions[replica] = position
+        member.sent = position
+        member.state = MemberState.CATCHING_UP
+        member.is_reading = False
+        member.reopen_wait_ms = REOPEN_FIRST_MS
+        member.progress_ms = self._now_ms
+        member.told = (NO_POSITION, message.truncated)
+        return self._progress(replica, member)
+
+    def acknowledged(self, replica: ReplicaId, session: int, epoch: int, last: int) -> list[WriterEffect]:
+        """A replica holds durably everything up to `last`, an entry of the ledger `epoch`."""
+        member = self._current(replica, session)
+        if member is None or member.state not in FED:
+            return []
+        position = self.chain.clip(epoch, last)
+        if position <= self.positions[replica]:
+            return []
+        self.positions[replica] = position
+        member.sent = max(member.sent, position)
+        member.progress_ms = self._now_ms
+        return self._progress(replica, member)
+
+    def refused(self, replica: ReplicaId, message: Nack) -> list[WriterEffect]:
+        """A replica did not take a message."""
+        if message.code == NACK_FENCED and message.value > self.epoch:
+            return self._fail(f"replica {replica.hex()[:8]} promised epoch {message.value}")
+        member = self._current(replica, message.session)
+        if member is None:
+            return []
+        if message.code == NACK_GAP and member.state in FED:
+            member.sent = message.value - 1
+            member.state = MemberState.CATCHING_UP
+            return self._feed(replica, member)
+        self._lose(member, REOPEN_MAX_MS if message.code == NACK_DISK_FULL else REOPEN_FIRST_MS)
+        return []
+
+    def sent(self, replica: ReplicaId, session: int, last: int) -> list[WriterEffect]:
+        """The shell has sent a window from the journal, up to this entry."""
+        member = self._current(replica, session)
+        if member is None or not member.is_reading:
+            return []
+        member.is_reading = False
+        member.sent = max(last, self.positions[replica])
+        return self._feed(replica, member)
+
+    def congested(self, replica: ReplicaId) -> None:
+        """More than LINK_UNSENT_BYTES_MAX wait in the link: the member catches up from the journal."""
+        member = self._members.get(replica)
+        if member is not None and member.state is MemberState.STREAMING and replica != self.own:
+            member.state = MemberState.CATCHING_UP
+
+    def link_lost(self, replica: ReplicaId) -> None:
+        """The link to a replica has ended. Its position still counts: what is durable stays durable."""
+        member = self._members.get(replica)
+        if not self.has_failed and member is not None and member.state is not MemberState.REFUSED:
+            self._lose(member, REOPEN_FIRST_MS)
+
+    def other_replica(self, replica: ReplicaId) -> None:
+        """Another replica answers where this one was."""
+        member = self._members.get(replica)
+        if not self.has_failed and member is not None:
+            self._lose(member, REOPEN_MAX_MS)
+            member.state = MemberState.REFUSED
+
+    def place(self, placement: Placement) -> None:
+        """Where copies are wanted, and which replicas are destroyed."""
+        self._placement = placement
+
+    def truncate(self, truncated: int) -> None:
+        """A checkpoint is acknowledged: tier 2 has everything before this entry."""
+        assert truncated <= self.confirmed + 1, "only acknowledged entries are truncated"
+        self.truncated = max(self.truncated, truncated)
+        self._sizes.truncate(self.truncated)
+
+    def record_written(self, version: int) -> list[WriterEffect]:
+        if self.has_failed:
+            return []
+        self._change.written(version)
+        return self._adopt_members()
+
+    def record_unknown(self) -> list[WriterEffect]:
+        self._change.unknown(self._now_ms)
+        return []
+
+    def record_conflict(self) -> list[WriterEffect]:
+        return [] if self.has_failed else self._change.conflict()
+
+    def record_read(self, log: ContainerLog, version: int) -> list[WriterEffect]:
+        if self.has_failed:
+            return []
+        if log.ledgers[-1:] != self.log.ledgers[-1:]:
+            return self._fail("the log record has another ledger")
+        self._change.record_read(log, version, self._now_ms)
+        return self._adopt_members() if self._change.phase is ChangePhase.NONE else []
+
+    def claim_lost(self) -> list[WriterEffect]:
+        return self._fail("another store has the claim")
+
+    def tick(self, now_ms: int) -> list[WriterEffect]:
+        """Let time pass: repeat what was not answered, and look for a change of the ensemble."""
+        self._now_ms = now_ms
+        if self.has_failed:
+            return []
+        effects: list[WriterEffect] = []
+        for replica, member in list(self._members.items()):
+            effects += self._tend(replica, member)
+        if now_ms >= self._pulse_at_ms:
+            self._pulse_at_ms = now_ms + self._bounds.pulse_ms
+            for replica, member in self._members.items():
+                effects += self._pulse(replica, member)
+        effects += self._repair()
+        return effects + self._confirm()
+
+    # Decisions that the simulator replaces.
+
+    def _acknowledgeable(self) -> int:
+        """The last entry that may be acknowledged."""
+        return joint_quorum_position(self._change.current, self._change.wanted, self.positions)
+
+    # Members.
+
+    def _current(self, replica: ReplicaId, session: int) -> Member | None:
+        member = self._members.get(replica)
+        return None if self.has_failed or member is None or member.session != session else member
+
+    def _open(self, replica: ReplicaId) -> list[WriterEffect]:
+        member = self._members[replica]
+        self._sessions += 1
+        member.session = self._sessions
+        member.state = MemberState.OPENING
+        member.reopen_at_ms = self._now_ms + max(member.reopen_wait_ms, 2 * REOPEN_FIRST_MS)
+        member.reopen_wait_ms = min(2 * member.reopen_wait_ms, REOPEN_MAX_MS)
+        message = Open(self.container, member.session, self.epoch, self.truncated, self.chain.ledgers)
+        return [OpenMember(replica, message)]
+
+    def _lose(self, member: Member, wait_ms: int) -> None:
+        if member.state in FED:
+            member.silent_since_ms = self._now_ms
+        member.state = MemberState.DOWN
+        member.reopen_at_ms = self._now_ms + wait_ms
+
+    def _tend(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
+        """Open a member that is down, or that has not acknowledged for too long what was sent."""
+        if member.state in (MemberState.DOWN, MemberState.OPENING):
+            return self._open(replica) if self._now_ms >= member.reopen_at_ms else []
+        if member.state not in FED:
+            return []
+        if member.sent <= self.positions[replica]:
+            member.progress_ms = self._now_ms
+            return self._feed(replica, member)
+        if self._now_ms - member.progress_ms < self._bounds.stall_ms:
+            return []
+        self._lose(member, 0)
+        return self._open(replica)
+
+    def _progress(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
+        effects: list[WriterEffect] = []
+        if replica == self.own and self.positions[replica] > self._released:
+            self._released = self.positions[replica]
+            effects.append(Release(self._released))
+        return effects + self._confirm() + self._feed(replica, member)
+
+    def _feed(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
+        """Send the next window to a member that has acknowledged the last one; stream as soon as memory suffices."""
+        if member.state is not MemberState.CATCHING_UP or member.is_reading:
+            return []
+        if member.sent > self.positions[replica]:
+            return []
+        effects: list[WriterEffect] = []
+        if member.sent + 1 < self.truncated:
+            member.sent = self.truncated - 1
+            effects.append(self._tell(replica, member))
+        if replica == self.own or member.sent >= self._released:
+            member.state = MemberState.STREAMING
+            return effects + self._stream(replica, member)
+        member.is_reading = True
+        window = self._bounds.catch_up_window_bytes
+        return [*effects, Send(replica, member.sent + 1, self._released, Source.JOURNAL, window)]
+
+    def _stream(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
+        """Send from memory what was not sent yet. A member that acknowledges too little catches up later."""
+        first, last = member.sent + 1, self.next_entry - 1
+        if first > last:
+            return []
+        if member.sent <= self.positions[replica]:
+            member.progress_ms = self._now_ms
+        member.sent = last
+        outstanding = self._sizes.lag(self.positions[replica], last + 1)
+        if replica != self.own and outstanding > self._bounds.link_window_bytes:
+            member.state = MemberState.CATCHING_UP
+        return [Send(replica, first, last, Source.MEMORY, 0)]
+
+    def _pulse(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
+        if member.state not in FED or member.told == (self.confirmed, self.truncated):
+            return []
+        return [self._tell(replica, member)]
+
+    def _tell(self, replica: ReplicaId, member: Member) -> WriterEffect:
+        member.told = (self.confirmed, self.truncated)
+        return SendPulse(replica, self.confirmed, self.truncated)
+
+    # Acknowledgements and the ensemble.
+
+    def _confirm(self) -> list[WriterEffect]:
+        """Acknowledge what the quorums hold, and write a change that waited for it."""
+        effects: list[WriterEffect] = []
+        position = min(self._acknowledgeable(), self.next_entry - 1)
+        if position > self.confirmed:
+            self.confirmed = position
+            effects.append(Acknowledge(position))
+        wanted = self._change.wanted
+        if wanted is not None:
+            reached = wanted.quorum_position(self.positions)
+            stalls = reached < self._change.current.quorum_position(self.positions)
+            effects += self._change.advance(reached, self.confirmed, self.truncated, self._now_ms, stalls=stalls)
+        return effects
+
+    def _repair(self) -> list[WriterEffect]:
+        """Feed the learners that placement wants, and decide the next change."""
+        effects: list[WriterEffect] = []
+        learners = wanted_learners(self._change.current, self.own, self._placement)
+        for replica in learners:
+            if replica not in self._members:
+                self._members[replica] = Member(self._now_ms)
+                effects += self._open(replica)
+        if self._change.phase is not ChangePhase.NONE:
+            return effects
+        effects += self._drop([one for one in self._members if one not in learners and one not in self.log.members])
+        bounds = RepairBounds(self._bounds.silence_ms, self._bounds.lag_bytes)
+        views = {replica: self._view(replica, member) for replica, member in self._members.items()}
+        wanted = next_ensemble(self._change.current, self.own, views, self._placement, bounds)
+        if wanted is not None:
+            self._change.begin(wanted, self._now_ms)
+        return effects
+
+    def _view(self, replica: ReplicaId, member: Member) -> MemberView:
+        is_fed = member.state in FED
+        position = self.positions.get(replica, NO_POSITION)
+        lag = self._sizes.lag(position, self.confirmed + 1)
+        return MemberView(
+            member.state is MemberState.STREAMING,
+            0 if is_fed else self._now_ms - member.silent_since_ms,
+            lag,
+            is_fed and lag <= self._bounds.join_lag_bytes and position >= self.log.ledgers[-1].first - 1,
+        )
+
+    def _adopt_members(self) -> list[WriterEffect]:
+        """The record has other members: the ones that were removed are not needed any more."""
+        learners = wanted_learners(self._change.current, self.own, self._placement)
+        effects = self._drop([one for one in self._members if one not in learners and one not in self.log.members])
+        for replica in self.log.members:
+            if replica not in self._members:
+                self._members[replica] = Member(self._now_ms)
+                effects += self._open(replica)
+        return effects + self._confirm()
+
+    def _drop(self, replicas: Iterable[ReplicaId]) -> list[WriterEffect]:
+        effects: list[WriterEffect] = []
+        for replica in list(replicas):
+            effects.append(DropMember(replica, self._members.pop(replica).session))
+            self.positions.pop(replica, None)
+        return effects
+
+    def _fail(self, reason: str) -> list[WriterEffect]:
+        if self.has_failed:
+            return []
+        self.has_failed = True
+        return [Fail(reason)]

@@ -1,0 +1,405 @@
+"""Takes over a container's log: claim, read the record, fence, find the end, copy it, open the next ledger.
+
+The order matters. After the claim every record write of the earlier owner fails, so the record that is read then names
+the last ensemble that there will be. After a read quorum has promised the new epoch, no entry of the earlier owner can
+still be acknowledged, and every acknowledged entry is among the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+from headrace.codec.replica_messages import NACK_FENCED, Entries, Nack, Open, Opened, Read
+from headrace.model.container_logs import (
+    ContainerLog,
+    LedgerChain,
+    LogState,
+    check_transition,
+    open_ledger,
+)
+from headrace.model.ensembles import COPIES_MIN, NO_POSITION, Ensemble, ReplicaId
+from headrace.replication.bounds import RecoveryBounds
+from headrace.replication.effects import (
+    Blocked,
+    Fail,
+    OpenMember,
+    ReadEntries,
+    ReadRecord,
+    Send,
+    SendCopies,
+    SendPulse,
+    Serve,
+    Source,
+    WriteClaim,
+    WriteRecord,
+    WriterEffect,
+)
+from headrace.replication.told_positions import had_position, told_position
+
+
+class RecoveryStep(Enum):
+    CLAIM = "claim"
+    READ = "read"
+    FENCE = "fence"
+    COPY = "copy"
+    OPEN = "open"
+    SERVE = "serve"
+    FAILED = "failed"
+
+
+class LogRecovery:
+    """One takeover by one process. `wanted` are the replicas that placement wants, the own one among them.
+
+    `sessions` is the number of the last OPEN. The writer of the new ledger continues behind it.
+    """
+
+    def __init__(
+        self,
+        container: int,
+        own: ReplicaId,
+        wanted: tuple[ReplicaId, ...],
+        zones: Mapping[ReplicaId, str],
+        copies: int,
+        bounds: RecoveryBounds,
+        now_ms: int,
+    ) -> None:
+        self.container = container
+        self.own = own
+        self.step = RecoveryStep.CLAIM
+        self.epoch = 0
+        self.last = NO_POSITION
+        self.truncated = 0
+        self._wanted = wanted
+        self._zones = zones
+        self._copies = copies
+        self._bounds = bounds
+        self._now_ms = now_ms
+        self._log: ContainerLog | None = None
+        self._version = 0
+        self._next: ContainerLog | None = None
+        self._chain = LedgerChain(())
+        self.sessions = 0
+        self._session: dict[ReplicaId, int] = {}
+        self._answers: dict[ReplicaId, Opened] = {}
+        self._positions: dict[ReplicaId, int] = {}
+        self._sent: dict[ReplicaId, int] = {}
+        self._grace_until_ms: int | None = None
+        self._retry_at_ms = now_ms
+        self._request = 0
+        self._is_reading = False
+        self._read_from: ReplicaId | None = None
+        self._blocked: str | None = None
+        self._is_asking = False
+
+    @property
+    def has_failed(self) -> bool:
+        return self.step is RecoveryStep.FAILED
+
+    @property
+    def chain(self) -> LedgerChain:
+        return self._chain
+
+    def session_of(self, replica: ReplicaId) -> int:
+        """The number of the newest OPEN to a replica."""
+        return self._session.get(replica, 0)
+
+    # Events.
+
+    def start(self, claim_version: int) -> list[WriterEffect]:
+        """Take the container over from the owner whose claim has this version."""
+        return [WriteClaim(claim_version)]
+
+    def claimed(self, epoch: int) -> list[WriterEffect]:
+        """The claim is written; its version is the epoch of the next ledger."""
+        self.epoch = epoch
+        self.step = RecoveryStep.READ
+        return self._read_record()
+
+    def claim_lost(self) -> list[WriterEffect]:
+        return self._fail("another store has the claim")
+
+    def record_read(self, log: ContainerLog | None, version: int) -> list[WriterEffect]:
+        """The record as of after the claim; version 0 if there is none."""
+        self._is_asking = False
+        if self.step is not RecoveryStep.READ:
+            return []
+        self._log, self._version = log, version
+        if log is not None and log.ledgers and log.ledgers[-1].epoch == self.epoch:
+            return self._serve(log, version)
+        self.step = RecoveryStep.FENCE
+        self._chain = log.chain if log is not None and log.state is LogState.OPEN else LedgerChain(())
+        self.truncated = self._first_possible()
+        self._answers.clear()
+        self._positions.clear()
+        self._sent.clear()
+        self._is_reading = False
+        self._grace_until_ms = None
+        self._retry_at_ms = self._now_ms + self._bounds.retry_ms
+        return self._open(self._asked())
+
+    def request_unknown(self) -> list[WriterEffect]:
+        """The outcome of a request to the metadata store is not known. `tick` repeats it, one request at a time."""
+        self._is_asking = False
+        self._retry_at_ms = self._now_ms + self._bounds.retry_ms
+        return []
+
+    def opened(self, replica: ReplicaId, message: Opened) -> list[WriterEffect]:
+        if self._session.get(replica) != message.session:
+            return []
+        if self.step is RecoveryStep.FENCE:
+            self._answers[replica] = message
+            return self._look_at_answers()
+        if self.step is RecoveryStep.COPY:
+            self._answers[replica] = message
+            self._note_position(replica, told_position(self._chain, self.truncated, message.runs))
+            self._sent[replica] = self._positions[replica]
+            return self._copy()
+        return []
+
+    def refused(self, replica: ReplicaId, message: Nack) -> list[WriterEffect]:
+        """A replica has promised a higher epoch, or could not take a message: that one is opened again by `tick`."""
+        if message.code == NACK_FENCED and message.value > self.epoch:
+            return self._fail(f"replica {replica.hex()[:8]} promised epoch {message.value}")
+        return []
+
+    def acknowledged(self, replica: ReplicaId, session: int, epoch: int, last: int) -> list[WriterEffect]:
+        """A replica holds the copies up to here."""
+        if self.step is not RecoveryStep.COPY or self._session.get(replica) != session or replica not in self._sent:
+            return []
+        self._note_position(replica, self._chain.clip(epoch, last))
+        return self._copy()
+
+    def entries(self, request: int, message: Entries) -> list[WriterEffect]:
+        """Entries that this process lacks."""
+        if self.step is not RecoveryStep.COPY or not self._is_reading or request != self._request:
+            return []
+        self._is_reading = False
+        lacking = self._positions[self.own] + 1
+        copies = tuple(one for one in message.entries if lacking <= one.header.entry <= self.last)
+        if not copies:
+            return []
+        self._sent[self.own] = copies[-1].header.entry
+        return [SendCopies(self.own, copies)]
+
+    def sent(self, replica: ReplicaId, session: int, last: int) -> list[WriterEffect]:
+        """The shell has sent a window from the journal, up to this entry."""
+        if self._session.get(replica) == session:
+            self._sent[replica] = last
+        return []
+
+    def record_written(self, version: int) -> list[WriterEffect]:
+        self._is_asking = False
+        if self.step is not RecoveryStep.OPEN or self._next is None:
+            return []
+        return self._serve(self._next, version)
+
+    def record_conflict(self) -> list[WriterEffect]:
+        """The record has another version: an earlier attempt may have arrived, or an operator changed the members."""
+        self._is_asking = False
+        if self.step is not RecoveryStep.OPEN:
+            return []
+        self.step = RecoveryStep.READ
+        return self._read_record()
+
+    def tick(self, now_ms: int) -> list[WriterEffect]:
+        """Let time pass: end the wait for further answers, and repeat what was not answered."""
+        self._now_ms = now_ms
+        if self.step is RecoveryStep.FENCE and self._grace_until_ms is not None and now_ms >= self._grace_until_ms:
+            return self._find_end()
+        if self.step is RecoveryStep.COPY and self._grace_until_ms is not None and now_ms >= self._grace_until_ms:
+            self._grace_until_ms = None
+            return self._copy()
+        if now_ms < self._retry_at_ms or self._is_asking:
+            return []
+        self._retry_at_ms = now_ms + self._bounds.retry_ms
+        match self.step:
+            case RecoveryStep.READ:
+                return self._read_record()
+            case RecoveryStep.FENCE:
+                return self._blocked_by_silence() + self._open(one for one in self._asked() if one not in self._answers)
+            case RecoveryStep.COPY:
+                return self._repeat_copy()
+            case RecoveryStep.OPEN:
+                return self._write_record()
+            case _:
+                return []
+
+    # Decisions that the simulator replaces.
+
+    def _is_fenced(self, ensemble: Ensemble) -> bool:
+        """Whether so many members have promised that no ack quorum is without one."""
+        return ensemble.is_read_quorum(self._answers)
+
+    def _end_of_log(self, told: Mapping[ReplicaId, int]) -> int:
+        """The longest position: an entry that only one member has may be acknowledged."""
+        return max(told.values())
+
+    def _has_copies(self, members: tuple[ReplicaId, ...]) -> bool:
+        """Whether enough replicas have the end of the log, this process among them."""
+        return self.own in members and len(members) >= min(COPIES_MIN, self._copies)
+
+    # Steps.
+
+    def _read_record(self) -> list[WriterEffect]:
+        self._is_asking = True
+        return [ReadRecord()]
+
+    def _first_possible(self) -> int:
+        """The lowest truncation point that the log can have."""
+        if self._log is None:
+            return 0
+        return self._log.truncated if self._log.next_entry is None else self._log.next_entry
+
+    def _ensemble(self) -> Ensemble:
+        """Whose answers are needed: the members, or for a log without replicas those that placement wants."""
+        if self._log is not None and self._log.state is LogState.OPEN:
+            return self._log.ensemble
+        return Ensemble(self._wanted, self._copies)
+
+    def _asked(self) -> tuple[ReplicaId, ...]:
+        members = self._ensemble().members
+        return (*members, *(one for one in self._wanted if one not in members))
+
+    def _open(self, replicas: Iterable[ReplicaId]) -> list[WriterEffect]:
+        effects: list[WriterEffect] = []
+        for replica in replicas:
+            self.sessions += 1
+            self._session[replica] = self.sessions
+            message = Open(self.container, self.sessions, self.epoch, self.truncated, self._chain.ledgers)
+            effects.append(OpenMember(replica, message))
+        return effects
+
+    def _blocked_by_silence(self) -> list[WriterEffect]:
+        ensemble = self._ensemble()
+        if self._grace_until_ms is not None:
+            return []
+        missing = [member.hex()[:8] for member in ensemble.members if member not in self._answers]
+        return self._block(f"{len(missing)} members do not answer: {', '.join(missing)}")
+
+    def _block(self, reason: str) -> list[WriterEffect]:
+        if reason == self._blocked:
+            return []
+        self._blocked = reason
+        return [Blocked(reason)]
+
+    def _look_at_answers(self) -> list[WriterEffect]:
+        ensemble = self._ensemble()
+        if self.own not in self._answers or not self._is_fenced(ensemble):
+            return []
+        if self._grace_until_ms is None:
+            self._grace_until_ms = self._now_ms + self._bounds.fence_grace_ms
+        if all(member in self._answers for member in ensemble.members):
+            return self._find_end()
+        return []
+
+    def _find_end(self) -> list[WriterEffect]:
+        """The end of the log is the longest position that an answer has."""
+        answers = {one: answer for one, answer in self._answers.items() if one in self._ensemble().members}
+        self.truncated = max([self.truncated, *(answer.truncated for answer in answers.values())])
+        if not self._chain.ledgers:
+            self.last = self.truncated - 1
+        else:
+            floor = self._chain.ledgers[-1].first - 1
+            had = {one: had_position(self._chain, self.truncated, answer.runs) for one, answer in answers.items()}
+            self.last = max(floor, self._end_of_log(had))
+            confirmed = max(answer.confirmed for answer in answers.values()) - 1
+            if self.last < max(confirmed, self.truncated - 1):
+                self._grace_until_ms = None
+                return self._block(f"entry {confirmed} was acknowledged, the log ends at {self.last}")
+        self._grace_until_ms = self._now_ms + self._bounds.fence_grace_ms
+        self._retry_at_ms = self._now_ms + self._bounds.retry_ms
+        self.step = RecoveryStep.COPY
+        self._positions = {
+            one: told_position(self._chain, self.truncated, answer.runs) for one, answer in self._answers.items()
+        }
+        self._sent = dict(self._positions)
+        return [SendPulse(one, NO_POSITION, self.truncated) for one in self._answers] + self._copy()
+
+    def _note_position(self, replica: ReplicaId, position: int) -> None:
+        self._positions[replica] = max(position, self._positions.get(replica, NO_POSITION))
+
+    def _copy(self) -> list[WriterEffect]:
+        """Copy to this process first, then to the others; open the next ledger as soon as enough have the end."""
+        complete = tuple(one for one in self._answers if self._positions.get(one, NO_POSITION) >= self.last)
+        members = self._members_of(complete)
+        if self._has_copies(members) and (len(members) == len(self._answered()) or self._grace_until_ms is None):
+            return self._open_ledger(members)
+        if self._positions[self.own] < self.last:
+            return self._read_lacking() if self._sent.get(self.own, NO_POSITION) <= self._positions[self.own] else []
+        return [
+            Send(one, self._positions[one] + 1, self.last, Source.JOURNAL, self._bounds.copy_window_bytes)
+            for one in self._answered()
+            if one not in complete and self._begin_window(one)
+        ]
+
+    def _begin_window(self, replica: ReplicaId) -> bool:
+        """Whether to send the next window now: everything that was sent is acknowledged."""
+        if self._sent.get(replica, NO_POSITION) > self._positions[replica]:
+            return False
+        self._sent[replica] = self.last
+        return True
+
+    def _answered(self) -> tuple[ReplicaId, ...]:
+        """The replicas that could be members: those that answered."""
+        return self._members_of(tuple(self._answers))
+
+    def _members_of(self, replicas: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:
+        """This process, members of the ensemble in other zones, and learners if these are too few."""
+        members: list[ReplicaId] = []
+        zones: set[str] = set()
+        for one in (self.own, *self._asked()):
+            is_needed = one in self._ensemble().members or len(members) < min(COPIES_MIN, self._copies)
+            zone = self._zones.get(one, one.hex())
+            if one in replicas and zone not in zones and is_needed and len(members) < self._copies:
+                members.append(one)
+                zones.add(zone)
+        return tuple(members)
+
+    def _read_lacking(self) -> list[WriterEffect]:
+        """Ask the replica that holds the most for what this process lacks."""
+        first = self._positions[self.own] + 1
+        sources = [one for one in self._answers if self._positions.get(one, NO_POSITION) >= first]
+        if not sources:
+            return self._block(f"entry {first} was there, and no replica that answered has it intact")
+        if self._is_reading:
+            return []
+        source = max(sources, key=lambda one: (self._positions[one], one))
+        self._is_reading = True
+        self._request += 1
+        epoch = self._chain.epoch_of(first)
+        assert epoch is not None
+        end = self._chain.bounds(epoch)
+        last = self.last if end is None or end[1] is None else min(self.last, end[1] - 1)
+        last = min(last, self._positions[source])
+        message = Read(self._request, self.container, epoch, first, last, self._bounds.copy_window_bytes)
+        return [ReadEntries(source, message)]
+
+    def _repeat_copy(self) -> list[WriterEffect]:
+        """Open again those that do not proceed: messages may have been lost."""
+        self._is_reading = False
+        late = [one for one in self._asked() if self._positions.get(one, NO_POSITION) < self.last]
+        for one in late:
+            self._sent.pop(one, None)
+        return self._open(late)
+
+    def _open_ledger(self, members: tuple[ReplicaId, ...]) -> list[WriterEffect]:
+        self.step = RecoveryStep.OPEN
+        self._next = open_ledger(self._log, self.epoch, self.last + 1, members, self.truncated, self._copies)
+        check_transition(self._log, self._next, self.epoch)
+        return self._write_record()
+
+    def _write_record(self) -> list[WriterEffect]:
+        assert self._next is not None
+        self._is_asking = True
+        return [WriteRecord(self._next, self._version, self.epoch)]
+
+    def _serve(self, log: ContainerLog, version: int) -> list[WriterEffect]:
+        self.step = RecoveryStep.SERVE
+        return [Serve(log, version, self.truncated, log.ledgers[-1].first - 1)]
+
+    def _fail(self, reason: str) -> list[WriterEffect]:
+        if self.step is RecoveryStep.FAILED:
+            return []
+        self.step = RecoveryStep.FAILED
+        return [Fail(reason)]

@@ -1,0 +1,38 @@
+"""How the owner of a log feeds its members and learners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from headrace.model.ensembles import NO_POSITION
+from headrace.replication.bounds import REOPEN_FIRST_MS
+
+
+class MemberState(Enum):
+    """How the owner feeds a member or learner. REFUSED: it denies what it had, or another replica has its place."""
+
+    DOWN = "down"
+    OPENING = "opening"
+    CATCHING_UP = "catching up"
+    STREAMING = "streaming"
+    REFUSED = "refused"
+
+
+FED: Final = (MemberState.CATCHING_UP, MemberState.STREAMING)
+
+
+@dataclass(slots=True)
+class Member:
+    """`sent` is the last entry that was sent. `is_reading`: the shell reads a window for it from the journal."""
+
+    silent_since_ms: int
+    state: MemberState = MemberState.DOWN
+    session: int = 0
+    sent: int = NO_POSITION
+    is_reading: bool = False
+    reopen_at_ms: int = 0
+    reopen_wait_ms: int = REOPEN_FIRST_MS
+    progress_ms: int = 0
+    told: tuple[int, int] = (NO_POSITION, 0)

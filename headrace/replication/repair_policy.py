@@ -1,0 +1,112 @@
+"""Decides how the ensemble of a log changes: one member removed, added or replaced at a time.
+
+An ensemble never has fewer than two members. A learner receives the log without counting, until it has caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.model.ensembles import COPIES_MIN, Ensemble, ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where copies are wanted: the replica of each zone, the zone of each replica, and the replicas that are destroyed.
+
+    A replica is destroyed if its store registered with another replica id, or its task has stopped or is about to.
+    """
+
+    wanted: Mapping[str, ReplicaId] = field(default_factory=dict)
+    zones: Mapping[ReplicaId, str] = field(default_factory=dict)
+    destroyed: frozenset[ReplicaId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """What the owner knows of a member or learner.
+
+    `silent_ms` is the time since it answered last, 0 while it is connected. `lag_bytes` is what it lacks of the
+    acknowledged entries. `is_ready`: it has all closed ledgers and lacks little of the open one.
+    """
+
+    is_streaming: bool
+    silent_ms: int
+    lag_bytes: int
+    is_ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RepairBounds:
+    silence_ms: int
+    lag_bytes: int
+
+
+def wanted_learners(ensemble: Ensemble, own: ReplicaId, placement: Placement) -> tuple[ReplicaId, ...]:
+    """The replicas that are to receive the log before they become members."""
+    zones = {placement.zones.get(member): member for member in ensemble.members}
+    return tuple(
+        replica
+        for zone, replica in sorted(placement.wanted.items())
+        if replica != own
+        and replica not in ensemble.members
+        and replica not in placement.destroyed
+        and zones.get(zone) != own
+        and (zone in zones or len(ensemble.members) < ensemble.copies)
+    )
+
+
+def next_ensemble(
+    ensemble: Ensemble,
+    own: ReplicaId,
+    views: Mapping[ReplicaId, MemberView],
+    placement: Placement,
+    bounds: RepairBounds,
+) -> Ensemble | None:
+    """The ensemble after the most urgent change; None if there is nothing to change now."""
+    ready = [one for one in wanted_learners(ensemble, own, placement) if one in views and views[one].is_ready]
+    for member in ensemble.members:
+        if member != own and member in placement.destroyed:
+            changed = _without(ensemble, member, ready, placement)
+            if changed is not None:
+                return changed
+    for learner in ready:
+        changed = _with(ensemble, learner, placement)
+        if changed is not None:
+            return changed
+    for member in ensemble.members:
+        if member != own and _is_dispensable(ensemble, member, views, bounds):
+            return Ensemble(tuple(one for one in ensemble.members if one != member), ensemble.copies)
+    return None
+
+
+def _without(ensemble: Ensemble, member: ReplicaId, ready: list[ReplicaId], placement: Placement) -> Ensemble | None:
+    """Replace a destroyed member by a learner that is ready; else remove it, if two remain."""
+    rest = tuple(one for one in ensemble.members if one != member)
+    taken = {placement.zones.get(one) for one in rest}
+    for learner in ready:
+        if placement.zones.get(learner) not in taken:
+            return Ensemble((*rest, learner), ensemble.copies)
+    return Ensemble(rest, ensemble.copies) if len(rest) >= COPIES_MIN else None
+
+
+def _with(ensemble: Ensemble, learner: ReplicaId, placement: Placement) -> Ensemble | None:
+    """Add a learner of a free zone, or replace the member of its zone."""
+    zone = placement.zones.get(learner)
+    rest = tuple(one for one in ensemble.members if placement.zones.get(one) != zone)
+    if len(rest) < ensemble.copies:
+        return Ensemble((*rest, learner), ensemble.copies)
+    return None
+
+
+def _is_dispensable(
+    ensemble: Ensemble, member: ReplicaId, views: Mapping[ReplicaId, MemberView], bounds: RepairBounds
+) -> bool:
+    """Whether a member is silent or lags for too long, and all others have what is appended."""
+    others = [one for one in ensemble.members if one != member]
+    view = views.get(member)
+    if view is None or len(others) < COPIES_MIN:
+        return False
+    is_late = view.silent_ms >= bounds.silence_ms or view.lag_bytes > bounds.lag_bytes
+    return is_late and all(one in views and views[one].is_streaming for one in others)

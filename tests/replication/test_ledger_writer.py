@@ -1,0 +1,287 @@
+"""The owner: acknowledgements by quorums, members that catch up, changes of the ensemble under the joint rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.codec.replica_messages import NACK_FENCED, NACK_GAP, HeldRun, Nack, Opened
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
+from headrace.model.ensembles import ReplicaId
+from headrace.replication.bounds import WriterBounds
+from headrace.replication.effects import (
+    Acknowledge,
+    DropMember,
+    Fail,
+    OpenMember,
+    ReadRecord,
+    Release,
+    Send,
+    SendPulse,
+    Source,
+    Suspect,
+    WriteRecord,
+    WriterEffect,
+)
+from headrace.replication.ensemble_change import ChangePhase
+from headrace.replication.ledger_writer import LedgerWriter
+from headrace.replication.member_states import MemberState
+from headrace.replication.repair_policy import Placement
+
+OWN, B, C, D = (ReplicaId(bytes([number]) * 16) for number in range(4))
+ZONES = {OWN: "a", B: "b", C: "c", D: "c"}
+LOG = ContainerLog(3, LogState.OPEN, (OWN, B, C), (LedgerStart(5, 10),), 10)
+EPOCH, SIZE = 5, 100
+BOUNDS = WriterBounds(size_mark_bytes=1)
+
+
+def whole() -> Placement:
+    return Placement({"a": OWN, "b": B, "c": C}, ZONES)
+
+
+def writer(bounds: WriterBounds = BOUNDS, log: ContainerLog = LOG, streaming: tuple = (OWN, B, C)) -> LedgerWriter:
+    made = LedgerWriter(0, OWN, log, 3, 10, 0, bounds, 0)
+    made.place(whole())
+    made.start()
+    for replica in streaming:
+        open_with(made, replica, 10)
+    return made
+
+
+def open_with(made: LedgerWriter, replica: ReplicaId, end: int) -> list[WriterEffect]:
+    runs = (HeldRun(EPOCH, 10, end, end),) if end > 10 else ()
+    return made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, 10, 0, runs))
+
+
+def ack(made: LedgerWriter, replica: ReplicaId, last: int) -> list[WriterEffect]:
+    return made.acknowledged(replica, made.session_of(replica), EPOCH, last)
+
+
+def append(made: LedgerWriter, entries: int = 1) -> None:
+    for _ in range(entries):
+        made.append(SIZE)
+
+
+def of(kind: type, effects: list[WriterEffect]) -> list:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def test_entry_is_sent_to_every_streaming_member():
+    made = writer(streaming=(OWN, B))
+    entry, effects = made.append(SIZE)
+    assert entry == 10
+    assert effects == [Send(one, 10, 10, Source.MEMORY, 0) for one in (OWN, B)]
+
+
+def test_entry_is_acknowledged_when_two_members_have_it():
+    made = writer()
+    append(made, 2)
+    assert of(Acknowledge, ack(made, B, 11)) == []
+    assert of(Acknowledge, ack(made, C, 10)) == [Acknowledge(10)]
+    assert of(Acknowledge, ack(made, C, 11)) == [Acknowledge(11)]
+    assert made.confirmed == 11
+
+
+def test_memory_is_released_by_the_own_journal_alone():
+    made = writer()
+    append(made)
+    assert of(Release, ack(made, B, 10) + ack(made, C, 10)) == []
+    assert of(Release, ack(made, OWN, 10)) == [Release(10)]
+
+
+def test_position_counts_while_its_link_is_down():
+    made = writer()
+    append(made)
+    ack(made, B, 10)
+    made.link_lost(B)
+    assert of(Acknowledge, ack(made, OWN, 10)) == [Acknowledge(10)]
+
+
+def test_acknowledgement_of_an_earlier_session_is_ignored():
+    made = writer()
+    append(made)
+    earlier = made.session_of(B)
+    made.link_lost(B)
+    made.tick(1000)
+    assert made.acknowledged(B, earlier, EPOCH, 10) == []
+    assert made.positions[B] == 9
+
+
+def test_member_catches_up_from_the_journal_then_streams():
+    made = writer(streaming=(OWN, B))
+    append(made, 3)
+    ack(made, OWN, 11)
+    (window,) = of(Send, open_with(made, C, 10))
+    assert (window.first, window.last, window.source) == (10, 11, Source.JOURNAL)
+    made.sent(C, made.session_of(C), 11)
+    (rest,) = of(Send, ack(made, C, 11))
+    assert rest == Send(C, 12, 12, Source.MEMORY, 0)
+    assert made.member_states()[C] is MemberState.STREAMING
+
+
+def test_member_beyond_its_window_catches_up():
+    made = writer(replace(BOUNDS, link_window_bytes=2 * SIZE))
+    append(made, 3)
+    assert made.member_states()[B] is MemberState.CATCHING_UP
+    assert made.member_states()[OWN] is MemberState.STREAMING
+
+
+def test_gap_sends_from_the_expected_entry():
+    made = writer()
+    append(made, 2)
+    ack(made, OWN, 11)
+    (window,) = of(Send, made.refused(B, Nack(0, made.session_of(B), NACK_GAP, 10)))
+    assert (window.member, window.first, window.source) == (B, 10, Source.JOURNAL)
+
+
+def test_member_that_acknowledges_nothing_is_opened_again():
+    made = writer()
+    append(made)
+    session = made.session_of(B)
+    assert of(OpenMember, made.tick(BOUNDS.stall_ms - 1)) == []
+    assert B in [effect.member for effect in of(OpenMember, made.tick(BOUNDS.stall_ms))]
+    assert made.session_of(B) > session
+
+
+def test_member_behind_the_truncation_point_learns_it_first():
+    made = writer(streaming=(OWN, B))
+    append(made, 5)
+    ack(made, OWN, 14)
+    ack(made, B, 14)
+    made.truncate(13)
+    effects = made.opened(C, Opened(0, made.session_of(C), 0, EPOCH, 10, 0, ()))
+    assert effects[-1] == Send(C, 13, 14, Source.JOURNAL, BOUNDS.catch_up_window_bytes)
+    assert made.positions[C] == 12
+
+
+def test_higher_promise_ends_the_writer():
+    made = writer()
+    (failed,) = made.refused(B, Nack(0, 0, NACK_FENCED, 6))
+    assert isinstance(failed, Fail)
+    assert made.tick(10_000) == ack(made, C, 10) == made.claim_lost() == []
+
+
+def test_promise_of_an_earlier_writer_does_not():
+    made = writer()
+    assert of(Fail, made.refused(B, Nack(0, 0, NACK_FENCED, 4))) == []
+
+
+def test_member_that_denies_what_it_had_is_refused():
+    made = writer()
+    append(made, 2)
+    ack(made, B, 11)
+    made.link_lost(B)
+    made.tick(1000)
+    assert of(Suspect, open_with(made, B, 11))
+    assert made.member_states()[B] is MemberState.REFUSED
+
+
+def test_damaged_member_gets_the_entries_again():
+    made = writer()
+    append(made, 2)
+    ack(made, B, 11)
+    ack(made, OWN, 11)
+    made.link_lost(B)
+    made.tick(1000)
+    runs = (HeldRun(EPOCH, 10, 11, 12),)
+    effects = made.opened(B, Opened(0, made.session_of(B), 0, EPOCH, 10, 0, runs))
+    assert of(Suspect, effects) == []
+    assert [effect.first for effect in of(Send, effects)] == [11]
+
+
+def silent_third(made: LedgerWriter) -> list[WriterEffect]:
+    """C is silent for so long that it is removed from the ensemble."""
+    made.link_lost(C)
+    return made.tick(1) + made.tick(BOUNDS.silence_ms)
+
+
+def test_silent_member_is_removed_with_one_write():
+    made = writer()
+    (write,) = of(WriteRecord, silent_third(made))
+    assert (write.log.members, write.version, write.claim_epoch) == ((OWN, B), 3, EPOCH)
+    assert of(DropMember, made.record_written(4)) == []  # it is wanted: from now on a learner
+    assert made.log.members == (OWN, B)
+    assert made.change_phase is ChangePhase.NONE
+
+
+def test_change_waits_until_the_new_ensemble_has_what_is_acknowledged():
+    made = writer()
+    append(made)
+    ack(made, OWN, 10)
+    ack(made, C, 10)
+    made.place(replace(whole(), destroyed=frozenset([C])))
+    assert of(WriteRecord, made.tick(1)) == []
+    assert made.change_phase is ChangePhase.WAITING
+    assert of(WriteRecord, ack(made, B, 10))
+
+
+def test_both_ensembles_count_until_the_outcome_is_known():
+    made = writer()
+    silent_third(made)
+    append(made)
+    made.record_unknown()
+    ack(made, OWN, 10)
+    assert made.confirmed == 9
+    assert of(Acknowledge, ack(made, B, 10)) == [Acknowledge(10)]
+
+
+def test_unknown_outcome_is_written_again_under_the_same_version():
+    made = writer()
+    silent_third(made)
+    made.record_unknown()
+    (again,) = of(WriteRecord, made.tick(BOUNDS.silence_ms + BOUNDS.record_retry_ms))
+    assert again.version == 3
+    assert made.record_conflict() == [ReadRecord()]
+    made.record_read(made.log, 3)
+    assert made.wanted_ensemble is not None, "the old version proves nothing"
+    made.record_read(made.log.with_members((OWN, B), 10), 4)
+    assert (made.wanted_ensemble, made.log.members) == (None, (OWN, B))
+
+
+def test_learner_joins_when_it_has_caught_up():
+    two = replace(LOG, members=(OWN, B))
+    made = writer(log=two, streaming=(OWN, B))
+    append(made, 2)
+    ack(made, OWN, 11)
+    ack(made, B, 11)
+    assert C in [effect.member for effect in of(OpenMember, made.tick(100))]
+    open_with(made, C, 12)
+    (write,) = of(WriteRecord, made.tick(200))
+    assert write.log.members == (OWN, B, C)
+    assert made.confirmed == 11
+
+
+def test_replaced_member_is_dropped():
+    made = writer()
+    made.place(Placement({"a": OWN, "b": B, "c": D}, ZONES))
+    made.tick(100)
+    open_with(made, D, 10)
+    (write,) = of(WriteRecord, made.tick(200))
+    assert write.log.members == (OWN, B, D)
+    assert [effect.member for effect in of(DropMember, made.record_written(4))] == [C]
+    assert C not in made.positions
+
+
+def test_members_learn_what_is_acknowledged_when_nothing_is_appended():
+    made = writer()
+    append(made)
+    for replica in (OWN, B, C):
+        ack(made, replica, 10)
+    assert of(SendPulse, made.tick(500)) == [SendPulse(one, 10, 10) for one in (OWN, B, C)]
+    assert of(SendPulse, made.tick(1000)) == []
+
+
+def test_appends_stop_at_the_bound_of_unacknowledged_bytes():
+    made = writer(replace(BOUNDS, unacknowledged_bytes=2 * SIZE))
+    append(made, 2)
+    assert not made.may_append
+    ack(made, B, 10)
+    ack(made, C, 10)
+    assert made.may_append
+
+
+def test_record_with_another_ledger_ends_the_writer():
+    made = writer()
+    silent_third(made)
+    made.record_conflict()
+    other = replace(LOG, ledgers=(*LOG.ledgers, LedgerStart(6, 12)))
+    assert of(Fail, made.record_read(other, 4))

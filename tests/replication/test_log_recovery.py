@@ -1,0 +1,199 @@
+"""Takeover: fence a read quorum, find the end, copy it to two members, open the next ledger once."""
+
+from __future__ import annotations
+
+import pytest
+from crc32c import crc32c
+
+from headrace.codec.log_record_header import RecordHeader, RecordKind
+from headrace.codec.replica_messages import NACK_FENCED, Entries, Entry, HeldRun, Nack, Opened
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
+from headrace.model.ensembles import ReplicaId
+from headrace.replication.bounds import RecoveryBounds
+from headrace.replication.effects import (
+    Blocked,
+    Fail,
+    OpenMember,
+    ReadEntries,
+    ReadRecord,
+    Send,
+    SendCopies,
+    Serve,
+    WriteClaim,
+    WriteRecord,
+    WriterEffect,
+)
+from headrace.replication.log_recovery import LogRecovery
+
+OWN, B, C, D = (ReplicaId(bytes([number]) * 16) for number in range(4))
+ZONES = {OWN: "a", B: "b", C: "c", D: "a"}
+LOG = ContainerLog(3, LogState.OPEN, (OWN, B, C), (LedgerStart(5, 10),), 10)
+EPOCH = 6
+BOUNDS = RecoveryBounds()
+GRACE = BOUNDS.fence_grace_ms
+
+
+def recovery(log: ContainerLog | None = LOG, version: int = 3) -> LogRecovery:
+    made = LogRecovery(0, OWN, (OWN, B, C), ZONES, 3, BOUNDS, 0)
+    assert made.start(7) == [WriteClaim(7)]
+    assert made.claimed(EPOCH) == [ReadRecord()]
+    opens = made.record_read(log, version)
+    assert [effect.member for effect in opens if isinstance(effect, OpenMember)] == [OWN, B, C]
+    return made
+
+
+def answer(
+    made: LogRecovery, replica: ReplicaId, end: int, *, had: int = 0, confirmed: int = 0, truncated: int = 10
+) -> list[WriterEffect]:
+    runs = (HeldRun(5, 10, end, max(end, had)),) if end > 10 else ()
+    return made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, truncated, confirmed, runs))
+
+
+def of(kind: type, effects: list[WriterEffect]) -> list:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def entries(first: int, last: int) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(RecordHeader(RecordKind.ENTRY, 0, 5, 5, one, 10, 0, 1, crc32c(b"x")), b"x")
+        for one in range(first, last + 1)
+    )
+
+
+def test_one_answer_of_three_is_not_enough():
+    made = recovery()
+    assert answer(made, OWN, 20) == []
+    assert of(WriteRecord, made.tick(10 * GRACE)) == []
+
+
+def test_answers_without_the_own_replica_are_not_enough():
+    made = recovery()
+    assert answer(made, B, 20) == answer(made, C, 20) == []
+
+
+def test_ledger_begins_behind_the_longest_position():
+    made = recovery()
+    answer(made, OWN, 20)
+    answer(made, B, 20)
+    (write,) = of(WriteRecord, answer(made, C, 20))
+    assert write.log.ledgers == (LedgerStart(5, 10), LedgerStart(EPOCH, 20))
+    assert (set(write.log.members), write.version, write.claim_epoch) == ({OWN, B, C}, 3, EPOCH)
+    (serve,) = of(Serve, made.record_written(4))
+    assert (serve.last, serve.truncated, serve.version) == (19, 10, 4)
+
+
+def test_other_members_get_a_grace_period():
+    made = recovery()
+    answer(made, OWN, 20)
+    answer(made, B, 20)
+    assert of(WriteRecord, made.tick(GRACE - 1)) == []
+    (write,) = of(WriteRecord, made.tick(GRACE))
+    assert write.log.members == (OWN, B)
+
+
+def test_end_that_one_member_has_is_copied_before_the_record_is_written():
+    made = recovery()
+    answer(made, OWN, 18)
+    effects = answer(made, B, 20) + made.tick(GRACE)
+    assert of(WriteRecord, effects) == []
+    (read,) = of(ReadEntries, effects)
+    assert (read.member, read.message.first, read.message.last) == (B, 18, 19)
+    (copies,) = of(
+        SendCopies, made.entries(read.message.request, Entries(read.message.request, False, entries(18, 19)))
+    )
+    assert copies.member == OWN
+    assert of(WriteRecord, made.acknowledged(OWN, made.session_of(OWN), 5, 18)) == []
+    assert of(WriteRecord, made.acknowledged(OWN, made.session_of(OWN), 5, 19))
+
+
+def test_end_that_only_the_own_replica_has_is_sent_to_another():
+    made = recovery()
+    answer(made, OWN, 20)
+    effects = answer(made, B, 18) + made.tick(GRACE)
+    assert of(WriteRecord, effects) == []
+    (send,) = of(Send, effects)
+    assert (send.member, send.first, send.last) == (B, 18, 19)
+    made.sent(B, made.session_of(B), 19)
+    made.tick(2 * GRACE)
+    assert of(WriteRecord, made.acknowledged(B, made.session_of(B), 5, 19))
+
+
+def test_damaged_end_is_part_of_the_log():
+    made = recovery()
+    answer(made, OWN, 18)
+    effects = answer(made, B, 18, had=20) + made.tick(GRACE)
+    assert of(WriteRecord, effects) == []
+    assert made.last == 19
+    assert of(Blocked, effects)
+
+
+def test_log_that_ends_before_an_acknowledged_entry_is_blocked():
+    made = recovery()
+    answer(made, OWN, 18)
+    effects = answer(made, B, 18, confirmed=20) + made.tick(GRACE)
+    assert of(Blocked, effects)
+    assert of(WriteRecord, effects) == []
+
+
+def test_silent_members_are_asked_again_and_reported_once():
+    made = recovery()
+    answer(made, OWN, 20)
+    effects = made.tick(BOUNDS.retry_ms)
+    assert [effect.member for effect in of(OpenMember, effects)] == [B, C]
+    assert of(Blocked, effects)
+    assert of(Blocked, made.tick(2 * BOUNDS.retry_ms)) == []
+
+
+def test_unknown_outcome_is_written_again_under_the_same_version():
+    made = recovery()
+    for replica in (OWN, B, C):
+        answer(made, replica, 20)
+    made.request_unknown()
+    (again,) = of(WriteRecord, made.tick(BOUNDS.retry_ms))
+    assert again.version == 3
+    assert made.record_conflict() == [ReadRecord()]
+    (serve,) = of(Serve, made.record_read(again.log, 4))
+    assert (serve.log, serve.version) == (again.log, 4)
+
+
+def test_request_is_not_repeated_before_its_outcome():
+    made = recovery()
+    for replica in (OWN, B, C):
+        answer(made, replica, 20)
+    assert made.tick(10 * BOUNDS.retry_ms) == []
+
+
+@pytest.mark.parametrize("end", ["fenced", "claim lost"])
+def test_recovery_ends_when_another_store_is_ahead(end: str):
+    made = recovery()
+    effects = made.refused(B, Nack(0, 0, NACK_FENCED, 9)) if end == "fenced" else made.claim_lost()
+    assert of(Fail, effects)
+    assert made.has_failed
+
+
+def test_first_ledger_of_a_container_begins_with_entry_0():
+    made = recovery(None, 0)
+    answer(made, OWN, 0, truncated=0)
+    (write,) = of(WriteRecord, answer(made, B, 0, truncated=0) + answer(made, C, 0, truncated=0))
+    assert write.log.ledgers == (LedgerStart(EPOCH, 0),)
+    assert write.version == 0
+
+
+def test_empty_log_continues_with_its_next_entry():
+    made = recovery(ContainerLog(3, LogState.EMPTY, (), (), 77, 77))
+    answer(made, OWN, 0, truncated=77)
+    (write,) = of(WriteRecord, answer(made, B, 0, truncated=77) + answer(made, C, 0, truncated=77))
+    assert write.log.ledgers == (LedgerStart(EPOCH, 77),)
+
+
+def test_member_in_the_zone_of_the_new_owner_is_left_out():
+    log = ContainerLog(3, LogState.OPEN, (D, B, C), (LedgerStart(5, 10),), 10)
+    made = LogRecovery(0, OWN, (OWN, B, C), ZONES, 3, BOUNDS, 0)
+    made.start(7)
+    made.claimed(EPOCH)
+    made.record_read(log, 3)
+    effects: list[WriterEffect] = []
+    for replica in (OWN, D, B, C):
+        effects += answer(made, replica, 20)
+    (write,) = of(WriteRecord, effects)
+    assert set(write.log.members) == {OWN, B, C}

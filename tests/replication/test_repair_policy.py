@@ -1,0 +1,110 @@
+"""Which change of an ensemble comes next."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.ensembles import COPIES_MIN, Ensemble, ReplicaId
+from headrace.replication.repair_policy import (
+    MemberView,
+    Placement,
+    RepairBounds,
+    next_ensemble,
+    wanted_learners,
+)
+
+OWN, B, C, C2, D = (ReplicaId(bytes([number]) * 16) for number in range(5))
+ZONES = {OWN: "a", B: "b", C: "c", C2: "c", D: "b"}
+STREAMING = MemberView(True, 0, 0, True)
+DOWN = MemberView(False, 20_000, 0, False)
+LATE = MemberView(False, 0, 1000, False)
+BOUNDS = RepairBounds(silence_ms=10_000, lag_bytes=100)
+
+
+def placement(third: ReplicaId = C, destroyed: frozenset[ReplicaId] = frozenset()) -> Placement:
+    return Placement({"a": OWN, "b": B, "c": third}, ZONES, destroyed)
+
+
+def changed(ensemble: Ensemble, views: dict[ReplicaId, MemberView], where: Placement) -> set[ReplicaId] | None:
+    wanted = next_ensemble(ensemble, OWN, views, where, BOUNDS)
+    return None if wanted is None else set(wanted.members)
+
+
+WHOLE = Ensemble((OWN, B, C))
+ALL_STREAM = {OWN: STREAMING, B: STREAMING, C: STREAMING, C2: STREAMING}
+
+
+def test_healthy_ensemble_is_kept():
+    assert changed(WHOLE, ALL_STREAM, placement()) is None
+
+
+def test_silent_member_is_removed_if_the_others_stream():
+    assert changed(WHOLE, ALL_STREAM | {C: DOWN}, placement()) == {OWN, B}
+    assert changed(WHOLE, ALL_STREAM | {B: LATE, C: DOWN}, placement()) is None
+
+
+def test_member_that_lags_too_far_is_removed():
+    assert changed(WHOLE, ALL_STREAM | {C: LATE}, placement()) == {OWN, B}
+
+
+def test_two_members_are_never_reduced_to_one():
+    assert changed(Ensemble((OWN, B)), {OWN: STREAMING, B: DOWN}, placement()) is None
+    assert changed(Ensemble((OWN, B)), {OWN: STREAMING, B: DOWN}, placement(destroyed=frozenset([B]))) is None
+
+
+def test_destroyed_member_is_removed_at_once():
+    assert changed(WHOLE, {OWN: STREAMING, B: LATE, C: DOWN}, placement(C2, frozenset([C]))) == {OWN, B}
+
+
+def test_destroyed_member_is_replaced_by_a_learner_that_is_ready():
+    two = Ensemble((OWN, C))
+    where = Placement({"a": OWN, "b": B, "c": C2}, ZONES, frozenset([C]))
+    assert changed(two, {OWN: STREAMING, C: DOWN, C2: STREAMING}, where) == {OWN, C2}
+
+
+def test_learner_joins_when_it_is_ready():
+    two = Ensemble((OWN, B))
+    assert wanted_learners(two, OWN, placement()) == (C,)
+    assert changed(two, {OWN: STREAMING, B: STREAMING, C: LATE}, placement()) is None
+    assert changed(two, ALL_STREAM, placement()) == {OWN, B, C}
+
+
+def test_wanted_replica_replaces_the_member_of_its_zone():
+    assert wanted_learners(WHOLE, OWN, placement(C2)) == (C2,)
+    assert changed(WHOLE, ALL_STREAM, placement(C2)) == {OWN, B, C2}
+
+
+def test_owner_is_never_replaced_in_its_zone():
+    where = Placement({"a": D, "b": B, "c": C}, ZONES | {D: "a"})
+    assert wanted_learners(WHOLE, OWN, where) == ()
+
+
+replicas = st.sampled_from([B, C, C2, D])
+views = st.sampled_from([STREAMING, DOWN, LATE])
+
+
+@given(
+    st.sets(replicas, min_size=1, max_size=2).filter(lambda some: len({ZONES[one] for one in some}) == len(some)),
+    st.dictionaries(replicas, views),
+    st.sampled_from([B, D]),
+    st.sampled_from([C, C2]),
+    st.frozensets(replicas),
+)
+def test_any_change_keeps_owner_zones_and_size(
+    others: set[ReplicaId],
+    seen: dict[ReplicaId, MemberView],
+    second: ReplicaId,
+    third: ReplicaId,
+    destroyed: frozenset[ReplicaId],
+):
+    ensemble = Ensemble((OWN, *sorted(others)))
+    where = Placement({"a": OWN, "b": second, "c": third}, ZONES, destroyed)
+    wanted = next_ensemble(ensemble, OWN, seen | {OWN: STREAMING}, where, BOUNDS)
+    if wanted is None:
+        return
+    assert OWN in wanted.members
+    assert COPIES_MIN <= len(wanted.members) <= 3
+    assert len({ZONES[one] for one in wanted.members}) == len(wanted.members)
+    assert len(set(wanted.members) - set(ensemble.members)) <= 1
+    assert len(set(ensemble.members) - set(wanted.members)) <= 1

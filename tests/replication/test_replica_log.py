@@ -1,0 +1,251 @@
+"""A replica: promises, gapless ranges, acknowledgements after the sync, and sessions that end."""
+
+from __future__ import annotations
+
+import pytest
+from crc32c import crc32c
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headrace.codec.log_record_header import RecordHeader, RecordKind
+from headrace.codec.replica_messages import NACK_FENCED, NACK_GAP, Drop, Entry, HeldRun, Nack, Open, Opened, Read
+from headrace.model.container_logs import LedgerStart
+from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
+from headrace.replication.recovered_logs import RecoveredLog, RunSpans
+from headrace.replication.replica_log import ReplicaLog
+
+LINK, OTHER_LINK = 7, 8
+
+
+def entry(number: int, ledger: int = 1, writer: int = 1, truncated: int = 0, confirmed: int = 0) -> Entry:
+    payload = b"%d" % number
+    kind = RecordKind.ENTRY
+    header = RecordHeader(kind, 0, ledger, writer, number, truncated, confirmed, len(payload), crc32c(payload))
+    return Entry(header, payload)
+
+
+def open_message(writer: int = 1, session: int = 1, truncated: int = 0, ledgers: tuple = ((1, 0),)) -> Open:
+    return Open(0, session, writer, truncated, tuple(LedgerStart(*one) for one in ledgers))
+
+
+def opened(effects: list[ReplicaEffect]) -> Opened:
+    (answer,) = [effect.message for effect in effects if isinstance(effect, Answer)]
+    assert isinstance(answer, Opened)
+    return answer
+
+
+def nacks(effects: list[ReplicaEffect]) -> list[tuple[int, int]]:
+    return [(e.message.code, e.message.value) for e in effects if isinstance(e, Answer) and isinstance(e.message, Nack)]
+
+
+def log_with(*numbers: int) -> ReplicaLog:
+    """A log of writer 1 that holds these entries durably."""
+    log = ReplicaLog(0, RecoveredLog())
+    log.open(LINK, open_message())
+    for number in numbers:
+        log.entry(LINK, entry(number))
+    log.committed(1 + len(numbers))
+    return log
+
+
+def test_promise_is_durable_before_it_is_told():
+    log = ReplicaLog(0, RecoveredLog())
+    (queued,) = log.open(LINK, open_message(writer=5))
+    assert isinstance(queued, QueueRecord)
+    assert (queued.header.kind, queued.header.ledger_epoch) == (RecordKind.PROMISE, 5)
+    assert opened(log.committed(1)).promise == 5
+
+
+def test_opened_waits_for_entries_that_were_queued_before():
+    log = log_with()
+    log.entry(LINK, entry(0))
+    assert not [one for one in log.open(OTHER_LINK, open_message(writer=2)) if isinstance(one, Answer)]
+    assert opened(log.committed(3)).runs == (HeldRun(1, 0, 1, 1),)
+
+
+def test_entry_is_acknowledged_after_its_commit():
+    log = log_with()
+    effects = log.entry(LINK, entry(0))
+    assert [type(effect) for effect in effects] == [QueueRecord]
+    assert log.committed(2) == [Held(LINK, 1, 1, 0)]
+
+
+def test_ended_session_gets_no_acknowledgement():
+    log = log_with()
+    log.entry(LINK, entry(0))
+    log.open(OTHER_LINK, open_message(writer=2))
+    assert not [effect for effect in log.committed(3) if isinstance(effect, Held)]
+
+
+@pytest.mark.parametrize("writer", [1, 4])
+def test_entry_of_a_lower_writer_is_fenced(writer: int):
+    log = ReplicaLog(0, RecoveredLog(promise=5))
+    assert nacks(log.entry(LINK, entry(0, writer=writer))) == [(NACK_FENCED, 5)]
+    assert nacks(log.open(LINK, open_message(writer=writer))) == [(NACK_FENCED, 5)]
+
+
+def test_gap_is_told_once_until_it_is_filled():
+    log = log_with(0)
+    assert nacks(log.entry(LINK, entry(2))) == [(NACK_GAP, 1)]
+    assert log.entry(LINK, entry(3)) == []
+    log.entry(LINK, entry(1))
+    assert nacks(log.entry(LINK, entry(4))) == [(NACK_GAP, 2)]
+
+
+def test_entry_that_is_held_is_acknowledged_again():
+    assert log_with(0, 1).entry(LINK, entry(0)) == [Held(LINK, 1, 1, 1)]
+
+
+def test_range_begins_again_at_the_truncation_point():
+    log = log_with(0, 1)
+    log.pulse(LINK, 9, 7)
+    (queued,) = log.entry(LINK, entry(7))
+    assert isinstance(queued, QueueRecord)
+    log.committed(5)
+    runs = opened(log.open(LINK, open_message(session=2, truncated=7))).runs
+    assert runs == (HeldRun(1, 7, 8, 8),)
+
+
+def test_jump_over_a_gap_is_recorded_before_the_next_entry():
+    """Otherwise a scan would take the gap for damage."""
+    log = log_with(0, 1)
+    (queued,) = log.pulse(LINK, 9, 7)
+    assert isinstance(queued, QueueRecord)
+    assert (queued.header.kind, queued.header.truncated) == (RecordKind.TRUNCATION, 7)
+
+
+def test_entries_behind_the_end_of_their_ledger_are_garbage():
+    log = log_with(0, 1, 2)
+    answer = log.open(LINK, open_message(writer=2, ledgers=((1, 0), (2, 2))))
+    assert not [effect for effect in answer if isinstance(effect, Answer)]
+    assert opened(log.committed(5)).runs == (HeldRun(1, 0, 2, 2),)
+    assert log.expected == 2
+
+
+def test_earlier_open_of_the_same_writer_is_ignored():
+    """Its chain lacks the writer's own ledger: taken for current, it would make acknowledged entries garbage."""
+    log = log_with(0)
+    log.open(LINK, open_message(writer=2, session=2, ledgers=((1, 0), (2, 1))))
+    log.entry(LINK, entry(1, ledger=2, writer=2))
+    log.committed(4)
+    assert log.open(OTHER_LINK, open_message(writer=2, session=1)) == []
+    assert log.durable_end == 2
+
+
+def test_drop_of_an_earlier_session_is_ignored():
+    log = log_with(0)
+    log.open(LINK, open_message(session=2))
+    assert log.drop(Drop(0, 1, 1)) == []
+    assert log.durable_end == 1
+    assert [type(effect) for effect in log.drop(Drop(0, 2, 1))] == [QueueRecord]
+    assert not log.needs(1, 0)
+
+
+def test_drop_keeps_the_promise():
+    log = log_with(0)
+    log.drop(Drop(0, 1, 1))
+    assert log.promise == 1
+
+
+def test_damaged_run_says_what_it_had():
+    spans = RunSpans()
+    for number in (0, 1, 4, 5):
+        spans.add(number)
+    run = spans.run(1, 0)
+    assert run == HeldRun(1, 0, 2, 6)
+    log = ReplicaLog(0, RecoveredLog(promise=1, runs=(run,)))
+    assert opened(log.open(LINK, open_message())).runs == (run,)
+    log.entry(LINK, entry(2))
+    log.committed(1)
+    assert opened(log.open(LINK, open_message(session=2))).runs == (HeldRun(1, 0, 3, 6),)
+
+
+def test_run_without_an_intact_entry_says_what_it_had():
+    spans = RunSpans()
+    spans.note_damaged(3)
+    assert spans.run(1, 2) == HeldRun(1, 2, 2, 4)
+    assert spans.run(1, 4) is None
+
+
+def test_read_needs_a_session_of_the_link():
+    log = log_with(0)
+    message = Read(1, 0, 1, 0, 0, 100)
+    assert log.read(LINK, message) == [AnswerFromJournal(LINK, message)]
+    assert log.read(OTHER_LINK, message) == []
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Any order of messages from any writer, with commits and restarts in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = ReplicaLog(0, RecoveredLog())
+        self.queued: list[RecordHeader] = []
+        self.durable: list[RecordHeader] = []
+        self.promised = 0
+
+    def look(self, effects: list[ReplicaEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, QueueRecord):
+                self.queued.append(effect.header)
+            elif isinstance(effect, Answer) and isinstance(effect.message, Opened):
+                assert effect.message.promise >= self.promised
+                self.promised = effect.message.promise
+                assert any(one.writer_epoch >= self.promised for one in self.durable)
+            elif isinstance(effect, Held):
+                held = {one.entry for one in self.durable if one.kind is RecordKind.ENTRY}
+                assert set(range(self.log.truncated, effect.last + 1)) <= held
+
+    @rule(writer=st.integers(1, 4), session=st.integers(1, 4), truncated=st.integers(0, 3))
+    def open(self, writer: int, session: int, truncated: int) -> None:
+        self.look(self.log.open(LINK, open_message(writer, session, truncated)))
+
+    @rule(number=st.integers(0, 8), writer=st.integers(1, 4), truncated=st.integers(0, 3))
+    def entry(self, number: int, writer: int, truncated: int) -> None:
+        effects = self.log.entry(LINK, entry(number, writer=writer, truncated=truncated))
+        taken = [e for e in effects if isinstance(e, QueueRecord) and e.header.kind is RecordKind.ENTRY]
+        assert not taken or writer >= self.promised
+        self.look(effects)
+
+    @rule(part=st.integers(1, 5))
+    @precondition(lambda self: self.queued)
+    def commit(self, part: int) -> None:
+        self.durable += self.queued[:part]
+        del self.queued[:part]
+        self.look(self.log.committed(self.count()))
+
+    @rule()
+    def drop(self) -> None:
+        session = self.log.session
+        if session is not None:
+            self.look(self.log.drop(Drop(0, session.number, session.writer_epoch)))
+
+    @rule()
+    def restart(self) -> None:
+        promise = max([one.writer_epoch for one in self.durable], default=0)
+        truncated = max([one.truncated for one in self.durable], default=0)
+        spans = RunSpans()
+        for one in self.durable:
+            if one.kind is RecordKind.DROP:
+                spans = RunSpans()
+            elif one.kind is RecordKind.ENTRY:
+                spans.add(one.entry)
+        run = spans.run(1, truncated)
+        self.log = ReplicaLog(0, RecoveredLog(promise, truncated, 0, (run,) if run else ()))
+        self.queued.clear()
+        self.counted = len(self.durable)
+
+    counted = 0
+
+    def count(self) -> int:
+        return len(self.durable) - self.counted
+
+    @invariant()
+    def durable_range_is_within_the_queued_range(self) -> None:
+        assert self.log.durable_end <= self.log.expected
+        assert self.log.promise >= self.promised
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
