@@ -10,7 +10,7 @@ NODE_INSTALLED := node_modules/.installed
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports generated synth openapi synchronous costs protocol words bench fuzz up lock clean
+.PHONY: help setup demo test check lint types imports generated synth openapi synchronous costs protocol words bench fuzz nightly up lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -72,6 +72,10 @@ fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut po
 	@$(PYTHON) -m fuzz kill-nine --minutes 2
 	@$(PYTHON) -m fuzz power-cuts --minutes 2
 	@$(PYTHON) -m fuzz soak --minutes 1
+
+nightly: $(INSTALLED) ## simulate the replicated log: a million faults, all deliberate bugs
+	@$(PYTHON) -m simulation run --faults 1000000 --each 1000
+	@$(PYTHON) -m simulation mutations
 
 protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file
 	@$(PYTHON) scripts/generate_controller_protocol

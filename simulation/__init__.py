@@ -1,0 +1,1 @@
+"""A deterministic simulator of the replicated log. See README.md in this folder."""

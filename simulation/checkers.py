@@ -1,0 +1,238 @@
+"""Watches everything that the simulated stores do, knows which copies truly exist, and names violated invariants.
+
+The checkers take nothing from the state machines' own account of what is durable: the oracle records what the disks
+synced. A checker is named as in the list of invariants (I1 to I12), or `durability`, `progress`, `machine`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from headrace.codec.log_record_header import RecordHeader, RecordKind
+from headrace.codec.replica_messages import Nack, Opened
+from headrace.model.container_logs import ContainerLog, LedgerChain, LogState
+from headrace.model.ensembles import COPIES_MIN, ReplicaId
+from headrace.replication.effects import Held, QueueRecord, Serve, WriterEffect
+from headrace.replication.replica_log import ReplicaLog
+from simulation.disk import DiskError
+from simulation.network import Address
+from simulation.owner import Owner
+
+
+class Violation(NamedTuple):
+    """A checker that fired, when, and what it saw."""
+
+    checker: str
+    time: int
+    what: str
+
+
+class Checkers:
+    """The oracle of one run. `violations` is empty at the end of a run without a defect."""
+
+    def __init__(self, containers: int, now: Callable[[], int], note: Callable[[str], None]) -> None:
+        self.violations: list[Violation] = []
+        self.states: Counter[str] = Counter()
+        self.zones: dict[ReplicaId, int] = {}
+        self.acknowledged_end = [0] * containers
+        self.checkpoint_end = [0] * containers
+        self._now = now
+        self._note = note
+        self._records: list[ContainerLog | None] = [None] * containers
+        self._content: dict[tuple[int, int, int], bytes] = {}
+        self._acknowledged: list[dict[int, int]] = [{} for _ in range(containers)]
+        self._durable: dict[ReplicaId, set[tuple[int, int, int]]] = {}
+        self._promises: dict[tuple[ReplicaId, int], int] = {}
+        self._owners: dict[tuple[int, int], Address] = {}
+        self._checked: dict[tuple[ReplicaId, int, int, int], int] = {}
+
+    def violated(self, checker: str, what: str) -> None:
+        self.violations.append(Violation(checker, self._now(), what))
+
+    # What disks hold.
+
+    def new_replica(self, replica: ReplicaId, zone: int) -> None:
+        """A volume was made. It is empty, also if it has a name that was used before."""
+        self.zones[replica] = zone
+        self._durable[replica] = set()
+
+    def synced(self, replica: ReplicaId, headers: list[RecordHeader]) -> None:
+        """The disk, not the journal, says that these records are durable."""
+        for header in headers:
+            if header.kind is not RecordKind.ENTRY:
+                continue
+            key = (header.container, header.ledger_epoch, header.entry)
+            self._durable[replica].add(key)
+            content = self._content.get(key)
+            if content is None or len(content) != header.length:
+                self.violated("I1", f"{key} has a content that its writer never gave it")
+
+    def scanned(self, replica: ReplicaId, entries: Iterable[tuple[int, int, int]]) -> None:
+        """A start found these entries intact and synced them, also those of a commit that had not ended."""
+        self._durable[replica].update(entries)
+
+    def _holds(self, replica: ReplicaId, container: int, chain: LedgerChain, entry: int) -> bool:
+        return (container, chain.epoch_of(entry) or 0, entry) in self._durable[replica]
+
+    def _lacks(self, replica: ReplicaId, container: int, chain: LedgerChain, first: int, last: int) -> int | None:
+        """The first entry of a range that a replica does not hold durably."""
+        for entry in range(first, last + 1):
+            if not self._holds(replica, container, chain, entry):
+                return entry
+        return None
+
+    # What replicas do.
+
+    def taken(self, replica: ReplicaId, log: ReplicaLog, effect: QueueRecord) -> None:
+        if effect.header.kind is not RecordKind.ENTRY:
+            return
+        told = self._promises.get((replica, log.container), 0)
+        if effect.header.writer_epoch < told:
+            self.violated("I3", f"an entry of writer {effect.header.writer_epoch} was taken after promising {told}")
+
+    def told(self, replica: ReplicaId, log: ReplicaLog, message: Opened | Nack) -> None:
+        if isinstance(message, Nack):
+            self.states[f"nack {message.code}"] += 1
+            return
+        key = (replica, log.container)
+        if message.promise < self._promises.get(key, 0):
+            self.violated("I3", f"promise {message.promise} after {self._promises[key]}")
+        self._promises[key] = max(message.promise, self._promises.get(key, 0))
+        if message.confirmed > self.acknowledged_end[log.container]:
+            self.violated("I5", f"a replica knows {message.confirmed - 1} as acknowledged, which is not")
+        self._check_gapless(replica, log, log.durable_end - 1)
+
+    def held(self, replica: ReplicaId, log: ReplicaLog, effect: Held) -> None:
+        self._check_gapless(replica, log, effect.last)
+
+    def _check_gapless(self, replica: ReplicaId, log: ReplicaLog, last: int) -> None:
+        """I2: what a replica says to hold, it holds without gaps from the truncation point on."""
+        session = log.session
+        if session is None:
+            return
+        key = (replica, log.container, session.writer_epoch, session.number)
+        first = max(log.truncated, self._checked.get(key, 0))
+        lacks = self._lacks(replica, log.container, log.chain, first, last)
+        if lacks is not None:
+            self.violated("I2", f"a replica says to hold everything up to {last}, and does not hold {lacks}")
+        self._checked[key] = last + 1
+
+    # What owners do.
+
+    def claimed(self, container: int, epoch: int, owner: Address) -> None:
+        if self._owners.setdefault((container, epoch), owner) != owner:
+            self.violated("I9", f"two owners have epoch {epoch} of container {container}")
+
+    def appended(self, owner: Owner, entry: int, payload: bytes) -> None:
+        key = (owner.container, owner.epoch, entry)
+        if self._content.setdefault(key, payload) != payload:
+            self.violated("I1", f"{key} was written twice with different contents")
+
+    def acknowledged(self, owner: Owner, up_to: int) -> None:
+        container = owner.container
+        record = self._records[container]
+        assert record is not None
+        self._note(f"ack {container} {owner.epoch} {up_to}")
+        known = self._acknowledged[container]
+        first = self.acknowledged_end[container]
+        for start in record.ledgers:
+            if start.epoch > owner.epoch and up_to >= start.first:
+                self.violated("I7", f"epoch {owner.epoch} acknowledges {up_to}, ledger {start} has begun")
+        for entry in range(max(first, owner.machine.chain.ledgers[0].first), up_to + 1):
+            known[entry] = owner.machine.chain.epoch_of(entry) or 0
+        for entry in range(owner.machine.chain.ledgers[-1].first, min(first, up_to + 1)):
+            if known.get(entry) not in (owner.epoch, None):
+                self.violated("I7", f"entry {entry} is acknowledged by epochs {known[entry]} and {owner.epoch}")
+        self.acknowledged_end[container] = max(first, up_to + 1)
+        self._check_acknowledged(container, record, up_to, owner.machine.chain)
+
+    def _check_acknowledged(self, container: int, record: ContainerLog, up_to: int, chain: LedgerChain) -> None:
+        """I4: the members of the record that is in force have what is acknowledged, so many that recoveries find it."""
+        if record.state is not LogState.OPEN or up_to < self.checkpoint_end[container]:
+            return
+        copies = sum(self._holds(member, container, chain, up_to) for member in record.members)
+        if copies < COPIES_MIN:
+            self.violated("I4", f"entry {up_to} of container {container} is acknowledged, {copies} members have it")
+
+    def recorded(self, container: int, before: ContainerLog | None, after: ContainerLog, epoch: int) -> None:
+        """A log record took effect."""
+        self._records[container] = after
+        self._note(f"record {container} {after.ledgers} {len(after.members)}")
+        self._count_record(before, after)
+        self._check_prefix(before, after, epoch)
+        if len({self.zones[member] for member in after.members}) < len(after.members):
+            self.violated("I11", f"two members of container {container} are in one zone")
+        if len(after.members) < COPIES_MIN:
+            self.violated("I8", f"container {container} has {len(after.members)} members")
+        last_closed = after.ledgers[-1].first - 1
+        first = max(self.checkpoint_end[container], after.ledgers[0].first)
+        for member in after.members:
+            lacks = self._lacks(member, container, after.chain, first, last_closed)
+            if lacks is not None:
+                self.violated("I8", f"a member does not hold {lacks} of a log that was closed at {last_closed}")
+        if self.acknowledged_end[container]:
+            last = self.acknowledged_end[container] - 1
+            if after.ledgers[-1].epoch == self._acknowledged[container].get(last):
+                self._check_acknowledged(container, after, last, after.chain)
+            elif after.ledgers[-1].first <= last:
+                self.violated(
+                    "durability", f"entry {last} was acknowledged, the next ledger begins with {last_closed + 1}"
+                )
+
+    def _count_record(self, before: ContainerLog | None, after: ContainerLog) -> None:
+        if before is None or before.ledgers[-1] != after.ledgers[-1]:
+            self.states[f"ledger opened with {len(after.members)} members"] += 1
+            return
+        gained = len(set(after.members) - set(before.members))
+        gone = len(set(before.members) - set(after.members))
+        names = {(0, 0): "kept", (1, 0): "added", (0, 1): "removed", (1, 1): "replaced"}
+        self.states[f"member {names.get((gained, gone), 'changed')}"] += 1
+
+    def _check_prefix(self, before: ContainerLog | None, after: ContainerLog, epoch: int) -> None:
+        """I6: ledgers are appended, and removed from the front."""
+        if before is None:
+            return
+        common = [start for start in after.ledgers if start.epoch <= before.ledgers[-1].epoch]
+        if tuple(common) != before.ledgers[len(before.ledgers) - len(common) :]:
+            self.violated("I6", f"ledgers {before.ledgers} became {after.ledgers}, written by epoch {epoch}")
+        if before.ledgers[-1].epoch > epoch:
+            self.violated("I6", f"epoch {epoch} wrote over a record of epoch {before.ledgers[-1].epoch}")
+
+    def serves(self, owner: Owner, effect: Serve) -> None:
+        """A recovery has ended: everything that was acknowledged is there, byte for byte."""
+        container, chain = owner.container, effect.log.chain
+        self.states["recovery served"] += 1
+        if effect.truncated > self.checkpoint_end[container]:
+            self.violated("I10", f"entries before {effect.truncated} are given away, tier 2 has not got them")
+        record = self._records[container]
+        if record is not None and record.ledgers[-1].epoch > owner.epoch:
+            self.states["outdated owner served"] += 1
+            return  # it was paused, and gets no acknowledgement: I4 and I7 watch that
+        last = self.acknowledged_end[container] - 1
+        if effect.last < last:
+            self.violated("durability", f"entry {last} was acknowledged, the recovered log ends at {effect.last}")
+        for entry in range(max(last + 1, effect.log.ledgers[0].first), effect.last + 1):
+            self._acknowledged[container][entry] = chain.epoch_of(entry) or 0
+        self.acknowledged_end[container] = max(last, effect.last) + 1
+        for entry in range(effect.truncated, effect.last + 1):
+            epoch = chain.epoch_of(entry)
+            expected = self._acknowledged[container].get(entry)
+            try:
+                found = owner.journal.read(container, epoch or 0, entry, entry, 1)
+            except DiskError:
+                owner.has_failed = True
+                return
+            if not found or bytes(found[0].payload) != self._content.get((container, epoch or 0, entry)):
+                self.violated("durability", f"entry {entry} of a recovered log is not what was appended")
+            elif expected is not None and expected != epoch:
+                self.violated("durability", f"entry {entry} was acknowledged by epoch {expected}, found is {epoch}")
+
+    def state(self, name: str) -> None:
+        self.states[name] += 1
+
+    def effect_after_failure(self, owner: Owner, effect: WriterEffect) -> None:
+        """Effects behind a failure in one list are not carried out; machines do not make them."""
+        if owner.machine.has_failed:
+            self.violated("machine", f"{type(effect).__name__} after the machine has failed")

@@ -1,0 +1,311 @@
+"""The simulated cluster: stores in three zones, the map of containers, the workload, and the faults of a tape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES
+from headrace.model.ensembles import ReplicaId
+from headrace.replication.ledger_writer import LedgerWriter
+from headrace.replication.repair_policy import Placement
+from simulation.checkers import Checkers
+from simulation.draws import Draws
+from simulation.metadata import Metadata
+from simulation.network import Address, Network
+from simulation.owner import Owner
+from simulation.scheduler import MS, SECOND, Scheduler
+from simulation.store import Store
+from simulation.swarm import Swarm
+from simulation.tape import APPEND, CHECKPOINT, Step
+
+ZONES: Final = 3
+_LOOK_EVERY: Final = 100 * MS
+_ISOLATED_AFTER: Final = 3 * SECOND
+
+
+class Cluster:
+    """Everything of one run."""
+
+    def __init__(self, draws: Draws, swarm: Swarm) -> None:
+        self.draws = draws
+        self.swarm = swarm
+        self.faults: Counter[str] = Counter()
+        self.scheduler = Scheduler(draws)
+        self.network = Network(self.scheduler, draws, swarm, self.faults)
+        self.metadata = Metadata(self.scheduler, draws, swarm, self.faults)
+        self.checkers = Checkers(swarm.containers, lambda: self.scheduler.now, self.scheduler.note)
+        self.metadata.on_record = self.checkers.recorded
+        self.metadata.on_claim = self.checkers.claimed
+        self.destroyed: set[ReplicaId] = set()
+        self.known_destroyed: frozenset[ReplicaId] = frozenset()
+        self.stores = [Store(self, number, number % ZONES) for number in range(swarm.stores)]
+        self._unhealthy_since: dict[int, int] = {}
+        self._waiting_since: dict[int, tuple[int, int]] = {}
+        for store in self.stores:
+            store.start()
+        self._look()
+
+    # What stores ask.
+
+    def registered(self, store: Store) -> None:
+        """A process started. Replicas of its store's earlier volumes are known to be destroyed."""
+        gone = {replica for replica in self.destroyed if replica[0] == store.number}
+        self.known_destroyed |= gone
+
+    def address_of(self, replica: ReplicaId) -> Address | None:
+        for store in self.stores:
+            if store.is_running and store.replica == replica:
+                return store.address
+        return None
+
+    def replica_at(self, address: Address) -> ReplicaId | None:
+        store = self.stores[address.store]
+        return store.replica if store.address == address else None
+
+    def placement(self, container: int) -> Placement:
+        wanted = {str(zone): self._preferred(zone, container).replica for zone in range(ZONES)}
+        return Placement(wanted, self.zones(), self.known_destroyed)
+
+    def zones(self) -> Mapping[ReplicaId, str]:
+        return {replica: str(zone) for replica, zone in self.checkers.zones.items()}
+
+    def wanted(self, own: Store, container: int) -> tuple[ReplicaId, ...]:
+        """The replicas of a new log: the owner's, and one in each other zone."""
+        others = [self._preferred(zone, container) for zone in range(ZONES) if zone != own.zone]
+        return (own.replica, *(store.replica for store in others))
+
+    def _preferred(self, zone: int, container: int) -> Store:
+        stores = [store for store in self.stores if store.zone == zone]
+        running = [store for store in stores if store.is_running]
+        return min(running or stores, key=lambda store: (store.number * 7 + container * 5) % 11)
+
+    def connections_lost(self, store: Store) -> None:
+        """The processes that are connected to a store notice its end, soon or only by its silence."""
+        replica = store.replica
+        for other in self.stores:
+            if other is store or not other.is_running:
+                continue
+            is_half_open = self.network.has_faults and self.draws.happens(
+                self.swarm.message.get("half open", 0) * 5, "half open", store.number
+            )
+            if is_half_open:
+                self.faults["half open"] += 1
+            low, high = (1500 * MS, 2500 * MS) if is_half_open else (MS, 50 * MS)
+            delay = self.draws.between(low, high, "notice", store.number)
+            self._tell_lost(other, replica, delay)
+
+    def _tell_lost(self, store: Store, replica: ReplicaId, delay: int) -> None:
+        def tell() -> None:
+            for owner in store.owners.values():
+                owner.link_lost(replica)
+
+        self.scheduler.after(delay, "link lost", tell, store.number)
+
+    # Who owns what.
+
+    def serving(self, container: int) -> Owner | None:
+        """The owner whose epoch is the claim's, if it serves."""
+        claim = self.metadata.claims[container]
+        if claim.owner is None:
+            return None
+        owner = self.stores[claim.owner.store].owners.get(container)
+        if owner is None or owner.epoch != claim.version or owner.writer is None or owner.has_failed:
+            return None
+        return owner
+
+    def _look(self) -> None:
+        """Assign containers whose owner is gone, paused or isolated to another store."""
+        for container in range(self.swarm.containers):
+            if self._is_healthy(container):
+                self._unhealthy_since.pop(container, None)
+                continue
+            since = self._unhealthy_since.setdefault(container, self.scheduler.now)
+            patience = max(self.swarm.suspicion, _ISOLATED_AFTER) if self._is_tried(container) else self.swarm.suspicion
+            if self.scheduler.now - since >= patience:
+                self._unhealthy_since[container] = self.scheduler.now
+                self._assign(container)
+        self.scheduler.after(_LOOK_EVERY, "look", self._look)
+
+    def _is_healthy(self, container: int) -> bool:
+        owner = self.serving(container)
+        if owner is None or self.scheduler.is_paused(owner.address.store):
+            return False
+        assert owner.writer is not None
+        confirmed = owner.writer.confirmed
+        if confirmed == owner.writer.next_entry - 1:
+            self._waiting_since.pop(container, None)
+            return True
+        known, since = self._waiting_since.setdefault(container, (confirmed, self.scheduler.now))
+        if known != confirmed:
+            self._waiting_since[container] = (confirmed, self.scheduler.now)
+        return self.scheduler.now - since < _ISOLATED_AFTER
+
+    def _is_tried(self, container: int) -> bool:
+        """Whether a store that runs is about to recover a container."""
+        return any(
+            container in store.owners and store.is_running and not self.scheduler.is_paused(store.number)
+            for store in self.stores
+        )
+
+    def _assign(self, container: int) -> None:
+        claim = self.metadata.claims[container]
+        running = [store for store in self.stores if store.is_running and not self.scheduler.is_paused(store.number)]
+        stored = self.metadata.logs[container].log
+        members = set(stored.members) if stored is not None else set()
+        preferred = [store for store in running if store.replica in members] or running
+        if len(preferred) > 1 and claim.owner is not None:
+            preferred = [store for store in preferred if store.number != claim.owner.store] or preferred
+        if preferred:
+            store = self.draws.one_of(preferred, "assign", container)
+            store.owners.pop(container, None)
+            store.take_over(container)
+
+    # The tape.
+
+    def play(self, tape: list[Step]) -> None:
+        for step in tape:
+            self.scheduler.after(step.time - self.scheduler.now, step.kind, self._action(step))
+
+    def _action(self, step: Step) -> Callable[[], None]:
+        return lambda: self.carry_out(step)
+
+    def carry_out(self, step: Step) -> None:
+        if step.kind == APPEND:
+            self.append(step.one, step.amount)
+        elif step.kind == CHECKPOINT:
+            self.checkpoint(step.one, step.amount)
+        else:
+            self.faults[step.kind] += 1
+            self._inject(step)
+
+    def append(self, container: int, size: int) -> None:
+        """Append at every store that believes to be the owner: one that was fenced may not know it."""
+        for store in self.stores:
+            owner = store.owners.get(container)
+            if owner is None or not store.is_running or self.scheduler.is_paused(store.number):
+                continue
+            if owner.has_failed or owner.writer is None or not owner.writer.may_append or store.disk.is_full:
+                continue
+            name = b"%d %d %d " % (container, owner.epoch, owner.writer.next_entry)
+            owner.append(name.ljust(len(name) + size, b"."))
+
+    def checkpoint(self, container: int, percent: int) -> None:
+        """Tier 2 takes a part of what is acknowledged; the owner truncates its log behind that."""
+        owner = self.serving(container)
+        if owner is None or self.scheduler.is_paused(owner.address.store):
+            return
+        assert isinstance(owner.writer, LedgerWriter)
+        oldest = owner.writer.truncated
+        end = oldest + (owner.writer.confirmed + 1 - oldest) * percent // 100
+        self.checkers.checkpoint_end[container] = max(self.checkers.checkpoint_end[container], end)
+        owner.writer.truncate(end)
+        self.checkers.state("truncated")
+
+    def _inject(self, step: Step) -> None:
+        store, other, until = self.stores[step.one], self.stores[step.other], self.scheduler.now + step.amount
+        match step.kind:
+            case "kill":
+                if store.is_running:
+                    store.crash()
+            case "power cut":
+                if store.is_running:
+                    store.crash(cuts_power=True)
+            case "pause":
+                self.scheduler.pause(store.number, step.amount)
+            case "replace":
+                if store.is_running:
+                    store.stop()
+                    store.replace_volume()
+                    store.crash()
+            case "clock jump":
+                store.clock_offset_ms += step.amount % 2000
+            case "write error":
+                store.disk.fail_next_write = True
+            case "sync error":
+                store.disk.fail_next_sync = True
+            case "disk full":
+                disk = store.disk
+                disk.is_full = True
+                self.scheduler.after(step.amount, "disk freed", lambda: setattr(disk, "is_full", False))
+            case "slow disk":
+                store.slow_until = until
+            case "rot":
+                self._rot(store, step.amount)
+            case "metadata outage":
+                self.metadata.outage_until = until
+            case "takeover":
+                self._try_takeover(store, step.amount)
+            case "duel":
+                self._try_takeover(store, step.amount)
+                self._try_takeover(other, step.amount)
+            case _:
+                self._cut(step)
+
+    def _try_takeover(self, store: Store, amount: int) -> None:
+        container = amount % self.swarm.containers
+        owner = store.owners.get(container)
+        if owner is not None and owner.writer is not None:
+            return
+        store.owners.pop(container, None)
+        store.take_over(container)
+
+    def _cut(self, step: Step) -> None:
+        def cut(one: int, other: int) -> None:
+            if one != other:
+                self.network.cut(one, other, step.amount)
+                self._tell_lost(self.stores[other], self.stores[one].replica, 1500 * MS)
+                self._tell_lost(self.stores[one], self.stores[other].replica, 1500 * MS)
+
+        match step.kind:
+            case "cut direction":
+                cut(step.one, step.other)
+            case "cut pair":
+                cut(step.one, step.other)
+                cut(step.other, step.one)
+            case "cut store":
+                for number in range(len(self.stores)):
+                    cut(step.one, number)
+                    cut(number, step.one)
+            case "swizzle":
+                for number in range(len(self.stores)):
+                    delay = (number * 7 + step.other) % 5 * 100 * MS
+                    self.scheduler.after(delay, "swizzle", partial(cut, step.one, number))
+            case _:
+                raise AssertionError(f"unknown step {step}")
+
+    def _rot(self, store: Store, amount: int) -> None:
+        """Damage a record that a later durable commit proves to have been durable."""
+        if store.process is None:
+            return
+        journal = store.journal()
+        places = sorted(
+            place
+            for place in journal.entries().values()
+            if sum(place) + RECORD_HEADER_BYTES <= journal.last_commit_start
+        )
+        if places:
+            position, length = places[-1 - amount % min(len(places), 3)]
+            is_header = amount // 7 % 4 == 0
+            store.disk.rot(position + (20 if is_header else RECORD_HEADER_BYTES + amount % max(length, 1)))
+            if amount // 31 % 2 == 0:
+                store.crash()
+
+    def heal(self, stays_down: Store | None) -> None:
+        """End all faults. One store may stay down."""
+        self.network.heal()
+        self.metadata.has_faults = False
+        self.metadata.outage_until = 0
+        self.scheduler.resume_all()
+        for store in self.stores:
+            store.disk.is_full = store.disk.fail_next_sync = store.disk.fail_next_write = False
+            store.slow_until = 0
+            if store is stays_down:
+                store.stop()
+                store.is_retired = True
+            elif self.faults["rot"] and store.is_running:
+                store.crash()  # the start finds what has rotted, instead of one read after the other
+            else:
+                store.start()

@@ -1,0 +1,152 @@
+"""One run: the tape of a seed is played, then faults end, and the cluster must serve again and have lost nothing."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.model.container_logs import LogState
+from headrace.model.errors import HeadraceError
+from simulation.checkers import Violation
+from simulation.cluster import ZONES, Cluster
+from simulation.draws import Draws
+from simulation.scheduler import SECOND
+from simulation.swarm import draw_swarm
+from simulation.tape import Step, draw_tape
+
+SERVED_WITHIN: Final = 20 * SECOND
+WHOLE_WITHIN: Final = 60 * SECOND
+_APPEND_EVERY: Final = SECOND // 5
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The result of one run. `digest` is the same whenever the same seed and tape are run by the same code."""
+
+    seed: int
+    violations: tuple[Violation, ...]
+    digest: int
+    events: int
+    acknowledged: int
+    faults: Counter[str]
+    states: Counter[str]
+
+
+def run_seed(seed: int, tape: list[Step] | None = None) -> Run:
+    """Run a seed, with its own tape or with a part of it."""
+    draws = Draws(seed)
+    swarm = draw_swarm(draws)
+    cluster = Cluster(draws, swarm)
+    steps = draw_tape(draws, swarm)
+    try:
+        cluster.play(steps if tape is None else tape)
+        cluster.scheduler.run_until(swarm.duration)
+        _check_liveness(cluster)
+    except (AssertionError, HeadraceError, LookupError) as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        cluster.checkers.violated("machine", f"{where.name}, line {where.lineno}: {error!r}")
+    return Run(
+        seed,
+        tuple(cluster.checkers.violations),
+        cluster.scheduler.digest,
+        cluster.scheduler.events,
+        sum(cluster.checkers.acknowledged_end),
+        cluster.faults,
+        cluster.checkers.states,
+    )
+
+
+def _check_liveness(cluster: Cluster) -> None:
+    """I12: after faults end, all containers that can be recovered are served, by as many copies as there are zones."""
+    stays_down = None
+    if cluster.draws.happens(0.3, "store stays down"):
+        stays_down = cluster.draws.one_of(cluster.stores, "which store stays down")
+    cluster.heal(stays_down)
+    healed = cluster.scheduler.now
+    ends = [None] * cluster.swarm.containers
+    targets: list[int | None] = list(ends)
+    served: set[int] = set()
+    whole: set[int] = set()
+
+    def look() -> None:
+        for container in range(cluster.swarm.containers):
+            owner = cluster.serving(container)
+            if (
+                targets[container] is None
+                and owner is not None
+                and owner.writer is not None
+                and owner.writer.may_append
+            ):
+                targets[container] = owner.writer.next_entry
+            cluster.append(container, 10)
+            target = targets[container]
+            if target is not None and cluster.checkers.acknowledged_end[container] > target:
+                served.add(container)
+            if _is_whole(cluster, container):
+                whole.add(container)
+            else:
+                whole.discard(container)
+        cluster.scheduler.after(_APPEND_EVERY, "look for service", look)
+
+    look()
+    everything = set(range(cluster.swarm.containers))
+    cluster.scheduler.run_until(healed + SERVED_WITHIN, lambda: served == everything)
+    lost = {container for container in everything - served if _may_be_blocked(cluster, container)}
+    for container in everything - served - lost:
+        cluster.checkers.violated(
+            "I12", f"container {container} is not served {SERVED_WITHIN // SECOND} s after healing"
+        )
+    for _ in lost:
+        cluster.checkers.state("blocked, and rightly so")
+    cluster.scheduler.run_until(healed + WHOLE_WITHIN, lambda: whole | lost >= everything)
+    for container in everything - whole - lost:
+        cluster.checkers.violated(
+            "I12", f"container {container} does not have its copies after {WHOLE_WITHIN // SECOND} s"
+        )
+    _check_by_takeover(cluster, everything - lost)
+
+
+def _check_by_takeover(cluster: Cluster, containers: set[int]) -> None:
+    """Let another store recover each container: the checkers compare what it finds with what was acknowledged."""
+    epochs = {}
+    for container in sorted(containers):
+        epochs[container] = cluster.metadata.claims[container].version
+        serving = cluster.serving(container)
+        stores = [store for store in cluster.stores if store.is_running and store.owners.get(container) is not serving]
+        if stores:
+            store = cluster.draws.one_of(stores, "last takeover", container)
+            store.owners.pop(container, None)
+            store.take_over(container)
+
+    def are_served() -> bool:
+        return all(
+            cluster.serving(container) is not None and cluster.metadata.claims[container].version > epoch
+            for container, epoch in epochs.items()
+        )
+
+    cluster.scheduler.run_until(cluster.scheduler.now + SERVED_WITHIN, are_served)
+    if not are_served():
+        cluster.checkers.violated("I12", "a takeover without faults did not end")
+
+
+def _is_whole(cluster: Cluster, container: int) -> bool:
+    log = cluster.metadata.logs[container].log
+    if log is None:
+        return False
+    zones = {store.zone for store in cluster.stores if store.is_running}
+    return len(log.members) >= min(ZONES, len(zones))
+
+
+def _may_be_blocked(cluster: Cluster, container: int) -> bool:
+    """Whether so many members are gone that the log must not be recovered without an operator."""
+    log = cluster.metadata.logs[container].log
+    if log is None or log.state is not LogState.OPEN:
+        return False
+    reachable = [member for member in log.members if cluster.address_of(member) is not None]
+    if not log.ensemble.is_read_quorum(reachable):
+        return True
+    owners = [store.owners.get(container) for store in cluster.stores]
+    is_damaged = any(owner is not None and "has it intact" in owner.blocked_reason for owner in owners)
+    return is_damaged and cluster.faults["rot"] > 0

@@ -1,0 +1,109 @@
+"""Parts of the simulator: draws, the disk, the journal over it, and the shrinking of tapes."""
+
+from __future__ import annotations
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordHeader, RecordKind
+from headrace.codec.replica_messages import HeldRun
+from headrace.model.ensembles import ReplicaId
+from simulation.disk import DiskError, SimulatedDisk
+from simulation.draws import Draws
+from simulation.journal import LostRecordsError, SimulatedJournal
+from simulation.mutations import MUTATIONS, applied
+from simulation.runs import run_seed
+from simulation.shrinking import as_test, seed_tape, shrink
+
+REPLICA = ReplicaId(b"r" * 16)
+
+
+def header(entry: int, payload: bytes, container: int = 0) -> RecordHeader:
+    return RecordHeader(RecordKind.ENTRY, container, 1, 1, entry, 0, 0, len(payload), crc32c(payload))
+
+
+def journal_with(disk: SimulatedDisk, *entries: int, container: int = 0) -> SimulatedJournal:
+    """A journal with one commit for each entry."""
+    journal = SimulatedJournal(disk)
+    for entry in entries:
+        payload = b"payload %d" % entry
+        journal.queue(header(entry, payload, container), payload)
+        journal.begin_commit()
+        journal.end_commit()
+    return journal
+
+
+def new_disk(seed: int = 0) -> SimulatedDisk:
+    return SimulatedDisk(REPLICA, 0, 64, Draws(seed))
+
+
+def test_left_out_decisions_change_no_others():
+    with_fault, without = Draws(5), Draws(5)
+    with_fault.number("fault", 1)
+    assert [with_fault.number("delay", 1) for _ in range(5)] == [without.number("delay", 1) for _ in range(5)]
+
+
+def test_draws_depend_on_seed_kind_and_actor():
+    drawn = {Draws(seed).number(kind, actor) for seed in (1, 2) for kind in ("a", "b") for actor in (1, 2)}
+    assert len(drawn) == 8
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 1000))
+def test_drawn_numbers_are_below_their_limit(seed: int, limit: int):
+    assert 0 <= Draws(seed).below(limit, "kind") < limit
+
+
+@given(st.integers(0, 500))
+def test_synced_commits_survive_a_power_failure(seed: int):
+    disk = new_disk(seed)
+    journal = journal_with(disk, 0, 1, 2)
+    journal.queue(header(3, b"x" * 200), b"x" * 200)
+    journal.begin_commit()
+    disk.cut_power()
+    (run,) = SimulatedJournal(disk).recovered()[0].runs
+    assert run in (HeldRun(1, 0, 3, 3), HeldRun(1, 0, 4, 4))
+
+
+def test_failed_sync_is_told():
+    disk = new_disk()
+    journal = SimulatedJournal(disk)
+    journal.queue(header(0, b"x"), b"x")
+    journal.begin_commit()
+    disk.fail_next_sync = True
+    with pytest.raises(DiskError):
+        journal.end_commit()
+
+
+def test_damaged_payload_is_reported_as_held_before():
+    disk = new_disk()
+    journal = journal_with(disk, 0, 1, 2, 3)
+    position, _ = journal.entries()[0, 1, 1]
+    disk.rot(position + RECORD_HEADER_BYTES)
+    assert SimulatedJournal(disk).recovered()[0].runs == (HeldRun(1, 0, 1, 4),)
+    with pytest.raises(DiskError):
+        journal.read(0, 1, 0, 3, 1000)
+
+
+def test_damaged_header_makes_the_journal_another_replica():
+    """Which entry it named is not known: the journal could say that it never had it."""
+    disk = new_disk()
+    journal = journal_with(disk, 0, 1)
+    position, _ = journal.entries()[0, 1, 1]
+    journal_with(disk, 0, container=5)
+    disk.rot(position + 20)
+    with pytest.raises(LostRecordsError):
+        SimulatedJournal(disk)
+
+
+def test_tape_shrinks_to_what_a_failure_needs():
+    forgets = next(one for one in MUTATIONS if one.name == "18")
+    with applied(forgets):
+        seed = next(seed for seed in range(50) if any(one.checker == "I4" for one in run_seed(seed).violations))
+        tape = shrink(seed, "I4")
+        assert any(one.checker == "I4" for one in run_seed(seed, tape).violations)
+    assert len(tape) < len(seed_tape(seed)) / 4
+    text = as_test(seed, "I4", tape)
+    compile(text, "test", "exec")
+    assert f"run_seed({seed}, TAPE)" in text

@@ -1,0 +1,34 @@
+"""Seeds of the simulator: fixed ones, others each day, and the same run for the same seed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from simulation.runs import run_seed
+
+BLOCK = 25
+FIXED_BLOCKS = 40
+DAILY_BLOCKS = 20
+DAILY_FIRST = 1_000_000
+TODAY = DAILY_FIRST + datetime.now(UTC).toordinal() * BLOCK * DAILY_BLOCKS
+"""A failure on one day is replayed on any other with `python -m simulation --seed N`."""
+
+FIRST_SEEDS = [BLOCK * block for block in range(FIXED_BLOCKS)] + [
+    TODAY + BLOCK * block for block in range(DAILY_BLOCKS)
+]
+
+
+@pytest.mark.parametrize("first", FIRST_SEEDS)
+def test_seeds_keep_all_invariants(first: int):
+    runs = [run_seed(seed) for seed in range(first, first + BLOCK)]
+    assert {run.seed: run.violations[0] for run in runs if run.violations} == {}
+    assert sum(run.acknowledged for run in runs) > BLOCK
+    assert sum(run.states["recovery served"] for run in runs) >= BLOCK
+
+
+@pytest.mark.parametrize("first", [0, 10])
+def test_same_seed_is_the_same_run(first: int):
+    for seed in range(first, first + 10):
+        assert run_seed(seed) == run_seed(seed)
