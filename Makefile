@@ -73,8 +73,8 @@ fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut po
 	@$(PYTHON) -m fuzz power-cuts --minutes 2
 	@$(PYTHON) -m fuzz soak --minutes 1
 
-nightly: $(INSTALLED) ## simulate the replicated log: a million faults, all deliberate bugs
-	@$(PYTHON) -m simulation run --faults 1000000 --each 1000
+nightly: $(INSTALLED) ## simulate the replicated log: 1.5 million faults, all deliberate bugs
+	@$(PYTHON) -m simulation run --faults 1500000 --each 1000
 	@$(PYTHON) -m simulation mutations
 
 protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file

@@ -35,10 +35,9 @@ class Cluster:
         self.faults: Counter[str] = Counter()
         self.scheduler = Scheduler(draws)
         self.network = Network(self.scheduler, draws, swarm, self.faults)
-        self.metadata = Metadata(self.scheduler, draws, swarm, self.faults)
         self.checkers = Checkers(swarm.containers, lambda: self.scheduler.now, self.scheduler.note)
-        self.metadata.on_record = self.checkers.recorded
-        self.metadata.on_claim = self.checkers.claimed
+        recorded, claimed = self.checkers.recorded, self.checkers.claimed
+        self.metadata = Metadata(self.scheduler, draws, swarm, self.faults, recorded, claimed)
         self.destroyed: set[ReplicaId] = set()
         self.known_destroyed: frozenset[ReplicaId] = frozenset()
         self.stores = [Store(self, number, number % ZONES) for number in range(swarm.stores)]

@@ -42,20 +42,31 @@ class StoredLog:
     version: int = 0
 
 
-Observer = Callable[[int, ContainerLog | None, ContainerLog, int], None]
+RecordObserver = Callable[[int, ContainerLog | None, ContainerLog, int], None]
 """Is told each record that takes effect: container, record before, record after, epoch of the writer."""
+
+ClaimObserver = Callable[[int, int, Address], None]
+"""Is told each claim that takes effect: container, epoch, owner."""
 
 
 class Metadata:
     """Requests arrive after a delay, and their outcome arrives after another one."""
 
-    def __init__(self, scheduler: Scheduler, draws: Draws, swarm: Swarm, faults: Counter[str]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        draws: Draws,
+        swarm: Swarm,
+        faults: Counter[str],
+        on_record: RecordObserver,
+        on_claim: ClaimObserver,
+    ) -> None:
         self.claims = [Claim() for _ in range(swarm.containers)]
         self.logs = [StoredLog() for _ in range(swarm.containers)]
         self.has_faults = True
         self.outage_until = 0
-        self.on_record: Observer = lambda container, before, after, epoch: None
-        self.on_claim: Callable[[int, int, Address], None] = lambda container, epoch, owner: None
+        self._on_record = on_record
+        self._on_claim = on_claim
         self._scheduler = scheduler
         self._draws = draws
         self._swarm = swarm
@@ -79,7 +90,7 @@ class Metadata:
             if claim.version != version:
                 return Outcome.CLAIM_LOST, 0
             claim.owner, claim.version = caller, version + 1
-            self.on_claim(container, claim.version, caller)
+            self._on_claim(container, claim.version, caller)
             return Outcome.WRITTEN, claim.version
 
         self._write(caller, effect, (Outcome.UNKNOWN, 0), done)
@@ -100,7 +111,7 @@ class Metadata:
                 return refusal, 0
             before = stored.log
             stored.log, stored.version = log, stored.version + 1
-            self.on_record(container, before, log, claim_epoch)
+            self._on_record(container, before, log, claim_epoch)
             return Outcome.WRITTEN, stored.version
 
         self._write(caller, effect, (Outcome.UNKNOWN, 0), done)

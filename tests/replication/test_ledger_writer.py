@@ -203,7 +203,7 @@ def test_silent_member_is_removed_with_one_write():
     assert made.change_phase is ChangePhase.NONE
 
 
-def test_change_waits_until_the_new_ensemble_has_what_is_acknowledged():
+def test_change_waits_until_the_new_ensemble_has_caught_up():
     made = writer()
     append(made)
     ack(made, OWN, 10)
@@ -261,7 +261,7 @@ def test_replaced_member_is_dropped():
     assert C not in made.positions
 
 
-def test_members_learn_what_is_acknowledged_when_nothing_is_appended():
+def test_idle_members_learn_what_is_acknowledged():
     made = writer()
     append(made)
     for replica in (OWN, B, C):

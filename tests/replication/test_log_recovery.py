@@ -91,7 +91,7 @@ def test_other_members_get_a_grace_period():
     assert write.log.members == (OWN, B)
 
 
-def test_end_that_one_member_has_is_copied_before_the_record_is_written():
+def test_end_of_one_member_is_copied_before_the_record_write():
     made = recovery()
     answer(made, OWN, 18)
     effects = answer(made, B, 20) + made.tick(GRACE)
