@@ -152,6 +152,7 @@ class LogRecovery:
             return self._look_at_answers()
         if self.step is RecoveryStep.COPY:
             self._answers[replica] = message
+            self.truncated = max(self.truncated, message.truncated)
             self._note_position(replica, told_position(self._chain, self.truncated, message.runs))
             self._sent[replica] = self._positions[replica]
             return self._copy()
@@ -179,6 +180,7 @@ class LogRecovery:
         copies = tuple(one for one in message.entries if lacking <= one.header.entry <= self.last)
         if not copies:
             return []
+        self.truncated = max(self.truncated, *(one.header.truncated for one in copies))
         self._sent[self.own] = copies[-1].header.entry
         return [SendCopies(self.own, copies)]
 
@@ -296,7 +298,7 @@ class LogRecovery:
     def _find_end(self) -> list[WriterEffect]:
         """The end of the log is the longest position that an answer has."""
         answers = {one: answer for one, answer in self._answers.items() if one in self._ensemble().members}
-        self.truncated = max([self.truncated, *(answer.truncated for answer in answers.values())])
+        self.truncated = max([self.truncated, *(answer.truncated for answer in self._answers.values())])
         if not self._chain.ledgers:
             self.last = self.truncated - 1
         else:

@@ -197,3 +197,21 @@ def test_member_in_the_zone_of_the_new_owner_is_left_out():
         effects += answer(made, replica, 20)
     (write,) = of(WriteRecord, effects)
     assert set(write.log.members) == {OWN, B, C}
+
+
+def test_truncation_point_of_a_learner_counts():
+    """The own replica may know a later one than all members: it no longer holds what is before that."""
+    log = ContainerLog(3, LogState.OPEN, (B, C), (LedgerStart(5, 10),), 10)
+    made = recovery_of(log)
+    for replica in (B, C):
+        answer(made, replica, 20)
+    made.opened(OWN, Opened(0, made.session_of(OWN), 0, EPOCH, 18, 0, (HeldRun(5, 18, 20, 20),)))
+    assert made.truncated == 18
+
+
+def recovery_of(log: ContainerLog) -> LogRecovery:
+    made = LogRecovery(0, OWN, (OWN, B, C), ZONES, 3, BOUNDS, 0)
+    made.start(7)
+    made.claimed(EPOCH)
+    made.record_read(log, 3)
+    return made
