@@ -1,6 +1,7 @@
 """A recovery took the truncation point from members alone, and served entries that its own replica no longer held.
 
-The own replica was not a member. As a learner it had been told a later truncation point, and had skipped what was before.
+The own replica was not a member. As a learner it had been told a later truncation point, and had skipped what was
+before it.
 """
 
 from __future__ import annotations
