@@ -207,7 +207,7 @@ def _scan_records(data: bytes, layout: RecordLayout, with_checksums: Callable[[b
 
 def _with_checksums(data: bytes) -> bytes:
     """Records as `data` has them, with the mark and the checksums that they should have."""
-    header_bytes = journal_format.RECORD_HEADER_BYTES
+    header_bytes = Format2.header_bytes
     raw, position = bytearray(data), 0
     while position + header_bytes <= len(raw):
         raw[position : position + 12] = Format2(_SALT).mark

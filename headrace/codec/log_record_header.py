@@ -1,5 +1,8 @@
 """The header of a log record: the same 80 bytes on the wire between replicas and in their journals.
 
+The layout is here; `segmentstore.log.journal_format` encodes it for the files of a journal, in which one mark with its
+salt and checksum is the start of all records.
+
 Two checksums separate what is local to a journal from what is end to end: the owner computes the payload's checksum
 once, and each journal computes the header's checksum again after it has filled in its salt and its commit start.
 
@@ -33,26 +36,37 @@ ENTRY_BYTES_MAX: Final = (1 << 20) + (64 << 10)
 
 RECORD_FLAG_COPIED: Final = 1
 _FLAGS_KNOWN: Final = RECORD_FLAG_COPIED
-_CODECS_KNOWN: Final = (0, 1)
 
 RECORD_MARK: Final = b"HRJ2"
-_START: Final = struct.Struct(">4sQ")
-_CHECKSUM: Final = struct.Struct(">I")
-_FIELDS: Final = struct.Struct(">BBHIQQQQQQII")
-_FIELDS_AT: Final = _START.size + _CHECKSUM.size
-RECORD_HEADER_BYTES: Final = _FIELDS_AT + _FIELDS.size
+RECORD_START: Final = struct.Struct(">4sQ")
+RECORD_CHECKSUM: Final = struct.Struct(">I")
+RECORD_FIELDS: Final = struct.Struct(">BBHIQQQQQQII")
+RECORD_FIELDS_AT: Final = RECORD_START.size + RECORD_CHECKSUM.size
+RECORD_HEADER_BYTES: Final = RECORD_FIELDS_AT + RECORD_FIELDS.size
 
 
 class RecordKind(IntEnum):
-    """Numbers that are stored: never reused."""
+    """What a record says. The numbers are on disks and are never reused."""
 
     ENTRY = 1
+    """An entry of a container's log."""
     PROMISE = 2
+    """The replica accepts nothing of an owner with a lower epoch than the record's writer epoch."""
     TRUNCATION = 3
+    """The entries before the record's truncation point are not needed any more."""
     DROP = 4
+    """No record of the container before this one is needed any more, except its promise."""
+
+
+class Codec(IntEnum):
+    """How a payload is compressed. The numbers are on disks and are never reused."""
+
+    PLAIN = 0
+    ZSTD = 1
 
 
 _KINDS_KNOWN: Final = frozenset(RecordKind)
+_CODECS_KNOWN: Final = frozenset(Codec)
 
 
 class RecordHeader(NamedTuple):
@@ -79,8 +93,8 @@ class RecordHeader(NamedTuple):
 
 def encode_record_header(header: RecordHeader) -> bytes:
     """The 80 bytes of a header."""
-    start = _START.pack(RECORD_MARK, header.salt)
-    fields = _FIELDS.pack(
+    start = RECORD_START.pack(RECORD_MARK, header.salt)
+    fields = RECORD_FIELDS.pack(
         header.kind,
         header.codec,
         header.flags,
@@ -94,20 +108,20 @@ def encode_record_header(header: RecordHeader) -> bytes:
         header.length,
         header.payload_crc,
     )
-    return start + _CHECKSUM.pack(crc32c(fields, crc32c(start))) + fields
+    return start + RECORD_CHECKSUM.pack(crc32c(fields, crc32c(start))) + fields
 
 
 def decode_record_header(raw: memoryview) -> RecordHeader:
     """Raises CorruptError: these bytes are not a header, or one with a kind, codec or flag of a newer version."""
     if len(raw) < RECORD_HEADER_BYTES:
         raise CorruptError(f"a log record has {len(raw)} bytes, its header alone has {RECORD_HEADER_BYTES}")
-    mark, salt = _START.unpack_from(raw)
-    (checksum,) = _CHECKSUM.unpack_from(raw, _START.size)
-    fields = raw[_FIELDS_AT:RECORD_HEADER_BYTES]
-    if mark != RECORD_MARK or checksum != crc32c(fields, crc32c(raw[: _START.size])):
+    mark, salt = RECORD_START.unpack_from(raw)
+    (checksum,) = RECORD_CHECKSUM.unpack_from(raw, RECORD_START.size)
+    fields = raw[RECORD_FIELDS_AT:RECORD_HEADER_BYTES]
+    if mark != RECORD_MARK or checksum != crc32c(fields, crc32c(raw[: RECORD_START.size])):
         raise CorruptError("the header of a log record does not have its mark and its checksum")
-    kind, codec, flags, container, ledger, writer, entry, truncated, confirmed, commit, length, crc = _FIELDS.unpack(
-        fields
+    kind, codec, flags, container, ledger, writer, entry, truncated, confirmed, commit, length, crc = (
+        RECORD_FIELDS.unpack(fields)
     )
     if kind not in _KINDS_KNOWN or codec not in _CODECS_KNOWN or flags & ~_FLAGS_KNOWN:
         raise CorruptError(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.codec.log_record_header import (
     RECORD_HEADER_BYTES,
+    Codec,
     RecordHeader,
     RecordKind,
     decode_record_header,
@@ -42,6 +43,7 @@ from headrace.codec.replica_messages import (
 from headrace.model.container_logs import LedgerStart
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError
+from headrace.segmentstore.log.journal_format import Format2
 
 OWN, OTHER = ReplicaId(b"o" * 16), ReplicaId(b"p" * 16)
 PAYLOAD = b"frame"
@@ -173,3 +175,9 @@ def test_message_that_no_receiver_accepts_is_not_sent():
     entries = (Entry(HEADER._replace(length=1 << 20), bytes(1 << 20)),) * 2
     with pytest.raises(CorruptError):
         encode_message(Entries(1, False, entries))
+
+
+def test_a_journal_writes_the_header_of_the_wire():
+    header = RecordHeader(RecordKind.ENTRY, 1, 2, 3, 4, 5, 6, 7, 8, codec=1, flags=1, salt=9, commit_start=10)
+    written = Format2(9).encode(RecordKind.ENTRY, 1, 2, 3, 4, 5, 6, 10, 7, 8, copied=True, codec=Codec.ZSTD)
+    assert written == encode_record_header(header)

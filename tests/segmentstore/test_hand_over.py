@@ -11,12 +11,13 @@ from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES
 from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.metadata_store import Key
 from headrace.segmentstore.lease_gate import LeaseGate
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 

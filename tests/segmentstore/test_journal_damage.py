@@ -11,8 +11,9 @@ from random import Random
 import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
 from headrace.segmentstore.log.journal_index import LedgerState
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers

@@ -8,17 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log import journal_format, journal_versions
 from headrace.segmentstore.log.journal_format import (
     ENTRY_BYTES_MAX,
     FILE_HEADER_BYTES,
-    RECORD_HEADER_BYTES,
-    Codec,
     FileHeader,
     Format2,
     RecordHeader,
-    RecordKind,
 )
 from headrace.segmentstore.log.journal_scan import Record, RecordScan
 

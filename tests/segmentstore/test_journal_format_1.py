@@ -9,9 +9,10 @@ import format_1_journals as format_1
 import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec.log_record_header import RecordKind
 from headrace.model.errors import CorruptError, FencedError
 from headrace.segmentstore.log import journal_versions
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, RecordHeader, RecordKind
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, RecordHeader
 from headrace.segmentstore.log.journal_format_1 import Format1
 from headrace.segmentstore.log.journal_index import LedgerState
 from headrace.segmentstore.log.journal_scan import RecordScan

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log import journal_scan
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, RecordKind
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
 from headrace.segmentstore.log.journal_index import LedgerState
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers

@@ -17,6 +17,7 @@ from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import data_frames
 from headrace.codec.data_frames import CreateOperation
+from headrace.codec.log_record_header import RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers import recovery as recovery_module
@@ -24,13 +25,7 @@ from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.log import journal_scan
-from headrace.segmentstore.log.journal_format import (
-    FILE_HEADER_BYTES,
-    FileHeader,
-    Format2,
-    RecordHeader,
-    RecordKind,
-)
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, Format2, RecordHeader
 from headrace.segmentstore.log.journal_scan import RecordScan
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers

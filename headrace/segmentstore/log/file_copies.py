@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from headrace.codec.log_record_header import RecordKind
 from headrace.segmentstore.log.journal_files import LogFile, Pin, Stretch
-from headrace.segmentstore.log.journal_format import RecordHeader, RecordKind
+from headrace.segmentstore.log.journal_format import RecordHeader
 from headrace.segmentstore.log.journal_index import JournalIndex
 from headrace.segmentstore.log.journal_scan import RecordScan
 from headrace.segmentstore.log.pending_records import PendingRecord, ignore

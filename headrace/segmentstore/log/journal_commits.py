@@ -16,18 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model import log_space
 from headrace.model.errors import InvalidRequestError
 from headrace.model.log_space import COPY_FROM_FILES, LogSpace
 from headrace.ports.journal_disk import JournalDisk
 from headrace.segmentstore.log.file_copies import FileCopy, Portion
 from headrace.segmentstore.log.journal_files import JournalFiles, LogFile, Stretch, needed_bytes
-from headrace.segmentstore.log.journal_format import (
-    ENTRY_BYTES_MAX,
-    FILE_HEADER_BYTES,
-    RECORD_HEADER_BYTES,
-    RecordKind,
-)
+from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADER_BYTES
 from headrace.segmentstore.log.journal_index import JournalIndex, NotedRecord
 from headrace.segmentstore.log.journal_scan import WINDOW_BYTES, RecordScan
 from headrace.segmentstore.log.pending_records import PendingRecord, ignore, promise_record

@@ -18,11 +18,21 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from headrace.codec.log_record_header import (
+    RECORD_CHECKSUM,
+    RECORD_FIELDS,
+    RECORD_FIELDS_AT,
+    RECORD_FLAG_COPIED,
+    RECORD_HEADER_BYTES,
+    RECORD_MARK,
+    RECORD_START,
+    Codec,
+    RecordKind,
+)
 from headrace.model.errors import CorruptError
 
 FILE_HEADER_BYTES: Final = 4096
@@ -36,39 +46,10 @@ REPLICA_ID_BYTES: Final = 16
 
 FILE_MAGIC: Final = b"HRJOURNL"
 _FILE_HEADER: Final = struct.Struct(">8sIQQQ16s")
-_CHECKSUM: Final = struct.Struct(">I")
 
-_RECORD_MAGIC: Final = b"HRJ2"
-_MARK: Final = struct.Struct(">4sQ")
-_FIELDS: Final = struct.Struct(">BBHIQQQQQQII")
 _SALT_AT: Final = 4
-_HEADER_CHECKSUM_AT: Final = _MARK.size
-_FIELDS_AT: Final = _HEADER_CHECKSUM_AT + _CHECKSUM.size
 _COMMIT_START_AT: Final = 64
 _POSITION: Final = struct.Struct(">Q")
-_COPIED_FLAG: Final = 1  # the only flag
-
-RECORD_HEADER_BYTES: Final = _FIELDS_AT + _FIELDS.size
-
-
-class RecordKind(IntEnum):
-    """What a record says. The numbers are on disks and are never reused."""
-
-    ENTRY = 1
-    """An entry of a container's log."""
-    PROMISE = 2
-    """The replica accepts nothing of an owner with a lower epoch than `writer_epoch`."""
-    TRUNCATION = 3
-    """The entries before `truncated_before` are not needed any more."""
-    DROP = 4
-    """No record of the container before this one is needed any more, except its promise."""
-
-
-class Codec(IntEnum):
-    """How a payload is compressed. The numbers are on disks and are never reused."""
-
-    PLAIN = 0
-    ZSTD = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +97,7 @@ def encode_file_header(header: FileHeader) -> bytes:
     fields = _FILE_HEADER.pack(
         FILE_MAGIC, FILE_VERSION, header.sequence, header.salt, header.previous_end, header.replica_id
     )
-    return (fields + _CHECKSUM.pack(crc32c(fields))).ljust(FILE_HEADER_BYTES, b"\0")
+    return (fields + RECORD_CHECKSUM.pack(crc32c(fields))).ljust(FILE_HEADER_BYTES, b"\0")
 
 
 def decode_file_header(block: bytes) -> FileHeader | None:
@@ -126,8 +107,8 @@ def decode_file_header(block: bytes) -> FileHeader | None:
     damaged one.
     """
     fields = block[: _FILE_HEADER.size]
-    checksum = block[_FILE_HEADER.size : _FILE_HEADER.size + _CHECKSUM.size]
-    if len(block) < FILE_HEADER_BYTES or checksum != _CHECKSUM.pack(crc32c(fields)):
+    checksum = block[_FILE_HEADER.size : _FILE_HEADER.size + RECORD_CHECKSUM.size]
+    if len(block) < FILE_HEADER_BYTES or checksum != RECORD_CHECKSUM.pack(crc32c(fields)):
         return None
     magic, version, sequence, salt, previous_end, replica_id = _FILE_HEADER.unpack(fields)
     return FileHeader(sequence, salt, previous_end, replica_id, version) if magic == FILE_MAGIC else None
@@ -140,7 +121,7 @@ class Format2:
     checks_headers: Final = True
 
     def __init__(self, salt: int) -> None:
-        self.mark = _MARK.pack(_RECORD_MAGIC, salt)
+        self.mark = RECORD_START.pack(RECORD_MARK, salt)
         self._mark_checksum = crc32c(self.mark)
 
     def encode(
@@ -159,7 +140,7 @@ class Format2:
         codec: Codec = Codec.PLAIN,
     ) -> bytes:
         """Encode a record's header, with its checksum."""
-        fields = _FIELDS.pack(
+        fields = RECORD_FIELDS.pack(
             kind,
             codec,
             copied,
@@ -173,7 +154,7 @@ class Format2:
             length,
             payload_checksum,
         )
-        return self.mark + _CHECKSUM.pack(crc32c(fields, self._mark_checksum)) + fields
+        return self.mark + RECORD_CHECKSUM.pack(crc32c(fields, self._mark_checksum)) + fields
 
     def decode(self, raw: memoryview) -> RecordHeader | None:
         """Decode a record's header; None if its mark or its checksum is not right.
@@ -181,10 +162,10 @@ class Format2:
         Raises:
             CorruptError: the header is whole, but newer software wrote it.
         """
-        if raw[: _MARK.size] != self.mark:
+        if raw[: RECORD_START.size] != self.mark:
             return None
-        (checksum,) = _CHECKSUM.unpack_from(raw, _HEADER_CHECKSUM_AT)
-        if checksum != crc32c(raw[_FIELDS_AT:RECORD_HEADER_BYTES], self._mark_checksum):
+        (checksum,) = RECORD_CHECKSUM.unpack_from(raw, RECORD_START.size)
+        if checksum != crc32c(raw[RECORD_FIELDS_AT:RECORD_HEADER_BYTES], self._mark_checksum):
             return None
         (
             kind,
@@ -199,8 +180,13 @@ class Format2:
             commit_start,
             length,
             payload_checksum,
-        ) = _FIELDS.unpack_from(raw, _FIELDS_AT)
-        if kind not in _KINDS or codec not in _CODECS or flags > _COPIED_FLAG or (length and kind != RecordKind.ENTRY):
+        ) = RECORD_FIELDS.unpack_from(raw, RECORD_FIELDS_AT)
+        if (
+            kind not in _KINDS
+            or codec not in _CODECS
+            or flags > RECORD_FLAG_COPIED
+            or (length and kind != RecordKind.ENTRY)
+        ):
             raise CorruptError(
                 f"a journal record of container {container} has kind {kind}, codec {codec}, flags {flags:#x} and "
                 f"{length} bytes, which this release does not know: start the release that wrote it"
@@ -216,7 +202,7 @@ class Format2:
             commit_start,
             length,
             payload_checksum,
-            flags == _COPIED_FLAG,
+            flags == RECORD_FLAG_COPIED,
             _CODECS[codec],
         )
 
@@ -237,5 +223,5 @@ def set_local_fields(buffer: bytearray | memoryview, offset: int, salt: int, com
     _POSITION.pack_into(buffer, offset + _SALT_AT, salt)
     _POSITION.pack_into(buffer, offset + _COMMIT_START_AT, commit_start)
     view = memoryview(buffer)[offset : offset + RECORD_HEADER_BYTES]
-    checksum = crc32c(view[_FIELDS_AT:], crc32c(view[:_HEADER_CHECKSUM_AT]))
-    _CHECKSUM.pack_into(buffer, offset + _HEADER_CHECKSUM_AT, checksum)
+    checksum = crc32c(view[RECORD_FIELDS_AT:], crc32c(view[: RECORD_START.size]))
+    RECORD_CHECKSUM.pack_into(buffer, offset + RECORD_START.size, checksum)

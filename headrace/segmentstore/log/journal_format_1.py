@@ -11,7 +11,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FILE_MAGIC, FileHeader, RecordHeader, RecordKind
+from headrace.codec.log_record_header import RecordKind
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FILE_MAGIC, FileHeader, RecordHeader
 
 FILE_VERSIONS: Final = (1, 2)
 

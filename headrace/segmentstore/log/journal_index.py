@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Final, NamedTuple
 
+from headrace.codec.log_record_header import RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log.journal_files import LogFile, Pin
-from headrace.segmentstore.log.journal_format import RecordHeader, RecordKind
+from headrace.segmentstore.log.journal_format import RecordHeader
 from headrace.segmentstore.log.journal_scan import DamagedPlace
 from headrace.segmentstore.log.pending_records import PendingRecord
 

@@ -12,10 +12,10 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
 from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Done, LedgerEntry, Released
-from headrace.segmentstore.log.journal_format import RECORD_HEADER_BYTES, RecordKind
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.pending_records import PendingRecord, drop_record, ignore, truncation_record
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.codec.log_record_header import Codec, RecordKind
 from headrace.ports.ledger import Done, Released
-from headrace.segmentstore.log.journal_format import Codec, RecordKind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
