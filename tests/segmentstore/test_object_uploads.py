@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,12 +14,14 @@ from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.model.chunks import chunk_run
 from headrace.model.errors import UnavailableError
+from headrace.ports.metadata_store import Write
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
 
 OBJECT_BYTES = 1_000
 WINDOW = 4
 SEGMENT = "scope/stream/0.#epoch.0"
 OTHER = "scope/other/1.#epoch.0"
+SOURCE = "scope/stream/5.#epoch.0"
 TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
 
 pytestmark = pytest.mark.anyio
@@ -242,3 +244,105 @@ async def test_a_container_that_stops_lets_go_of_its_memory(world: World, chunks
         await client.set_up(SEGMENT, WRITER)
         await running.flush()
         assert len(stored_bytes(world, SEGMENT)) == WINDOW * OBJECT_BYTES
+
+
+@pytest.fixture
+def lost_answers(world: World) -> Iterator[Callable[[bool], None]]:
+    """Switches whether the answers of the directory's writes get lost."""
+    honest = world.metadata.write
+
+    def losing(*writes: Write) -> None:
+        honest(*writes)
+        raise UnavailableError("the answer was lost")
+
+    def switch(on: bool) -> None:
+        world.metadata.write = losing if on else honest
+
+    yield switch
+    world.metadata.write = honest
+
+
+async def test_a_name_is_not_free_before_its_bytes_entered(world: World, chunks, lost_answers):
+    """Else a new segment of the name would take the runs of the merged one for its own."""
+    async with world.running() as running:
+        client = await running.connect()
+        for segment in (SEGMENT, SOURCE, OTHER):
+            await client.create(segment)
+        await write_objects(client, OTHER, 1)
+        world.clock.advance(1)
+        expected = await write_objects(client, SOURCE, 1, first=100)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == 2)
+        first, second = chunks.held
+        assert isinstance(await client.call(wire.MergeSegments(3, SEGMENT, SOURCE)), wire.SegmentsMerged)
+        chunks.let_go(first)
+        await running.until(lambda: bool(stored_runs(world, OTHER)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert SOURCE in running.store.owned[0].container.metadata.deletions
+        lost_answers(True)
+        chunks.let_go(second)
+        await running.until(lambda: bool(stored_runs(world, SOURCE)))
+        lost_answers(False)
+        chunks.open()
+        await running.flush()
+        assert stored_runs(world, SOURCE) == []
+        await client.create(SOURCE)
+        again = await write_objects(client, SOURCE, 1, first=200)
+        await running.flush()
+        assert stored_bytes(world, SOURCE) == again
+        assert stored_bytes(world, SEGMENT) == expected
+
+
+async def test_objects_behind_a_run_of_another_length_are_discarded(world: World, chunks, lost_answers):
+    """A former owner entered the run, and crashed before its log knew."""
+    chunks.open()
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await write(client, SEGMENT, [b"short"])
+        lost_answers(True)
+        world.clock.advance(2e6)
+        await running.until(lambda: bool(stored_runs(world, SEGMENT)))
+        await running.store.owned[0].writer.stop()
+        lost_answers(False)
+        await write(client, SEGMENT, [b"longer"], first=1)  # enters the first object of the next owner, too
+        expected = b"shortlonger" + await write_objects(client, SEGMENT, 2 * WINDOW, first=2)
+    chunks.is_open = False
+    chunks.names.clear()
+    async with world.running() as running:
+        await (await running.connect()).set_up(SEGMENT, WRITER)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        first = next(iter(chunks.held))
+        chunks.let_go(first)
+        await running.until(lambda: first not in chunks.held and len(chunks.names) > WINDOW)
+        assert len(chunks.held) == 1  # nothing was packed behind objects that cannot enter
+        chunks.open()
+        await running.flush()
+        assert stored_bytes(world, SEGMENT) == expected
+        assert len(chunks.names) <= WINDOW + 2 * WINDOW + 1
+
+
+async def test_only_whole_objects_are_sent_behind_the_first(world: World, chunks):
+    """Bytes that wait for a merge cannot be packed, and do not count."""
+    async with world.running() as running:
+        client = await running.connect()
+        for segment in (SEGMENT, TRANSACTION, OTHER):
+            await client.create(segment)
+        await write_objects(client, SEGMENT, 1)
+        world.clock.advance(1)
+        await write_objects(client, TRANSACTION, 1, first=50)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == 2)
+        first, second = chunks.held
+        assert isinstance(await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION)), wire.SegmentsMerged)
+        await write_objects(client, SEGMENT, 3, first=100)
+        await write(client, OTHER, [b"small"])
+        chunks.let_go(first)
+        await running.until(lambda: bool(stored_runs(world, SEGMENT)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert list(chunks.held) == [second]
+        chunks.open()
+        await running.flush()

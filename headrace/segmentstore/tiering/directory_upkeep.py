@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from headrace.codec.container_snapshots import ContainerSnapshot
@@ -132,8 +132,12 @@ class DirectoryUpkeep:
             source = target
         return False
 
-    async def forget_removed(self) -> bool:
-        """Remove runs of removed segments, a bounded number. Returns whether there may be more."""
+    async def forget_removed(self, under_way: Collection[str]) -> bool:
+        """Remove runs of removed segments, a bounded number. Returns whether there may be more.
+
+        Those that bytes `under_way` may still enter are left: otherwise these runs would stay, and a new segment of the
+        name would take them for its own.
+        """
         metadata = self._container.metadata
         durable = self._container.log.durable_entry
         dirty = self._container.dirty.values()
@@ -144,6 +148,7 @@ class DirectoryUpkeep:
             if not merge.enters_directly(self._object_bytes_max)
             for source in merge.sources()
         }
+        needed.update(under_way)
         ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
         for name in ready[:REMOVALS_PER_PASS_MAX]:
             runs, links = await self._directory.all_entries(name, RUNS_PER_WRITE_MAX)

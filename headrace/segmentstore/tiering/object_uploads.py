@@ -74,9 +74,9 @@ class ObjectUploads:
         self._ends.update((place, run.end) for place, run in packed.runs)
 
     @property
-    def run_bytes(self) -> int:
-        """The bytes of segments that are under way."""
-        return sum(run.length for upload in self._uploads for _, run in upload.packed.runs)
+    def merged_sources(self) -> set[str]:
+        """The names of merged segments under which bytes may still enter the directory."""
+        return {place.name for place in self._ends if place.merged_into is not None}
 
     async def first(self) -> Upload:
         """The oldest object when it is stored.
@@ -89,13 +89,21 @@ class ObjectUploads:
         return upload
 
     def entered(self, upload: Upload) -> None:
-        """Forget the oldest object, whose runs are in the directory or not wanted any more."""
+        """Forget the oldest object, whose runs are in the directory or not wanted any more.
+
+        If the directory had a run of another length, what was packed behind it does not fit, and all is packed again.
+        """
         self._uploads.remove(upload)
         upload.release.close()
         for place, run in upload.packed.runs:
             if self._ends.get(place) == run.end:
                 del self._ends[place]
-        self._window = min(self._window + 1, self._in_flight_max)
+        if any(
+            place.tiered.length != run.end and not place.home[0].accepted.removed for place, run in upload.packed.runs
+        ):
+            self.discard()
+        else:
+            self._window = min(self._window + 1, self._in_flight_max)
 
     def discard(self) -> None:
         """Discard all objects: nothing of them enters the directory, and the collector deletes what was stored."""

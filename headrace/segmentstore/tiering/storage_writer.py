@@ -159,7 +159,7 @@ class StorageWriter:
         """
         await self._backfill.wait()
         upkeep = self._upkeep
-        more = await upkeep.forget_removed()
+        more = await upkeep.forget_removed(self._uploads.merged_sources)
         if self._uploads or self._flush_due():
             more |= await upkeep.move_merged()
             more |= await self._flush()
@@ -234,7 +234,12 @@ class StorageWriter:
                 self._uploads.start(packed, object_name, release.pop_all(), started_s)
 
     def _unpacked_bytes(self) -> int:
-        return sum(each.untiered_bytes for each in self._container.dirty.values()) - self._uploads.run_bytes
+        """The durable bytes that could be packed now."""
+        unpacked = 0
+        for segment in self._untiered():
+            if (end := self._uploads.packed_end(segment)) is not None:
+                unpacked += segment.durable.length - end
+        return unpacked
 
     async def _enter(self, runs: list[tuple[Segment, ChunkRun]], object_length: int, packed_at_s: float) -> None:
         """Write runs of one transaction to the directory, then count their bytes as stored.
