@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from random import Random
@@ -13,11 +14,13 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJourn
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log import journal_scan
+from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
 from headrace.segmentstore.log.journal_index import LedgerState
+from headrace.segmentstore.log.journal_reader import JournalReader
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
-from headrace.segmentstore.log.pending_records import PendingRecord
+from headrace.segmentstore.log.pending_records import PendingRecord, ignore, truncation_record
 
 FILE_BYTES = 64 << 10
 WAIT_S = 20
@@ -25,6 +28,7 @@ TRIES = 2000
 """Each writes a file, and the copying goes on meanwhile: far more than it needs."""
 
 IDLE, BUSY = 0, 1
+IDENTITY_BYTES = 32
 FIRST_FILE = "journal-0000000000000001"
 
 
@@ -144,6 +148,30 @@ def test_a_file_is_not_used_again_while_it_is_read(disk, journal, ledgers, monke
     assert found == payloads
     assert [bytes(stored.payload) for stored in unread] == payloads
     write_until(ledger, lambda: FIRST_FILE not in disk.names())
+
+
+def test_a_full_volume_uses_the_files_of_an_ended_reading():
+    """The truncation could free nothing, and a rotation needs a file."""
+    random, file_bytes, files = Random(0), 16 << 10, 8
+    disk = MemoryJournalDisk(capacity_bytes=files * file_bytes + IDENTITY_BYTES)
+    commits = JournalCommits(disk, lambda: random.getrandbits(64), file_bytes=file_bytes, copy_from_files=1000)
+    commits.load(lambda: None)
+    commits.begin()
+    numbers = itertools.count()
+
+    def append() -> None:
+        entry = PendingRecord(RecordKind.ENTRY, 0, 1, 1, next(numbers), 0, 0, (bytes(3000),), 3000, ignore)
+        commits.commit([entry], lambda _call: None)
+
+    while len(commits.files.used) < files:
+        append()
+    reading = JournalReader(commits.index).chain(0)
+    commits.commit([truncation_record(0, 1, next(numbers), ignore)], lambda _call: None)
+    assert len(commits.files.used) == files
+    assert len(list(reading)) > 0
+    for _ in range(10):
+        append()
+    assert len(commits.files.used) < files
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -238,6 +238,7 @@ class JournalCommits:
         return ends_need
 
     def _rotate(self) -> None:
+        self._free_files()  # a reading that ended may have kept the only files that can be used again
         self.files.activate_next()
         self.recycle()
 
