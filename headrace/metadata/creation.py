@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.due_index import IndexPage, read_index
-from headrace.metadata.record_layout import bucket_of, decoded, time_prefix, versioned
+from headrace.metadata.record_layout import decoded, time_prefix, versioned
+from headrace.metadata.stream_buckets import bucket_of
 from headrace.model.errors import CorruptError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import segment_epoch, segment_id, segment_number

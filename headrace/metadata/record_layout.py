@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from headrace import topology
-from headrace.model.buckets import bucket_of_stream
 from headrace.model.errors import CorruptError, HeadraceError
-from headrace.model.names import check_known_name, scoped_stream_name
+from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.writer_marks import Positions, positions_of
 from headrace.ports.metadata_store import Body
@@ -93,8 +91,3 @@ def stream_partition(scope: str, stream: str) -> str:
 def transactions_partition(scope: str, stream: str) -> str:
     """The partition of the records of a stream's transactions."""
     return f"transactions/{check_known_name('scope', scope)}/{check_known_name('stream', stream)}"
-
-
-def bucket_of(scope: str, stream: str) -> int:
-    """The bucket of a stream: indexes of due work have one partition for each bucket."""
-    return bucket_of_stream(scoped_stream_name(scope, stream), topology.BUCKET_COUNT)

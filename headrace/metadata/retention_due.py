@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.due_index import IndexPage, read_index
-from headrace.metadata.record_layout import bucket_of, decoded, time_prefix, versioned
+from headrace.metadata.record_layout import decoded, time_prefix, versioned
+from headrace.metadata.stream_buckets import bucket_of
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore
 
 

@@ -9,14 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.due_index import IndexPage, move_back, read_index
-from headrace.metadata.record_layout import (
-    bucket_of,
-    decode_incarnation,
-    decoded,
-    incarnation_fields,
-    time_prefix,
-    versioned,
-)
+from headrace.metadata.record_layout import decode_incarnation, decoded, incarnation_fields, time_prefix, versioned
+from headrace.metadata.stream_buckets import bucket_of
 from headrace.model.transactions import transaction_text
 from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, Record, Write
 

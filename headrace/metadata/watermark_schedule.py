@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.due_index import IndexPage, read_index
-from headrace.metadata.record_layout import bucket_of, decoded, versioned
+from headrace.metadata.record_layout import decoded, versioned
+from headrace.metadata.stream_buckets import bucket_of
 from headrace.model.names import scoped_stream_name
 from headrace.ports.metadata_store import Body, Delete, Key, MetadataStore, Replace
 
