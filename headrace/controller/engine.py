@@ -152,14 +152,22 @@ class RequestProcessor:
             NotFoundError: a segment that must exist is missing. An operator must look.
             CorruptError: stored records contradict each other. An operator must look.
         """
-        run_request(self._tools, *parse_message(message_body))
+        run_request(self._tools, *_parse_request(message_body))
 
     def work(self, message_body: Mapping[str, Any]) -> Iterator[str]:
         """Run one step for each item that is requested. The items are the names of the steps that have run.
 
         Raises ConflictError if another process was faster, and else the errors of `process`.
         """
-        return run_steps(self._tools, *parse_message(message_body))
+        return run_steps(self._tools, *_parse_request(message_body))
+
+
+def _parse_request(message_body: Mapping[str, Any]) -> tuple[str, str, PendingRequest]:
+    """Parse a message; raises InvalidRequestError also for a batch of commits, which has a queue of its own."""
+    scope, name, request = parse_message(message_body)
+    if request.kind is RequestKind.COMMIT_TRANSACTIONS:
+        raise InvalidRequestError(f"a {request.kind} request does not come through a request queue")
+    return scope, name, request
 
 
 def run_request(tools: Tools, scope: str, name: str, request: PendingRequest) -> None:

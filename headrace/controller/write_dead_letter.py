@@ -8,6 +8,7 @@ minutes, and its letter says that it is stuck and why.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace.controller.operations.registry import undo_request
@@ -15,12 +16,13 @@ from headrace.metadata.dead_letter import DeadLetterRecords, StoredLetter, put_l
 from headrace.metadata.intent import intent_key, read_intent
 from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
+from headrace.metadata.stream import current_key
 from headrace.metadata.transaction import open_key
 from headrace.metadata.transaction_messages import ABORT, COMMIT
 from headrace.metadata.transaction_messages import parse_message as parse_transaction_message
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, Delivery, new_letter
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError
-from headrace.model.requests import PendingRequest
+from headrace.model.requests import PendingRequest, ResourceKind
 from headrace.ports.metadata_store import ANY_VERSION, Check, Key, MetadataStore
 
 
@@ -64,24 +66,33 @@ def _write_request_letter(
     request: PendingRequest,
 ) -> DeadLetter | None:
     """Roll the request back if possible; else the letter is stuck until the request is complete."""
+    # Read first: when a batch of commits ends meanwhile, a request that waited for it can be rolled back.
+    stream = store.get(current_key(scope, name)) if request.kind.resource is ResourceKind.STREAM else None
+    unchanged = [] if stream is None else [Check(stream.key, stream.version)]
     try:
         undo = undo_request(store, scope, name, request)
     except (IllegalStateError, NotFoundError):
-        return _write_stuck_letter(store, known, letter, intent_key(scope, name, request.kind.resource), request)
+        place = intent_key(scope, name, request.kind.resource)
+        return _write_stuck_letter(store, known, letter, place, request, unchanged)
     undone = replace(letter, status=DeadLetterStatus.UNDONE, parameters=undo.parameters)
     undo.write(*put_letter(known, undone))
     return undone
 
 
 def _write_stuck_letter(
-    store: MetadataStore, known: StoredLetter | None, letter: DeadLetter, place: Key, request: PendingRequest
+    store: MetadataStore,
+    known: StoredLetter | None,
+    letter: DeadLetter,
+    place: Key,
+    request: PendingRequest,
+    unchanged: Sequence[Check],
 ) -> DeadLetter | None:
     """The letter of a request that must complete; None if it is complete, and its intent at `place` was deleted."""
     intent = store.get(place)
     if intent is None or read_intent(intent).request != request:
         return None
     stuck = _stuck(letter, place)
-    store.write(Check(place, intent.version), *put_letter(known, stuck))
+    store.write(Check(place, intent.version), *unchanged, *put_letter(known, stuck))
     return stuck
 
 

@@ -2,7 +2,7 @@
 
 Deleting a scope may run concurrently with creating a resource in it. The deletion first marks the scope and all of its
 doors, then checks that it is empty, and then removes it if the scope is still marked. The protocol of the doors
-(`steps/scope_guard.py`) lets creations of different names write different records.
+(`metadata/scope.py`) lets creations of different names write different records.
 """
 
 from __future__ import annotations

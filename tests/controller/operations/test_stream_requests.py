@@ -180,3 +180,11 @@ def test_request_ids_never_return(world: StreamWorld):
 def test_a_message_says_what_the_intent_says(world: StreamWorld):
     intent = Intent("s", "t", PendingRequest(RequestKind.SEAL_STREAM, "seal_stream-0-1"), 5)
     assert message_body(intent) == GOOD
+
+
+def test_a_batch_of_commits_comes_through_no_request_queue(world: StreamWorld):
+    world.create()
+    world.transactions.commit_transaction("s", "t", world.begin())
+    body = {"kind": "commit_transactions", "scope": "s", "stream": "t", "request": "1"}
+    with pytest.raises(InvalidRequestError, match="does not come through a request queue"):
+        world.processor.process(body)

@@ -251,6 +251,27 @@ def test_a_truncation_that_is_recorded_meanwhile_is_not_undone(world: StreamWorl
     assert_sound(world)
 
 
+def test_a_scale_whose_batch_ends_meanwhile_is_undone(world: StreamWorld):
+    """It waits for a batch of commits, so it cannot be rolled back yet; while the letter is written the batch ends."""
+    world.create()
+    identifier = world.begin()
+    world.transactions.commit_transaction("s", "t", identifier)
+    (commit,) = world.bare_commits.receive()
+    world.calls.refuse("segment store merge", UnavailableError("the store does not answer"))
+    with pytest.raises(UnavailableError):
+        world.commits.process(commit.body)
+    world.calls.calm()
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
+    (message,) = world.bare_queue.receive()
+    assert world.records.get("s", "t").stream.state is StreamState.COMMITTING_TXN
+    with world.calls.overtaken("transaction", lambda: world.commits.process(commit.body)):
+        assert _write_letter(world, message.body).status is DeadLetterStatus.UNDONE
+    world.bare_queue.acknowledge(message.receipt)
+    world.bare_commits.acknowledge(commit.receipt)
+    assert world.records.get("s", "t").stream.state is StreamState.ACTIVE
+    assert_sound(world)
+
+
 @pytest.mark.parametrize("ending", ["commit", "abort"])
 def test_a_commit_or_abort_is_stuck_until_it_is_done(world: StreamWorld, ending: str):
     world.create()
@@ -269,10 +290,10 @@ def test_a_commit_or_abort_is_stuck_until_it_is_done(world: StreamWorld, ending:
 
 READ, TRANSACTION = "read", "transaction"
 COSTS = {
-    "a scale": (_accept_scale, {READ: 4, TRANSACTION: 1}),
-    "an update": (_accept_update, {READ: 3, TRANSACTION: 2}),
-    "a truncation": (_accept_truncation, {READ: 3, TRANSACTION: 1}),
-    "a seal": (_accept_seal, {READ: 2, TRANSACTION: 1}),
+    "a scale": (_accept_scale, {READ: 5, TRANSACTION: 1}),
+    "an update": (_accept_update, {READ: 4, TRANSACTION: 2}),
+    "a truncation": (_accept_truncation, {READ: 4, TRANSACTION: 1}),
+    "a seal": (_accept_seal, {READ: 3, TRANSACTION: 1}),
 }
 
 
