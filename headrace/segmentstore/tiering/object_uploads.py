@@ -98,9 +98,8 @@ class ObjectUploads:
         for place, run in upload.packed.runs:
             if self._ends.get(place) == run.end:
                 del self._ends[place]
-        if any(
-            place.tiered.length != run.end and not place.home[0].accepted.removed for place, run in upload.packed.runs
-        ):
+        wanted = [(place, run) for place, run in upload.packed.runs if not place.home[0].accepted.removed]
+        if any(place.tiered.length != run.end for place, run in wanted):
             self.discard()
         else:
             self._window = min(self._window + 1, self._in_flight_max)
