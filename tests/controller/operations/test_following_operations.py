@@ -18,7 +18,7 @@ from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import ConflictError, SealedError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.model.stream_state import StreamState
+from headrace.model.stream_state import STREAM_OPERATIONS, StreamState
 from headrace.model.transactions import TransactionState
 from headrace.topology import REQUESTS_QUEUE
 
@@ -30,6 +30,11 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Any], StreamState]] = {
     "update": (lambda w: w.streams.update_stream("s", "t", RATED), StreamState.UPDATING),
     "seal": (lambda w: w.streams.seal_stream("s", "t"), StreamState.SEALING),
 }
+
+
+def test_every_operation_that_may_wait_is_tested():
+    waiting = {one.state for one in STREAM_OPERATIONS.values() if one.may_wait_for_commits}
+    assert {state for _, state in OPERATIONS.values()} == waiting
 
 
 def _commit_that_is_interrupted(world: StreamWorld, rolls: bool = False) -> int:
