@@ -43,6 +43,6 @@ async def test_a_store_that_lost_or_made_up_something_is_found_out():
         for moment in (
             end,
             position // 2,
-        ):  # lacks what was told since; has what nobody asked for
+        ):  # it lacks an acknowledged operation, or has one that was never requested
             with pytest.raises((WrongStateError, ContentError)):
                 await check_survivor(survivor, history, moment, random, 0)

@@ -111,7 +111,7 @@ async def test_runs_missed_by_a_crash_are_packed_again(world: World, entered):
         assert sum(count.runs for count in counts_of(world.metadata).values()) == len(SEGMENTS)
         for segment in SEGMENTS:
             assert [each.length for each in runs_of(world, segment)] == [len(segment)]
-        await sweep(world, running)  # what nobody entered goes, what somebody entered stays
+        await sweep(world, running)  # deletes objects without a run, and keeps those that another writer has entered
         assert object_names(world) == sorted(counts_of(world.metadata))
         for segment in SEGMENTS[:: RUNS_PER_WRITE_MAX // 2]:
             running.store.owned[0].container.metadata.segments[segment].index.release_all()

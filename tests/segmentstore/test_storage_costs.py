@@ -70,7 +70,7 @@ async def test_a_run_that_somebody_else_entered_stops_the_container(make_world: 
         await client.create(SEGMENT)
         await client.set_up(SEGMENT, WRITER)
         await client.append(WRITER, 0, b"0123456789")
-        foreign = ChunkRun(0, length, "container-0000/packed/somebody", 0)
+        foreign = ChunkRun(0, length, "container-0000/packed/foreign", 0)
         world.metadata.write(Create(Key(chunk_partition(SEGMENT), chunk_sort(0)), chunk_body(foreign)))
         container = running.store.owned[0].container
         world.clock.advance(2e9)

@@ -172,7 +172,7 @@ async def test_log_that_fills_up_slows_appends_before_rejecting_them(make_world:
         troubled.put = honest
         world.clock.advance(2e9)
         acknowledged = 0
-        while acknowledged < number + 1:  # nothing was refused, nobody had to connect again
+        while acknowledged < number + 1:  # no append was refused, and no connection was closed
             acknowledged = (await client.receive()).event_number
         await running.flush()
         await running.until(lambda: throttle.delay_s(running.store.clock.monotonic_s(), list) == 0)

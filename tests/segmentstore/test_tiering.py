@@ -102,7 +102,7 @@ async def test_a_deposed_owner_writes_nothing_and_stops(world: World):
         await client.create(SEGMENTS[0])
         await write(client, SEGMENTS[0], [b"mine"])
         owned = running.store.owner_of(SEGMENTS[0])
-        world.claim(owned.container.container)  # somebody takes it over
+        world.claim(owned.container.container)  # another store takes the container over
         world.clock.advance(2e6)
         await running.until(lambda: owned.container.failure is not None)
         assert isinstance(owned.container.failure, FencedError)

@@ -253,7 +253,7 @@ async def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world: Wo
         assert await locate(client, SEGMENT, moments[5], offset=7 * EVENT_BYTES) == 7 * EVENT_BYTES
 
 
-@pytest.mark.parametrize("stopped", ["in good order", "killed after a snapshot", "killed after a flush"])
+@pytest.mark.parametrize("stopped", ["gracefully", "killed after a snapshot", "killed after a flush"])
 async def test_time_never_goes_back_after_a_lost_volume(make_world: type[World], stopped):
     world = make_world(container_count=1)
 
@@ -261,7 +261,7 @@ async def test_time_never_goes_back_after_a_lost_volume(make_world: type[World],
         return running.store.owned[0].writer._snapshots
 
     world.clock.ms += 7_200_000
-    async with world.running(graceful=stopped == "in good order") as running:
+    async with world.running(graceful=stopped == "gracefully") as running:
         client = await running.connect()
         await client.create(SEGMENT)
         await write(client, SEGMENT, 3, time=world.clock)
@@ -280,7 +280,7 @@ async def test_time_never_goes_back_after_a_lost_volume(make_world: type[World],
             await running.flush()
         newest = (await numbers(client, SEGMENT, 5))[-1]
         honest = world.metadata.write
-        if stopped != "in good order":
+        if stopped != "gracefully":
             world.metadata.write = gone
     world.metadata.write = honest
     world.disk = MemoryJournalDisk()

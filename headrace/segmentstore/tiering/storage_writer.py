@@ -235,11 +235,9 @@ class StorageWriter:
 
     def _unpacked_bytes(self) -> int:
         """The durable bytes that could be packed now."""
-        unpacked = 0
-        for segment in self._untiered():
-            if (end := self._uploads.packed_end(segment)) is not None:
-                unpacked += segment.durable.length - end
-        return unpacked
+        wanted = [segment for segment in self._container.dirty.values() if not segment.accepted.removed]
+        ends = [(segment, self._uploads.packed_end(segment)) for segment in wanted]
+        return sum(segment.durable.length - end for segment, end in ends if end is not None)
 
     async def _enter(self, runs: list[tuple[Segment, ChunkRun]], object_length: int, packed_at_s: float) -> None:
         """Write runs of one transaction to the directory, then count their bytes as stored.

@@ -190,7 +190,7 @@ async def test_wait_for_a_process_of_the_same_name_is_bounded(world: World, monk
         found = lease(world, "store-0")
         world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
 
-    # The clock leaves its own lease behind: a stop in good order would wait ten seconds for what it may not write.
+    # The test's clock has passed the lease, so a graceful stop would wait ten seconds for a write that is refused.
     async with member(world, "store-0", share=range(CONTAINERS), graceful=False):
         # Only what the membership sleeps: everything else of the store goes on as it does.
         everything = {name: getattr(asyncio, name) for name in dir(asyncio)}
