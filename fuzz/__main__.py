@@ -1,4 +1,4 @@
-"""`python -m fuzz WHAT`: a decoder to give any bytes to, or `kill-nine`, `power-cuts`, `soak`.
+"""`python -m fuzz WHAT`: a decoder to give any bytes to, or `kill-nine`, `power-cuts`, `soak`, `lost-stores`.
 
 Ends with exit code 0 if nothing was found. What breaks a decoder is left in build/fuzz; a torture prints the seed with
 which it can be repeated.
@@ -10,7 +10,7 @@ import argparse
 import importlib
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,12 @@ def main() -> int:
     soak = commands.add_parser("soak", help="saturated load; memory, log and unstored bytes stay bounded")
     soak.add_argument("--minutes", type=float, default=1)
     soak.add_argument("--seed", type=int, default=1)
+    stores = commands.add_parser("lost-stores", help="three stores with three copies, one seed after the other")
+    stores.add_argument("--seed", type=int, default=1, help="the first one")
+    stores.add_argument("--rounds", type=int, default=1, help="at least so many seeds")
+    stores.add_argument("--minutes", type=float, default=0, help="at least so long")
+    stores.add_argument("--count", type=int, default=6, help="faults of a seed")
+    stores.add_argument("--faults", nargs="*", default=(), help="these instead of random ones")
     options = parser.parse_args()
     if options.what in DECODERS:
         return _fuzz(options.what, options.seconds, options.runs, options.output)
@@ -46,6 +52,8 @@ def main() -> int:
 
         print(run_soak(options.seed, seconds=options.minutes * _MINUTE_S))
         return 0
+    if options.what == "lost-stores":
+        return _lose_stores(options.seed, options.rounds, options.minutes * _MINUTE_S, options.count, options.faults)
     return _torture(_torturer(options.what, options.crashes), options.seed, options.rounds, options.minutes * _MINUTE_S)
 
 
@@ -76,7 +84,14 @@ def _torturer(what: str, crashes: int) -> Callable[[int], int]:
     return lambda seed: asyncio.run(cut(seed, generations=3, cuts=crashes))
 
 
-def _torture(torture: Callable[[int], int], seed: int, rounds: int, seconds: float) -> int:
+def _lose_stores(seed: int, rounds: int, seconds: float, count: int, faults: Sequence[str]) -> int:
+    from fuzz.lost_stores import torture
+
+    logging.disable(logging.CRITICAL)
+    return _torture(lambda each: torture(each, faults=faults, count=count), seed, rounds, seconds)
+
+
+def _torture(torture: Callable[[int], object], seed: int, rounds: int, seconds: float) -> int:
     from headrace.adapters.system_clock import SystemClock
 
     clock = SystemClock()

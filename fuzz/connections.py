@@ -37,8 +37,8 @@ class SocketConnection:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int) -> SocketConnection:
-        connection = cls(*await asyncio.open_connection("127.0.0.1", port))
+    async def open(cls, port: int, host: str = "127.0.0.1") -> SocketConnection:
+        connection = cls(*await asyncio.open_connection(host, port))
         hello = await connection.call(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_COMPATIBLE_VERSION))
         if not isinstance(hello, wire.Hello):
             raise AssertionError(hello)
@@ -64,6 +64,10 @@ class SocketConnection:
 
     def close(self) -> None:
         self._writer.close()
+
+    def break_off(self) -> None:
+        """At once, even if the store takes nothing: what waits for a reply gets ConnectionError."""
+        self._writer.transport.abort()
 
 
 class MemoryConnection:

@@ -16,6 +16,13 @@ from crc32c import crc32c
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.adapters.tcp.replica_assembler import MessageAssembler
+from headrace.adapters.tcp.replica_handshake import (
+    HANDSHAKE_MESSAGE_BYTES_MAX,
+    LinkIdentity,
+    OwnerHandshake,
+    ReplicaHandshake,
+)
 from headrace.codec import (
     container_snapshots,
     data_frames,
@@ -39,6 +46,7 @@ from headrace.metadata.snapshot_pointer import decode_snapshot_pointer
 from headrace.metadata.stream import decode_stream, decode_tombstone
 from headrace.metadata.truncation import decode_truncation
 from headrace.model import chunks
+from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.log import journal_format, journal_versions
@@ -50,6 +58,8 @@ from headrace.wire.commands import LAYOUTS
 
 _TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)
 _SALT: Final = 0x0102030405060708
+LINK_IDENTITY: Final = LinkIdentity(b"c" * 16, ReplicaId(b"p" * 16), 6, b"s" * 32)
+_WITH_PAYLOADS: Final = (replica_messages.Entry.TYPE, replica_messages.Entries.TYPE)
 _RECORDS: Final[list[Callable[[Mapping[str, Any]], object]]] = [
     decode_epoch,
     decode_history,
@@ -200,7 +210,6 @@ def _scan_records(data: bytes, layout: RecordLayout, with_checksums: Callable[[b
         scan = RecordScan(file, layout, end, "fuzz", tolerates_damage=tolerates_damage)
         with contextlib.suppress(CorruptError):
             length = sum(layout.header_bytes + record.header.length for record in scan)
-            length += sum(place.end - place.start for place in scan.damaged)
             if scan.end != journal_format.FILE_HEADER_BYTES + length or scan.end > len(content):
                 raise AssertionError(f"records of {length} bytes end at {scan.end} of {len(content)}")
 
@@ -246,6 +255,44 @@ def replica_message(data: bytes) -> None:
             raise AssertionError(f"{message} does not come back")
 
 
+def replica_link(data: bytes) -> None:
+    """What an owner sends to a replica, in pieces as long as the first byte says.
+
+    The second byte chooses between a stranger and an owner that has proved itself before.
+    """
+    piece_bytes, is_proved, stream = 1 + 7 * (data[0] if data else 0), data[1:2] > b"\x7f", data[2:]
+    handshake = ReplicaHandshake(LINK_IDENTITY, 1 << 20, lambda count: bytes(count))
+    assembler = MessageAssembler(512, HANDSHAKE_MESSAGE_BYTES_MAX)
+    if is_proved:
+        assembler.accept_large()
+    messages: list[memoryview] = []
+    with contextlib.suppress(HeadraceError):
+        while stream:
+            space = assembler.writable()
+            count = min(len(space), piece_bytes, len(stream))
+            space[:count] = stream[:count]
+            stream = stream[count:]
+            assembler.received(count)
+            while (raw := assembler.next_message()) is not None:
+                messages.append(raw if raw[0] in _WITH_PAYLOADS else memoryview(bytes(raw)))
+                if is_proved:
+                    replica_messages.decode_message(raw)
+                elif len(messages) == 1:
+                    handshake.answer(bytes(raw))
+                else:
+                    handshake.check(bytes(raw))
+                    is_proved = True
+                    assembler.accept_large()
+    if not data[2:].startswith(b"".join(messages)):
+        raise AssertionError(f"{len(messages)} messages are not what was sent")
+
+
+def replica_answer(data: bytes) -> None:
+    """What a stranger answers to an owner's HELLO."""
+    with contextlib.suppress(HeadraceError):
+        OwnerHandshake(LINK_IDENTITY, LINK_IDENTITY.replica, lambda count: bytes(count)).proof(data)
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "wire-command": wire_command,
     "wire-frames": wire_frames,
@@ -261,4 +308,6 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "time-block": time_block,
     "table-entry": table_entry,
     "replica-message": replica_message,
+    "replica-link": replica_link,
+    "replica-answer": replica_answer,
 }

@@ -34,7 +34,7 @@ from headrace.ports.chunk_storage import StoredObject
 from headrace.ports.journal_disk import DiskSpace
 from headrace.ports.metadata_store import Key, Page, Record, Write
 from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
@@ -294,7 +294,7 @@ class World:
             copy_from_files=COPY_FROM_FILES,
         )
         store = SegmentStore(
-            OneCopyLedgers(journal), CACHE_BYTES, SystemClock(), ports, ports,
+            OneCopyLedgerStore(journal), CACHE_BYTES, SystemClock(), ports, ports,
             container_count=CONTAINERS, block_bytes=CACHE_BLOCK_BYTES, limits=LIMITS, table_limits=TABLE_LIMITS,
         )  # fmt: skip
         running = RunningStore(store, ports, connections, lambda: random.getrandbits(128))

@@ -25,7 +25,7 @@ class StoreProcess:
         self._environment = environment
         self._log_file = directory / "store.log"
         self._child: ChildProcess | None = None
-        self.port = 0
+        self.host, self.port = "127.0.0.1", 0
 
     @property
     def pid(self) -> int:
@@ -34,6 +34,10 @@ class StoreProcess:
     @property
     def was_started(self) -> bool:
         return self._child is not None
+
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None and self._child.is_running
 
     @property
     def _running(self) -> ChildProcess:
@@ -46,6 +50,7 @@ class StoreProcess:
         self.launch()
         ready = self._running.await_ready(_READY_S)
         self.port = int(ready.partition("port=")[2].split()[0])
+        self.host = ready.partition("host=")[2].split()[0]
 
     def launch(self) -> None:
         """Start without waiting."""
@@ -56,6 +61,18 @@ class StoreProcess:
     def kill(self) -> None:
         """kill -9, at once."""
         os.kill(self._running.pid, signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: it does nothing until `resume`, and its connections stay."""
+        os.kill(self._running.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self._running.pid, signal.SIGCONT)
+
+    def abort(self) -> None:
+        """End it, with the stacks of its threads in its log."""
+        os.kill(self._running.pid, signal.SIGCONT)
+        os.kill(self._running.pid, signal.SIGABRT)
 
     def reap(self) -> None:
         """After a kill."""

@@ -7,12 +7,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from string import ascii_lowercase
 from typing import Final
 
-from simulation.mutations import MUTATIONS, SEEDS_MAX, seeds_until_caught
+from simulation.mutations import MUTATIONS, SEEDS_MAX, Mutation, seeds_until_caught
 from simulation.reporting import Report
 from simulation.runs import Run, run_seed
 from simulation.shrinking import as_test, shrink
+from simulation.store_level import command
+from simulation.store_level import mutations as store_mutations
 
 _CHUNK: Final = 20
 
@@ -32,6 +35,7 @@ def main() -> int:
     mutations = commands.add_parser("mutations", help="run each deliberate bug until it is caught")
     mutations.add_argument("names", nargs="*", help="only these")
     mutations.add_argument("--seeds", type=int, default=SEEDS_MAX)
+    command.add_arguments(commands.add_parser("stores", help="whole segment stores on a simulated event loop"))
     options = parser.parse_args()
     match options.what:
         case "run":
@@ -40,8 +44,10 @@ def main() -> int:
             return _shrink(options.failing)
         case "mutations":
             return _mutations(options.names, options.seeds)
+        case "stores":
+            return command.execute(options)
         case _ if options.seed is None:
-            parser.error("give --seed, or one of run, shrink, mutations")
+            parser.error("give --seed, or one of run, shrink, mutations, stores")
     return _replay(options.seed)
 
 
@@ -58,15 +64,22 @@ def _replay(seed: int) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     report = Report()
-    for run in _runs(options.first, options.processes):
-        report.add(run)
-        if report.seeds >= options.seeds and sum(report.faults.values()) >= options.faults:
-            break
+    is_complete = False
+    try:
+        for run in _runs(options.first, options.processes):
+            report.add(run)
+            for violation in run.violations[:1]:
+                print(f"seed {run.seed}: {violation.checker}: {violation.what}", flush=True)
+            is_complete = report.seeds >= options.seeds and sum(report.faults.values()) >= options.faults
+            if is_complete:
+                break
+    except KeyboardInterrupt:
+        print("interrupted: this is the report of the seeds until then")
     print(report.text())
     rare = report.too_rare(options.each)
     for one in rare:
         print(f"reached too rarely: {one}")
-    return 1 if report.failures or rare else 0
+    return 0 if is_complete and not report.failures and not rare else 1
 
 
 def _runs(first: int, processes: int) -> Iterator[Run]:
@@ -93,15 +106,30 @@ def _shrink(seed: int) -> int:
 
 
 def _mutations(names: list[str], seeds: int) -> int:
-    wanted = [mutation for mutation in MUTATIONS if not names or mutation.name in names]
-    caught = 0
-    for mutation in wanted:
-        found = seeds_until_caught(mutation, seeds)
-        caught += found is not None
+    """Run the bugs of the protocol, and those of whole stores that have a number. A number counts with all its bugs."""
+    numbered = [mutation for mutation in store_mutations.MUTATIONS if mutation.name[0].isdigit()]
+    caught: dict[str, bool] = {}
+    for mutation in sorted([*MUTATIONS, *numbered], key=_order):
+        if names and mutation.name not in names:
+            continue
+        if mutation in numbered:
+            found = store_mutations.seeds_until_caught(mutation, store_mutations.SEEDS_MAX)
+        else:
+            found = seeds_until_caught(mutation, seeds)
+        number = _number(mutation)
+        caught[number] = caught.get(number, True) and found is not None
         outcome = "NOT CAUGHT" if found is None else f"caught by {found[1]} after {found[0]} seeds"
         print(f"{mutation.name:>3}  {mutation.bug}: {outcome}", flush=True)
-    print(f"{caught} of {len(wanted)} caught")
-    return 0 if caught == len(wanted) else 1
+    print(f"{sum(caught.values())} of {len(caught)} caught")
+    return 0 if all(caught.values()) else 1
+
+
+def _number(mutation: Mutation) -> str:
+    return mutation.name.rstrip(ascii_lowercase)
+
+
+def _order(mutation: Mutation) -> tuple[int, str]:
+    return int(_number(mutation)), mutation.name
 
 
 if __name__ == "__main__":

@@ -7,18 +7,23 @@ synced. A checker is named as in the list of invariants (I1 to I12), or `durabil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
-from headrace.codec.log_record_header import RecordHeader, RecordKind
-from headrace.codec.replica_messages import Nack, Opened
+from headrace.codec.log_record_header import RecordKind
+from headrace.codec.replica_messages import Entry, Nack, Opened
 from headrace.model.container_logs import ContainerLog, LedgerChain, LogState
 from headrace.model.ensembles import COPIES_MIN, ReplicaId
 from headrace.replication.effects import Held, QueueRecord, Serve, WriterEffect
+from headrace.replication.recovered_logs import RecoveredLog
 from headrace.replication.replica_log import ReplicaLog
+from headrace.replication.told_positions import had_position, told_position
 from simulation.disk import DiskError
+from simulation.journal import SyncedRecord
 from simulation.network import Address
 from simulation.owner import Owner
+
+_READ_BYTES: Final = 4_000
 
 
 class Violation(NamedTuple):
@@ -38,13 +43,18 @@ class Checkers:
         self.zones: dict[ReplicaId, int] = {}
         self.acknowledged_end = [0] * containers
         self.checkpoint_end = [0] * containers
+        self.acknowledged_count = 0
         self._now = now
         self._note = note
         self._records: list[ContainerLog | None] = [None] * containers
         self._content: dict[tuple[int, int, int], bytes] = {}
         self._acknowledged: list[dict[int, int]] = [{} for _ in range(containers)]
         self._durable: dict[ReplicaId, set[tuple[int, int, int]]] = {}
+        self._damaged: set[tuple[ReplicaId, int, int, int]] = set()
+        self._survivor: list[ReplicaId | None] = [None] * containers
+        self._witness_end = [0] * containers
         self._promises: dict[tuple[ReplicaId, int], int] = {}
+        self._held: dict[tuple[ReplicaId, int], tuple[int, int]] = {}
         self._owners: dict[tuple[int, int], Address] = {}
         self._checked: dict[tuple[ReplicaId, int, int, int], int] = {}
 
@@ -58,20 +68,54 @@ class Checkers:
         self.zones[replica] = zone
         self._durable[replica] = set()
 
-    def synced(self, replica: ReplicaId, headers: list[RecordHeader]) -> None:
-        """The disk, not the journal, says that these records are durable."""
-        for header in headers:
+    def synced(self, replica: ReplicaId, records: list[SyncedRecord]) -> None:
+        """The disk, not the journal, says that these records are durable. I1: they have what their writer appended."""
+        for header, payload in records:
+            if header.kind is RecordKind.DROP:
+                self._durable[replica] = {key for key in self._durable[replica] if key[0] != header.container}
             if header.kind is not RecordKind.ENTRY:
                 continue
             key = (header.container, header.ledger_epoch, header.entry)
             self._durable[replica].add(key)
-            content = self._content.get(key)
-            if content is None or len(content) != header.length:
+            self._damaged.discard((replica, *key))
+            if payload != self._content.get(key):
                 self.violated("I1", f"{key} has a content that its writer never gave it")
 
-    def scanned(self, replica: ReplicaId, entries: Iterable[tuple[int, int, int]]) -> None:
-        """A start found these entries intact and synced them, also those of a commit that had not ended."""
+    def scanned(
+        self,
+        replica: ReplicaId,
+        entries: Iterable[tuple[int, int, int]],
+        recovered: Mapping[int, RecoveredLog],
+        *,
+        is_damaged: bool = False,
+    ) -> None:
+        """A start found these entries intact and synced them, also those of a commit that had not ended.
+
+        I2: a replica that said to hold an entry of the log still does, or says that it is damaged. I3: it knows what it
+        promised. I10: its truncation point is that of a checkpoint.
+        """
         self._durable[replica].update(entries)
+        for (one, container), promise in self._promises.items():
+            if one == replica and recovered.get(container, RecoveredLog()).promise < promise:
+                self.violated("I3", f"a start does not find the promise {promise} of container {container}")
+        for container, log in recovered.items():
+            if log.truncated > self.checkpoint_end[container]:
+                self.violated("I10", f"a replica truncated entries before {log.truncated}, tier 2 has not got them")
+        for (one, container), (epoch, last) in self._held.items():
+            record = self._records[container]
+            if one != replica or record is None or not record.chain.has(epoch, last):
+                continue
+            log = recovered.get(container, RecoveredLog())
+            truncated = max(log.truncated, record.truncated)
+            told = told_position(record.chain, truncated, log.runs)
+            if is_damaged:
+                told = max(told, had_position(record.chain, truncated, log.runs))
+            if told < last:
+                self.violated("I2", f"a replica held everything up to {last}, and holds up to {told} after a start")
+
+    def damaged(self, replica: ReplicaId, key: tuple[int, int, int]) -> None:
+        """A durable copy of an entry has rotted."""
+        self._damaged.add((replica, *key))
 
     def _holds(self, replica: ReplicaId, container: int, chain: LedgerChain, entry: int) -> bool:
         return (container, chain.epoch_of(entry) or 0, entry) in self._durable[replica]
@@ -83,9 +127,16 @@ class Checkers:
                 return entry
         return None
 
+    def had(self, container: int, chain: LedgerChain, replicas: Iterable[ReplicaId]) -> set[tuple[int, int]]:
+        """The entries of a log (epoch, entry) that some of the replicas once had durable."""
+        keys = (key for replica in replicas for key in self._durable[replica])
+        return {(epoch, entry) for one, epoch, entry in keys if one == container and chain.has(epoch, entry)}
+
     # What replicas do.
 
     def taken(self, replica: ReplicaId, log: ReplicaLog, effect: QueueRecord) -> None:
+        if effect.header.kind is RecordKind.DROP:
+            self._held.pop((replica, log.container), None)
         if effect.header.kind is not RecordKind.ENTRY:
             return
         told = self._promises.get((replica, log.container), 0)
@@ -100,12 +151,17 @@ class Checkers:
         if message.promise < self._promises.get(key, 0):
             self.violated("I3", f"promise {message.promise} after {self._promises[key]}")
         self._promises[key] = max(message.promise, self._promises.get(key, 0))
-        if message.confirmed > self.acknowledged_end[log.container]:
+        if message.confirmed > self._witness_end[log.container]:
             self.violated("I5", f"a replica knows {message.confirmed - 1} as acknowledged, which is not")
         self._check_gapless(replica, log, log.durable_end - 1)
 
     def held(self, replica: ReplicaId, log: ReplicaLog, effect: Held) -> None:
+        self._held[replica, log.container] = (log.chain.epoch_of(effect.last) or 0, effect.last)
         self._check_gapless(replica, log, effect.last)
+
+    def discarded(self) -> None:
+        """A replica has dropped a copy that it found to be unneeded."""
+        self.states["copy discarded"] += 1
 
     def _check_gapless(self, replica: ReplicaId, log: ReplicaLog, last: int) -> None:
         """I2: what a replica says to hold, it holds without gaps from the truncation point on."""
@@ -137,6 +193,8 @@ class Checkers:
         self._note(f"ack {container} {owner.epoch} {up_to}")
         known = self._acknowledged[container]
         first = self.acknowledged_end[container]
+        if record.state is not LogState.OPEN:
+            self.violated("I7", f"epoch {owner.epoch} acknowledges {up_to}, the log has ended")
         for start in record.ledgers:
             if start.epoch > owner.epoch and up_to >= start.first:
                 self.violated("I7", f"epoch {owner.epoch} acknowledges {up_to}, ledger {start} has begun")
@@ -145,7 +203,8 @@ class Checkers:
         for entry in range(owner.machine.chain.ledgers[-1].first, min(first, up_to + 1)):
             if known.get(entry) not in (owner.epoch, None):
                 self.violated("I7", f"entry {entry} is acknowledged by epochs {known[entry]} and {owner.epoch}")
-        self.acknowledged_end[container] = max(first, up_to + 1)
+        self.acknowledged_count += max(0, up_to + 1 - first)
+        self._extend(container, up_to)
         self._check_acknowledged(container, record, up_to, owner.machine.chain)
 
     def _check_acknowledged(self, container: int, record: ContainerLog, up_to: int, chain: LedgerChain) -> None:
@@ -160,6 +219,10 @@ class Checkers:
         """A log record took effect."""
         self._records[container] = after
         self._note(f"record {container} {after.ledgers} {len(after.members)}")
+        if after.state is LogState.EMPTY:
+            self._check_ended(container, before, after, epoch)
+            return
+        self._check_loss(container, before, after)
         self._count_record(before, after)
         self._check_prefix(before, after, epoch)
         if len({self.zones[member] for member in after.members}) < len(after.members):
@@ -181,8 +244,58 @@ class Checkers:
                     "durability", f"entry {last} was acknowledged, the next ledger begins with {last_closed + 1}"
                 )
 
+    def flushed(self, owner: Owner, end: int) -> None:
+        """Tier 2 has everything before `end`."""
+        self.checkpoint_end[owner.container] = max(self.checkpoint_end[owner.container], end)
+
+    def _check_ended(self, container: int, before: ContainerLog | None, after: ContainerLog, epoch: int) -> None:
+        """A clean end: tier 2 has everything that was acknowledged."""
+        self.states["log ended"] += 1
+        self._survivor[container] = None
+        assert after.next_entry is not None
+        if max(self.acknowledged_end[container], after.next_entry) > self.checkpoint_end[container]:
+            self.violated("I10", f"the log ended at {after.next_entry}, tier 2 has less")
+        if before is None or not before.ledgers or before.ledgers[-1].epoch != epoch:
+            self.violated("I6", f"epoch {epoch} ended a log that is not its own")
+
+    def loss_accepted(self, container: int, before: ContainerLog, after: ContainerLog) -> None:
+        """An operator removed destroyed members. What is lost is known when the next ledger begins."""
+        self.states[f"loss accepted, {len(after.members)} left"] += 1
+        self._note(f"loss {container} {len(after.members)}")
+        self._records[container] = after
+        self._survivor[container] = after.members[0] if after.members else None
+        if after.next_entry is not None:
+            self._forget_lost(container, self.checkpoint_end[container])
+            self.acknowledged_end[container] = self.checkpoint_end[container] = after.next_entry
+
+    def _check_loss(self, container: int, before: ContainerLog | None, after: ContainerLog) -> None:
+        """An accepted loss: the next ledger begins behind all that the member that was left has intact."""
+        survivor, self._survivor[container] = self._survivor[container], None
+        first, end = after.ledgers[-1].first, self.acknowledged_end[container]
+        if survivor is None or before is None or before.ledgers[-1] == after.ledgers[-1] or first >= end:
+            return
+        self.states["accepted loss lost entries"] += 1
+        for entry in range(max(self.checkpoint_end[container], before.ledgers[0].first), end):
+            key = (container, before.chain.epoch_of(entry) or 0, entry)
+            if key not in self._durable[survivor] or (survivor, *key) in self._damaged:
+                break
+            if entry >= first:
+                self.violated("durability", f"entry {entry} is lost, the member that was left had it")
+        self._forget_lost(container, first)
+        self.acknowledged_end[container] = first
+
+    def _forget_lost(self, container: int, first: int) -> None:
+        known = self._acknowledged[container]
+        self._acknowledged[container] = {entry: epoch for entry, epoch in known.items() if entry < first}
+
+    def _extend(self, container: int, last: int) -> None:
+        self.acknowledged_end[container] = max(self.acknowledged_end[container], last + 1)
+        self._witness_end[container] = max(self._witness_end[container], last + 1)
+
     def _count_record(self, before: ContainerLog | None, after: ContainerLog) -> None:
-        if before is None or before.ledgers[-1] != after.ledgers[-1]:
+        if before is None or before.ledgers[-1:] != after.ledgers[-1:]:
+            if before is not None and before.next_entry is not None:
+                self.states[f"ledger opened from {before.state}"] += 1
             self.states[f"ledger opened with {len(after.members)} members"] += 1
             return
         gained = len(set(after.members) - set(before.members))
@@ -193,6 +306,10 @@ class Checkers:
     def _check_prefix(self, before: ContainerLog | None, after: ContainerLog, epoch: int) -> None:
         """I6: ledgers are appended, and removed from the front."""
         if before is None:
+            return
+        if before.next_entry is not None:
+            if after.ledgers[0].first != before.next_entry:
+                self.violated("I6", f"a log that ended before {before.next_entry} continues with {after.ledgers}")
             return
         common = [start for start in after.ledgers if start.epoch <= before.ledgers[-1].epoch]
         if tuple(common) != before.ledgers[len(before.ledgers) - len(common) :]:
@@ -207,7 +324,7 @@ class Checkers:
         if effect.truncated > self.checkpoint_end[container]:
             self.violated("I10", f"entries before {effect.truncated} are given away, tier 2 has not got them")
         record = self._records[container]
-        if record is not None and record.ledgers[-1].epoch > owner.epoch:
+        if record is not None and (not record.ledgers or record.ledgers[-1].epoch > owner.epoch):
             self.states["outdated owner served"] += 1
             return  # it was paused, and gets no acknowledgement: I4 and I7 watch that
         last = self.acknowledged_end[container] - 1
@@ -215,16 +332,21 @@ class Checkers:
             self.violated("durability", f"entry {last} was acknowledged, the recovered log ends at {effect.last}")
         for entry in range(max(last + 1, effect.log.ledgers[0].first), effect.last + 1):
             self._acknowledged[container][entry] = chain.epoch_of(entry) or 0
-        self.acknowledged_end[container] = max(last, effect.last) + 1
+        self._extend(container, effect.last)
+        found: dict[int, Entry] = {}
         for entry in range(effect.truncated, effect.last + 1):
-            epoch = chain.epoch_of(entry)
+            epoch = chain.epoch_of(entry) or 0
+            if entry not in found:
+                bounds = chain.bounds(epoch)
+                end = effect.last if bounds is None or bounds[1] is None else min(effect.last, bounds[1] - 1)
+                try:
+                    read = owner.journal.read(container, epoch, entry, end, _READ_BYTES)
+                except DiskError:
+                    owner.has_failed = True
+                    return
+                found = {each.header.entry: each for each in read}
             expected = self._acknowledged[container].get(entry)
-            try:
-                found = owner.journal.read(container, epoch or 0, entry, entry, 1)
-            except DiskError:
-                owner.has_failed = True
-                return
-            if not found or bytes(found[0].payload) != self._content.get((container, epoch or 0, entry)):
+            if entry not in found or bytes(found[entry].payload) != self._content.get((container, epoch, entry)):
                 self.violated("durability", f"entry {entry} of a recovered log is not what was appended")
             elif expected is not None and expected != epoch:
                 self.violated("durability", f"entry {entry} was acknowledged by epoch {expected}, found is {epoch}")

@@ -9,8 +9,8 @@ from typing import Final
 
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES
 from headrace.model.ensembles import ReplicaId
+from headrace.model.replica_placement import Placement
 from headrace.replication.ledger_writer import LedgerWriter
-from headrace.replication.repair_policy import Placement
 from simulation.checkers import Checkers
 from simulation.draws import Draws
 from simulation.metadata import Metadata
@@ -36,11 +36,12 @@ class Cluster:
         self.scheduler = Scheduler(draws)
         self.network = Network(self.scheduler, draws, swarm, self.faults)
         self.checkers = Checkers(swarm.containers, lambda: self.scheduler.now, self.scheduler.note)
-        recorded, claimed = self.checkers.recorded, self.checkers.claimed
-        self.metadata = Metadata(self.scheduler, draws, swarm, self.faults, recorded, claimed)
+        recorded, claimed, lost = self.checkers.recorded, self.checkers.claimed, self.checkers.loss_accepted
+        self.metadata = Metadata(self.scheduler, draws, swarm, self.faults, recorded, claimed, lost)
         self.destroyed: set[ReplicaId] = set()
         self.known_destroyed: frozenset[ReplicaId] = frozenset()
         self.stores = [Store(self, number, number % ZONES) for number in range(swarm.stores)]
+        self._placements: dict[int, Placement] = {}  # until a process starts or ends
         self._unhealthy_since: dict[int, int] = {}
         self._waiting_since: dict[int, tuple[int, int]] = {}
         for store in self.stores:
@@ -53,6 +54,7 @@ class Cluster:
         """A process started. Replicas of its store's earlier volumes are known to be destroyed."""
         gone = {replica for replica in self.destroyed if replica[0] == store.number}
         self.known_destroyed |= gone
+        self._placements.clear()
 
     def address_of(self, replica: ReplicaId) -> Address | None:
         for store in self.stores:
@@ -65,8 +67,11 @@ class Cluster:
         return store.replica if store.address == address else None
 
     def placement(self, container: int) -> Placement:
-        wanted = {str(zone): self._preferred(zone, container).replica for zone in range(ZONES)}
-        return Placement(wanted, self.zones(), self.known_destroyed)
+        found = self._placements.get(container)
+        if found is None:
+            wanted = {str(zone): self._preferred(zone, container).replica for zone in range(ZONES)}
+            found = self._placements[container] = Placement(wanted, self.zones(), self.known_destroyed)
+        return found
 
     def zones(self) -> Mapping[ReplicaId, str]:
         return {replica: str(zone) for replica, zone in self.checkers.zones.items()}
@@ -84,6 +89,7 @@ class Cluster:
     def connections_lost(self, store: Store) -> None:
         """The processes that are connected to a store notice its end, soon or only by its silence."""
         replica = store.replica
+        self._placements.clear()
         for other in self.stores:
             if other is store or not other.is_running:
                 continue
@@ -186,7 +192,7 @@ class Cluster:
             owner = store.owners.get(container)
             if owner is None or not store.is_running or self.scheduler.is_paused(store.number):
                 continue
-            if owner.has_failed or owner.writer is None or not owner.writer.may_append or store.disk.is_full:
+            if owner.has_failed or owner.writer is None or store.disk.is_full or not owner.takes_entries:
                 continue
             name = b"%d %d %d " % (container, owner.epoch, owner.writer.next_entry)
             owner.append(name.ljust(len(name) + size, b"."))
@@ -209,6 +215,8 @@ class Cluster:
             case "kill":
                 if store.is_running:
                     store.crash()
+            case "kill in a commit":
+                store.dies_in_commit = True
             case "power cut":
                 if store.is_running:
                     store.crash(cuts_power=True)
@@ -225,6 +233,8 @@ class Cluster:
                 store.disk.fail_next_write = True
             case "sync error":
                 store.disk.fail_next_sync = True
+            case "create error":
+                store.disk.fail_next_create = True
             case "disk full":
                 disk = store.disk
                 disk.is_full = True
@@ -235,6 +245,15 @@ class Cluster:
                 self._rot(store, step.amount)
             case "metadata outage":
                 self.metadata.outage_until = until
+            case "congestion":
+                for owner in store.owners.values():
+                    owner.congested(other.replica)
+            case "clean end":
+                serving = self.serving(step.amount % self.swarm.containers)
+                if serving is not None:
+                    serving.end()
+            case "accept loss":
+                self.metadata.accept_loss(step.amount % self.swarm.containers, self.destroyed)
             case "takeover":
                 self._try_takeover(store, step.amount)
             case "duel":
@@ -276,21 +295,33 @@ class Cluster:
                 raise AssertionError(f"unknown step {step}")
 
     def _rot(self, store: Store, amount: int) -> None:
-        """Damage a record that a later durable commit proves to have been durable."""
+        """Damage what something later proves to have been durable: a new entry, or any byte of any file."""
         if store.process is None:
             return
         journal = store.journal()
+        ends = journal.durable_ends()
         places = sorted(
             place
             for place in journal.entries().values()
-            if sum(place) + RECORD_HEADER_BYTES <= journal.last_commit_start
+            if place.position + RECORD_HEADER_BYTES + place.length <= ends[place.file]
         )
-        if places:
-            position, length = places[-1 - amount % min(len(places), 3)]
+        if amount // 13 % 8 == 0:
+            file = sorted(ends)[amount // 5 % len(ends)]
+            self._damage(store, file, amount // 3 % ends[file])
+        elif places:
+            place = places[-1 - amount % min(len(places), 3)]
             is_header = amount // 7 % 4 == 0
-            store.disk.rot(position + (20 if is_header else RECORD_HEADER_BYTES + amount % max(length, 1)))
-            if amount // 31 % 2 == 0:
-                store.crash()
+            offset = 20 if is_header else RECORD_HEADER_BYTES + amount % max(place.length, 1)
+            self._damage(store, place.file, place.position + offset)
+        if amount // 31 % 2 == 0:
+            store.crash()
+
+    def _damage(self, store: Store, file: str, position: int) -> None:
+        """Change a byte, and tell the oracle which entry it belongs to."""
+        for key, place in store.journal().entries().items():
+            if place.file == file and 0 <= position - place.position < RECORD_HEADER_BYTES + place.length:
+                self.checkers.damaged(store.replica, key)
+        store.disk.rot(file, position)
 
     def heal(self, stays_down: Store | None) -> None:
         """End all faults. One store may stay down."""
@@ -300,7 +331,9 @@ class Cluster:
         self.scheduler.resume_all()
         for store in self.stores:
             store.disk.is_full = store.disk.fail_next_sync = store.disk.fail_next_write = False
+            store.disk.fail_next_create = False
             store.slow_until = 0
+            store.dies_in_commit = False
             if store is stays_down:
                 store.stop()
                 store.is_retired = True

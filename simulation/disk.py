@@ -1,89 +1,173 @@
-"""A simulated volume: sectors, writes that are durable only after a sync, failures, and bytes that rot."""
+"""A simulated volume: files of sectors, writes that are durable only after a sync, failures, and bytes that rot.
+
+It is the disk of the real journal (`ports.journal_disk`). Renames and removals are durable at once.
+"""
 
 from __future__ import annotations
 
-from headrace.model.ensembles import ReplicaId
+import errno
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from headrace.ports.journal_disk import DiskSpace
 from simulation.draws import Draws
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_VOLUME_BYTES: Final = 1 << 20
 
 
 class DiskError(Exception):
     """A write, sync or read of the volume failed."""
 
 
-class SimulatedDisk:
-    """One append-mostly file on one volume, with the id of the replica that was made with it.
+class ProcessEnded(OSError):
+    """The process ended in the middle of a commit: nothing is written after this."""
 
-    `content` is what the process sees. `durable` is what a power failure leaves, with some of the unsynced sectors.
-    """
 
-    def __init__(self, replica: ReplicaId, actor: int, sector_bytes: int, draws: Draws) -> None:
-        self.replica = replica
-        self.content = bytearray()
-        self.durable = bytearray()
-        self.is_destroyed = False
-        self.is_full = False
-        self.fail_next_write = False
-        self.fail_next_sync = False
-        self._actor = actor
-        self._sector_bytes = sector_bytes
+class SimulatedFile:
+    """`content` is what the process sees. `durable` is what a power failure leaves, with some unsynced sectors."""
+
+    def __init__(self, disk: SimulatedDisk, size_bytes: int) -> None:
+        self.content = bytearray(size_bytes)
+        self.durable = bytearray(size_bytes)
+        self.has_lost_writes = False
+        self._disk = disk
         self._dirty: set[int] = set()
-        self._draws = draws
 
-    def write(self, position: int, data: bytes) -> None:
+    @property
+    def size_bytes(self) -> int:
+        return len(self.content)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything that was written is durable."""
+        return not self._dirty and not self.has_lost_writes
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
         """Write without sync. A write that fails may have changed some of its sectors."""
-        if self.is_destroyed:
-            raise DiskError("the volume is gone")
-        fails, self.fail_next_write = self.fail_next_write, False
+        disk = self._disk
+        disk.check("write")
+        fails, disk.fail_next_write = disk.fail_next_write, False
+        data = b"".join(parts)
         if fails:
-            data = data[: self._draws.below(len(data) + 1, "part of a write", self._actor)]
-        end, size = position + len(data), self._sector_bytes
-        if end > len(self.content):
-            self.content.extend(bytes(end - len(self.content)))
+            data = data[: disk.draws.below(len(data) + 1, "part of a write", disk.actor)]
+        end, size = position + len(data), disk.sector_bytes
         self.content[position:end] = data
         self._dirty.update(range(position // size, (end + size - 1) // size))
         if fails:
-            raise DiskError("the write failed")
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def sync(self) -> None:
         """Make all writes durable. After a failed sync nothing is known about them."""
-        if self.is_destroyed:
-            raise DiskError("the volume is gone")
-        if self.fail_next_sync:
-            self.fail_next_sync = False
-            self._resolve_dirty()
-            self.content = bytearray(self.durable)
-            raise DiskError("the sync failed")
+        self._disk.check("sync")
+        if self._disk.fail_next_sync:
+            self._disk.fail_next_sync = False
+            self.lose_writes()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         for sector in self._dirty:
             self._make_durable(sector)
         self._dirty.clear()
 
-    def cut_power(self) -> None:
+    def read(self, position: int, length: int) -> bytes:
+        self._disk.check("read")
+        return bytes(self.content[position : position + length])
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def lose_writes(self) -> None:
         """Unsynced sectors are kept or lost, each by itself: a write may be torn."""
-        self._resolve_dirty()
-        self.content = bytearray(self.durable)
-
-    def truncate(self, end: int) -> None:
-        """Cut the file, durably."""
-        del self.content[end:]
-        self._dirty.clear()
-        self.durable = bytearray(self.content)
-
-    def rot(self, position: int) -> None:
-        """Change a durable byte."""
-        for image in (self.content, self.durable):
-            if position < len(image):
-                image[position] ^= 0x5A
-
-    def _resolve_dirty(self) -> None:
-        keeps_all = self._draws.happens(0.2, "all sectors kept", self._actor)
+        disk = self._disk
+        keeps_all = disk.draws.happens(0.2, "all sectors kept", disk.actor)
         for sector in sorted(self._dirty):
-            if keeps_all or self._draws.happens(0.5, "sector kept", self._actor):
+            if keeps_all or disk.draws.happens(0.5, "sector kept", disk.actor):
                 self._make_durable(sector)
+            else:
+                self.has_lost_writes = True
         self._dirty.clear()
+        self.content[:] = self.durable
 
     def _make_durable(self, sector: int) -> None:
-        start, end = sector * self._sector_bytes, (sector + 1) * self._sector_bytes
-        part = self.content[start:end]
-        if len(self.durable) < start + len(part):
-            self.durable.extend(bytes(start + len(part) - len(self.durable)))
-        self.durable[start : start + len(part)] = part
+        start, end = sector * self._disk.sector_bytes, (sector + 1) * self._disk.sector_bytes
+        self.durable[start:end] = self.content[start:end]
+
+
+class SimulatedDisk:
+    """One volume. `steps_left` is the number of writes, syncs and changes of names after which the process ends."""
+
+    def __init__(self, actor: int, sector_bytes: int, draws: Draws) -> None:
+        self.actor = actor
+        self.sector_bytes = sector_bytes
+        self.draws = draws
+        self.is_destroyed = False
+        self.is_full = False
+        self.fail_next_write = False
+        self.fail_next_sync = False
+        self.fail_next_create = False
+        self.steps_left: int | None = None
+        self.files: dict[str, SimulatedFile] = {}
+        self._used_bytes = 0
+
+    def check(self, step: str) -> None:
+        """Raises OSError: the volume is gone, or the process ends before this step."""
+        if self.is_destroyed:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        if self.steps_left is None or step == "read":
+            return
+        if not self.steps_left:
+            raise ProcessEnded
+        self.steps_left -= 1
+
+    def start_process(self) -> None:
+        """A new process sees what is there."""
+        self.steps_left = None
+        for file in self.files.values():
+            file.has_lost_writes = False
+
+    def names(self) -> list[str]:
+        self.check("read")
+        return sorted(self.files)
+
+    def create(self, name: str, size_bytes: int) -> None:
+        self.check("create")
+        if self.fail_next_create:
+            self.fail_next_create = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if size_bytes > self.space().free_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        assert name not in self.files
+        self.files[name] = SimulatedFile(self, size_bytes)
+        self._used_bytes += size_bytes
+
+    def open(self, name: str) -> SimulatedFile:
+        return self.files[name]
+
+    def rename(self, old: str, new: str) -> None:
+        self.check("rename")
+        replaced = self.files.get(new)
+        if replaced is not None:
+            self._used_bytes -= replaced.size_bytes
+        self.files[new] = self.files.pop(old)
+
+    def remove(self, name: str) -> None:
+        self.check("remove")
+        removed = self.files.pop(name, None)
+        if removed is not None:
+            self._used_bytes -= removed.size_bytes
+
+    def space(self) -> DiskSpace:
+        return DiskSpace(_VOLUME_BYTES, 0 if self.is_full else max(0, _VOLUME_BYTES - self._used_bytes))
+
+    def cut_power(self) -> None:
+        """What was not synced is kept or lost, sector by sector."""
+        for name in sorted(self.files):
+            self.files[name].lose_writes()
+
+    def rot(self, name: str, position: int) -> None:
+        """Change a durable byte."""
+        file = self.files[name]
+        for image in (file.content, file.durable):
+            image[position] ^= 0x5A

@@ -10,7 +10,8 @@ from hashlib import blake2b
 from typing import Final, TypeVar
 
 _Choice = TypeVar("_Choice")
-_UNIT: Final = 1 << 64
+_BITS: Final = 64
+_UNIT: Final = 1 << _BITS
 _MASK: Final = _UNIT - 1
 
 
@@ -36,18 +37,18 @@ class Draws:
 
     def below(self, limit: int, kind: str, actor: int = 0) -> int:
         """A number from 0 to `limit` - 1."""
-        return self.number(kind, actor) * limit // _UNIT
+        return self.number(kind, actor) * limit >> _BITS
 
     def between(self, low: int, high: int, kind: str, actor: int = 0) -> int:
         """A number from `low` to `high`."""
-        return low + self.below(high - low + 1, kind, actor)
+        return low + (self.number(kind, actor) * (high - low + 1) >> _BITS)
 
     def happens(self, probability: float, kind: str, actor: int = 0) -> bool:
         """Whether something of this probability happens. Nothing is drawn for an impossible event."""
         return probability > 0 and self.number(kind, actor) < probability * _UNIT
 
     def one_of(self, choices: Sequence[_Choice], kind: str, actor: int = 0) -> _Choice:
-        return choices[self.below(len(choices), kind, actor)]
+        return choices[self.number(kind, actor) * len(choices) >> _BITS]
 
     def heavy_tail(self, typical: int, longest: int, kind: str, actor: int = 0) -> int:
         """Mostly about `typical`, sometimes up to `longest`."""

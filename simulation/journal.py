@@ -1,49 +1,75 @@
-"""The interface between ReplicaLog's durable effects and a journal, and a small journal over a simulated disk.
+"""The real journal of a simulated process: its commits, files, scan and index on a simulated disk.
 
-`ReplicaJournal` is all that the simulated store knows of a journal. The small one below has the record headers, the
-checksums and the scan rules of the real format, in one file without recycling. The real journal can take its place.
+`ReplicaJournal` is all that a simulated replica knows of it. A commit is written and synced when it ends. If the
+process ends before, the commit is carried out up to a drawn step, as if it had been written meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from headrace.codec.log_record_header import (
-    RECORD_HEADER_BYTES,
-    RECORD_MARK,
-    RecordHeader,
-    RecordKind,
-    check_payload,
-    decode_record_header,
-    encode_record_header,
-)
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordHeader, RecordKind
 from headrace.codec.replica_messages import Entry
+from headrace.model.container_logs import LedgerChain
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError
-from headrace.replication.recovered_logs import RecoveredLog, RunSpans
+from headrace.replication.recovered_logs import RecoveredLog
+from headrace.segmentstore.log.file_copies import FileCopy, Portion
+from headrace.segmentstore.log.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
+from headrace.segmentstore.log.journal_reader import JournalReader
+from headrace.segmentstore.log.pending_records import PendingRecord, ignore, keep_ledgers
+from headrace.segmentstore.log.recovered_replica import recovered_logs
 from simulation.disk import DiskError, SimulatedDisk
 
-_SALT: Final = 0x5EED
-_RESERVED_BYTES: Final = 64
-"""Where the real file has its header."""
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+COPY_FROM_FILES: Final = 3
+_STEPS_MAX: Final = 6
+_SALT_BITS: Final = 56
+
+logging.getLogger("headrace.segmentstore.log").addHandler(logging.NullHandler())  # faults are what is simulated
 
 
-class LostRecordsError(Exception):
-    """The journal lost durable records and cannot say which: it is not this replica any longer."""
+class SyncedRecord(NamedTuple):
+    """A record that the disk, not the journal, knows as durable, and the payload that was written with it."""
+
+    header: RecordHeader
+    payload: bytes
+
+
+Synced = Callable[[ReplicaId, list[SyncedRecord]], None]
+
+
+class EntryPlace(NamedTuple):
+    """Where the record of an entry is: its file, the position of its header, and the length of its payload."""
+
+    file: str
+    position: int
+    length: int
 
 
 class ReplicaJournal(Protocol):
-    """What a simulated store asks of a journal."""
+    """What a simulated replica asks of a journal."""
 
     replica: ReplicaId
 
     def recovered(self) -> Mapping[int, RecoveredLog]: ...
 
-    def queue(self, header: RecordHeader, payload: bytes | memoryview) -> None: ...
+    def queue(self, header: RecordHeader, parts: Sequence[Buffer]) -> None: ...
+
+    @property
+    def has_queued(self) -> bool: ...
+
+    def keep_ledgers(self, container: int, chain: LedgerChain) -> None:
+        """The entries that no ledger of the chain has are not needed."""
+        ...
 
     def begin_commit(self) -> bool:
-        """Write what is queued. False if nothing is. Raises DiskError."""
+        """Begin to write what is queued. False if nothing is."""
         ...
 
     def end_commit(self) -> Mapping[int, int]:
@@ -54,186 +80,190 @@ class ReplicaJournal(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether entries do not fit any more. Promises, truncation points and drops always do."""
+        """Whether entries must be refused. There is room for promises, truncation points and drops."""
         ...
 
 
 class SimulatedJournal:
-    """One file of records over a simulated disk; group commit; a scan at the start."""
+    """The journal of one process. `synced` is told of the records that are durable."""
 
-    def __init__(self, disk: SimulatedDisk) -> None:
-        """Raises LostRecordsError or DiskError."""
+    def __init__(self, disk: SimulatedDisk, file_bytes: int, synced: Synced) -> None:
+        """Raises DiskError: the journal cannot start now."""
         self.disk = disk
-        self.replica = disk.replica
-        self.last_commit_start = _RESERVED_BYTES
-        self._queue: list[tuple[RecordHeader, bytes]] = []
-        self._writing: list[tuple[RecordHeader, int]] = []
-        self._index: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._synced = synced
+        self._queue: list[PendingRecord] = []
+        self._batch: list[PendingRecord] = []
+        self._headers: dict[int, RecordHeader] = {}  # by the id of the pending record, until it is durable
         self._counts: dict[int, int] = {}
-        self._scanned: dict[int, _ScannedLog] = {}
-        self._end = self._commit_start = _RESERVED_BYTES
-        self._scan()
+        self._touched: dict[int, int] = {}
+        self._last_commit_file, self._last_commit_start = "", 0
+        self._copy: FileCopy | None = None
+        self._portions: Iterator[Portion] = iter(())
+        self._commits = JournalCommits(
+            disk, self._random_salt, file_bytes=file_bytes, copy_from_files=COPY_FROM_FILES, copies=3
+        )
+        self._reader = JournalReader(self._commits.index)
+        disk.start_process()
+        try:
+            self._commits.load(_continue)
+            self._recovered = recovered_logs(self._commits)
+            self._commits.begin()
+        except (OSError, CorruptError) as error:
+            raise DiskError(str(error)) from error
+        self.replica = ReplicaId(self._commits.files.replica_id)
+        self.is_damaged = self._commits.damaged_entries > 0
+        self.is_set_aside = any(name.startswith("aside-") for name in disk.files)
 
     def recovered(self) -> Mapping[int, RecoveredLog]:
-        return {container: found.log() for container, found in self._scanned.items()}
+        return self._recovered
 
-    def queue(self, header: RecordHeader, payload: bytes | memoryview) -> None:
-        self._queue.append((header, bytes(payload)))
+    def queue(self, header: RecordHeader, parts: Sequence[Buffer]) -> None:
+        pending = PendingRecord(
+            header.kind,
+            header.container,
+            header.ledger_epoch,
+            header.writer_epoch,
+            header.entry,
+            header.truncated,
+            header.confirmed,
+            parts,
+            header.length,
+            ignore,
+            payload_checksum=header.payload_crc if header.kind is RecordKind.ENTRY else None,
+            codec=Codec(header.codec),
+        )
+        self._headers[id(pending)] = header
+        self._queue.append(pending)
+
+    @property
+    def has_queued(self) -> bool:
+        return bool(self._queue)
+
+    def keep_ledgers(self, container: int, chain: LedgerChain) -> None:
+        self._queue.append(keep_ledgers(container, chain, ignore))
 
     def begin_commit(self) -> bool:
-        if not self._queue:
-            return False
-        start, parts = self._end, []
-        for header, payload in self._queue:
-            parts.append(encode_record_header(header._replace(salt=_SALT, commit_start=start)) + payload)
-            self._writing.append((header, self._end))
-            self._end += RECORD_HEADER_BYTES + header.length
-        self._queue.clear()
-        self.disk.write(start, b"".join(parts))
-        self._commit_start = start
-        return True
+        self._batch, self._queue = self._queue, []
+        return bool(self._batch)
 
     def end_commit(self) -> Mapping[int, int]:
-        self._sync()
-        durable: dict[int, int] = {}
-        for header, position in self._writing:
-            count = self._counts[header.container] = self._counts.get(header.container, 0) + 1
-            durable[header.container] = count
-            if header.kind is RecordKind.ENTRY:
-                self._index[header.container, header.ledger_epoch, header.entry] = (position, header.length)
-        self._writing.clear()
-        self.last_commit_start = self._commit_start
-        return durable
+        self._touched.clear()
+        try:
+            self._commits.commit(self._batch, self._committed)
+            self._advance_copy()
+        except OSError as error:
+            self._batch = []
+            raise DiskError(str(error)) from error
+        self._prepare_spares()
+        return self._touched
+
+    def end_process(self) -> None:
+        """The process ends. A commit that is under way is carried out up to a drawn step."""
+        if not self._batch or self.disk.is_destroyed:
+            return
+        self.disk.steps_left = self.disk.draws.below(_STEPS_MAX, "steps", self.disk.actor)
+        try:
+            self._commits.commit(self._batch, _ignore_records)
+        except OSError:
+            return
+        finally:
+            self.disk.steps_left = None
 
     @property
     def is_full(self) -> bool:
-        return self.disk.is_full
+        return self._commits.space().is_exhausted
 
-    def entries(self) -> Mapping[tuple[int, int, int], tuple[int, int]]:
+    @property
+    def file_count(self) -> int:
+        return len(self._commits.files.used)
+
+    def entries(self) -> dict[tuple[int, int, int], EntryPlace]:
         """The place of each intact entry (container, epoch, entry), for the oracle and for faults."""
-        return self._index
+        found = {}
+        index = self._commits.index
+        for container, known in index.known().items():
+            for ledger in known.ledgers:
+                parts, _ = index.ledger(container, ledger.epoch, ledger.first_entry, ledger.had_before)
+                for part in parts:
+                    for entry, position, length in part.places():
+                        place = EntryPlace(part.log_file.name, position - RECORD_HEADER_BYTES, length)
+                        found[container, ledger.epoch, entry] = place
+        return found
 
-    def writing(self) -> list[RecordHeader]:
-        """The records of the commit that is under way, for the oracle."""
-        return [header for header, _ in self._writing]
+    def durable_ends(self) -> dict[str, int]:
+        """The end of what is proven to be durable in each file."""
+        active = self._commits.files.active.name
+        ends = {log_file.name: log_file.end for log_file in self._commits.files.used}
+        ends[active] = self._last_commit_start if self._last_commit_file == active else FILE_HEADER_BYTES
+        return ends
 
     def read(self, container: int, epoch: int, first: int, last: int, bytes_max: int) -> list[Entry]:
         """Entries as long as they are here, at least one. Raises DiskError: one of them is damaged."""
         found: list[Entry] = []
         size = 0
-        for entry in range(first, last + 1):
-            place = self._index.get((container, epoch, entry))
-            if place is None or (found and size + place[1] > bytes_max):
-                break
-            raw = memoryview(bytes(self.disk.content[place[0] : place[0] + RECORD_HEADER_BYTES + place[1]]))
-            try:
-                header = decode_record_header(raw)
-                check_payload(header, raw[RECORD_HEADER_BYTES:])
-            except CorruptError as error:
-                raise DiskError(str(error)) from error
-            found.append(Entry(header._replace(salt=0, commit_start=0), raw[RECORD_HEADER_BYTES:]))
-            size += place[1]
+        try:
+            for stored in self._reader.ledger(container, epoch, first, last + 1):
+                if stored.header.entry != first + len(found) or (found and size + len(stored.payload) > bytes_max):
+                    break
+                found.append(stored.as_sent())
+                size += len(stored.payload)
+        except (OSError, CorruptError) as error:
+            raise DiskError(str(error)) from error
         return found
 
-    # Decisions that the simulator replaces.
+    def _random_salt(self) -> int:
+        """Begins with the number of the store, and so does the identity that is made of two of them."""
+        drawn = self.disk.draws.number("salt", self.disk.actor)
+        return self.disk.actor << _SALT_BITS | drawn >> (64 - _SALT_BITS)
 
-    def _sync(self) -> None:
-        self.disk.sync()
+    def _committed(self, records: list[PendingRecord]) -> None:
+        synced = []
+        for pending in records:
+            if pending.kind is None:
+                continue
+            header = self._headers.pop(id(pending))
+            synced.append(SyncedRecord(header, b"".join(pending.parts)))
+            count = self._counts[header.container] = self._counts.get(header.container, 0) + 1
+            self._touched[header.container] = count
+        active = self._commits.files.active
+        self._last_commit_file = active.name
+        self._last_commit_start = active.end - sum(RECORD_HEADER_BYTES + header.length for header, _ in synced)
+        if self.disk.files[active.name].is_durable:
+            self._synced(self.replica, synced)
 
-    def _skip_unnamed_damage(self, raw: bytes, position: int) -> int:
-        """Where the scan may continue behind a damaged header: nowhere, because it does not say what was lost."""
-        raise LostRecordsError(f"replica {self.replica.hex()[:8]}, position {position}")
+    def _advance_copy(self) -> None:
+        """Take one step of a file copy: the portion that was read is written with the next commit."""
+        if self._copy is None:
+            if not self._commits.space_changed:
+                return
+            self._commits.space_changed = False
+            self._copy = self._commits.copy_to_begin()
+            if self._copy is not None:
+                self._portions = self._copy.portions()
+            return
+        try:
+            portion = next(self._portions, None)
+        except CorruptError:
+            self._commits.end_copy(self._copy, is_complete=False)
+            self._copy = None
+            return
+        if portion is not None:
+            self._commits.write_portion(self._copy, portion)
+            return
+        self._commits.end_copy(self._copy, is_complete=True)
+        self._copy = None
 
-    def _note_damaged(self, header: RecordHeader) -> None:
-        self._log(header.container).spans(header.ledger_epoch).note_damaged(header.entry)
-
-    # The scan.
-
-    def _log(self, container: int) -> _ScannedLog:
-        return self._scanned.setdefault(container, _ScannedLog())
-
-    def _scan(self) -> None:
-        """Rebuild the state. The bytes behind the last commit are cut, and what the scan found is synced again."""
-        raw = bytes(self.disk.content)
-        position, commits_seen = _RESERVED_BYTES, _RESERVED_BYTES
-        while position < len(raw):
-            header, is_whole = _record_at(raw, position)
-            if header is None or not is_whole:
-                if not self._is_proven_durable(raw, position):
-                    break
-                if header is None:
-                    position = self._skip_unnamed_damage(raw, position)
-                    continue
-                if header.kind is RecordKind.ENTRY:
-                    self._note_damaged(header)
-            else:
-                self._log(header.container).add(header)
-                if header.kind is RecordKind.ENTRY:
-                    self._index[header.container, header.ledger_epoch, header.entry] = (position, header.length)
-            commits_seen = header.commit_start
-            position += RECORD_HEADER_BYTES + header.length
-        self.last_commit_start = commits_seen
-        self._end = position
-        self.disk.truncate(position)
-
-    def _is_proven_durable(self, raw: bytes, position: int) -> bool:
-        """Whether a record of a later commit follows: then the one at `position` had been synced."""
-        for found in _marks(raw, position + 1):
-            header, _ = _record_at(raw, found)
-            if header is not None and header.commit_start > position:
-                return True
-        return False
-
-
-class _ScannedLog:
-    """One container, as the scan proceeds."""
-
-    def __init__(self) -> None:
-        self.promise = 0
-        self.truncated = 0
-        self.confirmed = 0
-        self._runs: dict[int, RunSpans] = {}
-
-    def spans(self, epoch: int) -> RunSpans:
-        return self._runs.setdefault(epoch, RunSpans())
-
-    def add(self, header: RecordHeader) -> None:
-        self.promise = max(self.promise, header.writer_epoch)
-        self.truncated = max(self.truncated, header.truncated)
-        self.confirmed = max(self.confirmed, header.confirmed)
-        if header.kind is RecordKind.ENTRY:
-            self.spans(header.ledger_epoch).add(header.entry)
-        elif header.kind is RecordKind.DROP:
-            self._runs.clear()
-
-    def log(self) -> RecoveredLog:
-        runs = (spans.run(epoch, self.truncated) for epoch, spans in sorted(self._runs.items()))
-        return RecoveredLog(self.promise, self.truncated, self.confirmed, tuple(run for run in runs if run))
+    def _prepare_spares(self) -> None:
+        """Create missing spare files. If that fails, the next rotation tries again, and fails if it needs one."""
+        try:
+            self._commits.files.spares.prepare()
+        except OSError:
+            return
 
 
-def _record_at(raw: bytes, position: int) -> tuple[RecordHeader | None, bool]:
-    """The record's header, if it is intact, and whether its payload is, too."""
-    try:
-        header = decode_record_header(memoryview(raw)[position : position + RECORD_HEADER_BYTES])
-    except CorruptError:
-        return None, False
-    if header.salt != _SALT:
-        return None, False
-    start = position + RECORD_HEADER_BYTES
-    try:
-        check_payload(header, raw[start : start + header.length])
-    except CorruptError:
-        return header, False
-    return header, True
+def _continue() -> None:
+    """No other thread ends the scan."""
 
 
-def next_record(raw: bytes, position: int) -> int:
-    """The position of the next record whose header is intact, or the end."""
-    return next((found for found in _marks(raw, position) if _record_at(raw, found)[0] is not None), len(raw))
-
-
-def _marks(raw: bytes, position: int) -> Iterator[int]:
-    found = raw.find(RECORD_MARK, position)
-    while found >= 0:
-        yield found
-        found = raw.find(RECORD_MARK, found + 1)
+def _ignore_records(_records: list[PendingRecord]) -> None:
+    """The process that would learn of them has ended."""

@@ -7,12 +7,13 @@ caller has stopped waiting.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
-from headrace.model.container_logs import ContainerLog
+from headrace.model.container_logs import ContainerLog, LogState, check_transition, without_lost_members
+from headrace.model.ensembles import ReplicaId
 from simulation.draws import Draws
 from simulation.network import Address
 from simulation.scheduler import MS, Scheduler
@@ -45,6 +46,9 @@ class StoredLog:
 RecordObserver = Callable[[int, ContainerLog | None, ContainerLog, int], None]
 """Is told each record that takes effect: container, record before, record after, epoch of the writer."""
 
+LossObserver = Callable[[int, ContainerLog, ContainerLog], None]
+"""Is told each loss that an operator accepts: container, record before, record after."""
+
 ClaimObserver = Callable[[int, int, Address], None]
 """Is told each claim that takes effect: container, epoch, owner."""
 
@@ -60,6 +64,7 @@ class Metadata:
         faults: Counter[str],
         on_record: RecordObserver,
         on_claim: ClaimObserver,
+        on_loss: LossObserver,
     ) -> None:
         self.claims = [Claim() for _ in range(swarm.containers)]
         self.logs = [StoredLog() for _ in range(swarm.containers)]
@@ -67,6 +72,7 @@ class Metadata:
         self.outage_until = 0
         self._on_record = on_record
         self._on_claim = on_claim
+        self._on_loss = on_loss
         self._scheduler = scheduler
         self._draws = draws
         self._swarm = swarm
@@ -115,6 +121,26 @@ class Metadata:
             return Outcome.WRITTEN, stored.version
 
         self._write(caller, effect, (Outcome.UNKNOWN, 0), done)
+
+    def accept_loss(self, container: int, destroyed: Collection[ReplicaId]) -> bool:
+        """An operator looks at the record, and removes destroyed members. False if a recovery is possible with them."""
+        log, version = self.logs[container].log, self.logs[container].version
+        if log is None or log.state is not LogState.OPEN:
+            return False
+        if log.ensemble.is_read_quorum([member for member in log.members if member not in destroyed]):
+            return False
+        after = without_lost_members(log, destroyed)
+
+        def write() -> None:
+            stored = self.logs[container]
+            if stored.version == version:
+                check_transition(stored.log, after, None)
+                stored.log, stored.version = after, version + 1
+                self._on_loss(container, log, after)
+
+        delay = self._draws.between(MS, 500 * MS, "operator", container)
+        self._scheduler.after(delay, "operator accepts loss", write)
+        return True
 
     # Decisions that the simulator replaces.
 

@@ -1,34 +1,43 @@
 """Deliberate bugs, to prove that the simulator finds bugs: each replaces one decision of the protocol or its shell.
 
 A mutation counts as caught when one of the checkers that are named for it fires within `SEEDS_MAX` seeds. The numbers
-are those of the design; 6b and 16b are variants. Mutation 15 (files freed too early) and 17 (blocks used again too
-early) concern the real journal and the store, which are not part of this level.
+are those of the design; variants have a letter. Number 17 has a variant in `store_level`, too, with the real memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 from weakref import WeakKeyDictionary
 
-from headrace.codec.replica_messages import HeldRun, Open
+from headrace.codec.log_record_header import RecordKind
+from headrace.codec.replica_messages import Open
 from headrace.model.container_logs import ContainerLog
-from headrace.model.ensembles import Ensemble, ReplicaId
+from headrace.model.ensembles import Ensemble
+from headrace.ports.journal_disk import JournalDisk
 from headrace.replication import log_recovery
-from headrace.replication.effects import Held, ReadRecord, ReplicaEffect, WriteClaim, WriterEffect
+from headrace.replication.effects import Acknowledge, Held, ReadRecord, Release, ReplicaEffect, WriteClaim, WriterEffect
 from headrace.replication.ensemble_change import EnsembleChange
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.log_recovery import LogRecovery, RecoveryStep
-from headrace.replication.recovered_logs import RecoveredLog, RunSpans
+from headrace.replication.recovered_logs import RecoveredLog
 from headrace.replication.replica_log import ReplicaLog, Session
-from simulation.disk import DiskError
-from simulation.journal import SimulatedJournal, next_record
+from headrace.segmentstore.log import journal_files, recovered_replica
+from headrace.segmentstore.log.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal_files import LogFile
+from headrace.segmentstore.log.journal_format import LostRecordsError, RecordHeader
+from headrace.segmentstore.log.journal_index import JournalIndex, KnownLog
+from headrace.segmentstore.log.journal_scan import Record, RecordScan
+from headrace.segmentstore.log.pending_records import PendingRecord
+from headrace.segmentstore.log.replica_identity import create_identity
+from simulation import replica_process
+from simulation.disk import SimulatedFile
 from simulation.metadata import Metadata
+from simulation.replica_process import ReplicaProcess
 from simulation.runs import run_seed
-from simulation.store import Store
 
 SEEDS_MAX: Final = 2_000
 
@@ -80,8 +89,9 @@ def _first_of_answers(self: LogRecovery, ensemble: Ensemble) -> bool:
     return any(member in self._answers for member in ensemble.members)
 
 
-def _id_of_the_name(self: Store) -> ReplicaId:
-    return ReplicaId(bytes((self.number, 1)) * 8)
+def _create_identity_of_the_name(disk: JournalDisk, random_64: Callable[[], int]) -> bytes:
+    """The number of the store is the first byte of each drawn number."""
+    return _CREATE_IDENTITY(disk, lambda: random_64() >> 56 << 56 | 1)
 
 
 def _record_before_claim(self: LogRecovery, claim_version: int) -> list[WriterEffect]:
@@ -106,9 +116,44 @@ def _claim_only(self: Metadata, container: int, version: int, claim_epoch: int) 
     return _REFUSAL(self, container, self.logs[container].version, claim_epoch)
 
 
-def _run_without_damage(self: RunSpans, epoch: int, truncated: int) -> HeldRun | None:
-    run = _RUN(self, epoch, truncated)
-    return None if run is None or run.start == run.end else run._replace(had_end=run.end)
+def _recovered_without_damage(known: KnownLog) -> RecoveredLog:
+    log = _RECOVERED(known)
+    return replace(log, runs=tuple(run._replace(had_end=run.end) for run in log.runs if run.start < run.end))
+
+
+def _skip_any_damage(self: RecordScan) -> Record:
+    """Continues with the next whole record, or with one that says nothing at the end."""
+    try:
+        return _SKIP_DAMAGED_ENTRY(self)
+    except LostRecordsError:
+        limit = self._durable_until
+    while self.end < limit:
+        self.end += 1
+        record = self._record_at(self.end, limit)
+        if record is not None:
+            self.end = record.position + record.header.length
+            return record
+    return Record(RecordHeader(RecordKind.TRUNCATION, 0, 0, 0, 0, 0, 0, 0, 0, 0), self.end)
+
+
+def _truncate_what_is_acknowledged(self: LedgerWriter, truncated: int) -> None:
+    """Truncates what tier 2 does not have."""
+    _TRUNCATE(self, max(truncated, self.confirmed + 1))
+
+
+def _truncate_before_sync(
+    self: JournalCommits, batch: list[PendingRecord], committed: Callable[[list[PendingRecord]], None]
+) -> None:
+    """Truncation points count before their commit is durable."""
+    for pending in batch:
+        known = self.index._containers.get(pending.container)
+        if pending.kind is not None and known is not None and self.index._truncate(known, pending):
+            self._free_files()
+    _COMMIT(self, batch, committed)
+
+
+def _free_despite_damage(self: JournalCommits, log_file: LogFile, record: Record) -> None:
+    self.index.add_damaged(record.header)
 
 
 def _open_and_remember(self: ReplicaLog, link: int, message: Open) -> list[ReplicaEffect]:
@@ -128,20 +173,31 @@ def _committed_for_earlier(self: ReplicaLog, records: int) -> list[ReplicaEffect
     return effects
 
 
+def _release_when_acknowledged(self: LedgerWriter) -> list[WriterEffect]:
+    effects = _CONFIRM(self)
+    return [*effects, *(Release(effect.up_to) for effect in effects if isinstance(effect, Acknowledge))]
+
+
 def _read_after_unknown(self: LedgerWriter) -> list[WriterEffect]:
     return [] if self.has_failed else self._change.conflict()
 
 
-def _ignore_failed_sync(self: SimulatedJournal) -> None:
+def _ignore_failed_sync(self: SimulatedFile) -> None:
     try:
-        self.disk.sync()
-    except DiskError:
+        _SYNC(self)
+    except OSError:
         return
 
 
 _RECORD_READ = LogRecovery.record_read
 _REFUSAL = Metadata._refusal
-_RUN = RunSpans.run
+_RECOVERED = recovered_replica._recovered
+_SKIP_DAMAGED_ENTRY = RecordScan._skip_damaged_entry
+_CREATE_IDENTITY = create_identity
+_TRUNCATE = LedgerWriter.truncate
+_CONFIRM = LedgerWriter._confirm
+_COMMIT = JournalCommits.commit
+_SYNC = SimulatedFile.sync
 _OPEN = ReplicaLog.open
 _COMMITTED = ReplicaLog.committed
 _EARLIER: WeakKeyDictionary[ReplicaLog, Session] = WeakKeyDictionary()
@@ -227,7 +283,7 @@ MUTATIONS: Final = (
         "11",
         "a store is recognized by its name: an empty volume answers for the lost one",
         ("durability",),
-        ((Store, "_new_replica_id", _id_of_the_name),),
+        ((journal_files, "create_identity", _create_identity_of_the_name),),
     ),
     Mutation(
         "12",
@@ -253,31 +309,73 @@ MUTATIONS: Final = (
         ),
     ),
     Mutation(
+        "15",
+        "a file is freed before the truncation point that allows it is durable",
+        ("I2",),
+        (
+            (JournalCommits, "commit", _truncate_before_sync),
+            (JournalIndex, "limits", lambda self, container: (0, 0)),  # else a promise makes it durable
+        ),
+    ),
+    Mutation(
+        "15b",
+        "the truncation point moves before the checkpoint is acknowledged",
+        ("I10",),
+        ((LedgerWriter, "truncate", _truncate_what_is_acknowledged),),
+    ),
+    Mutation(
+        "15c",
+        "a promise and its truncation point are not written again before their file is freed",
+        ("I2", "I3"),
+        ((JournalCommits, "_move_promises", lambda self, log_file: True),),
+    ),
+    Mutation(
+        "15d",
+        "a copy that no log needed is discarded although an OPEN came meanwhile",
+        ("I8", "I4"),
+        (
+            (replica_process, "is_copy_unneeded", lambda log, own, promise: log is not None and own not in log.members),
+            (ReplicaProcess, "_was_heard_since", lambda self, container, asked: False),
+        ),
+    ),
+    Mutation(
         "16",
         "a damaged span is reported as never held",
         ("durability",),
-        ((RunSpans, "run", _run_without_damage),),
+        ((recovered_replica, "_recovered", _recovered_without_damage),),
     ),
     Mutation(
         "16b",
         "damage whose entry is not known is skipped",
         ("durability",),
-        ((SimulatedJournal, "_skip_unnamed_damage", lambda self, raw, position: next_record(raw, position + 1)),),
+        ((RecordScan, "_skip_damaged_entry", _skip_any_damage),),
+    ),
+    Mutation(
+        "16c",
+        "the file of a damaged entry is freed like any other",
+        ("durability", "I2"),
+        ((JournalCommits, "_note_damaged", _free_despite_damage),),
+    ),
+    Mutation(
+        "17b",
+        "the memory of an entry is used again when it is acknowledged",
+        ("I1",),
+        ((LedgerWriter, "_confirm", _release_when_acknowledged),),
     ),
     Mutation(
         "18",
         "the journal continues after a failed sync",
         ("I4",),
-        ((SimulatedJournal, "_sync", _ignore_failed_sync),),
+        ((SimulatedFile, "sync", _ignore_failed_sync),),
     ),
 )
 
 
-def seeds_until_caught(mutation: Mutation, seeds_max: int = SEEDS_MAX) -> tuple[int, str] | None:
-    """How many seeds it takes until a named checker fires, and which one; None if none of them does."""
+def seeds_until_caught(mutation: Mutation, seeds_max: int = SEEDS_MAX, first: int = 0) -> tuple[int, str] | None:
+    """How many seeds from `first` on it takes until a named checker fires, and which one; None if none of them does."""
     with applied(mutation):
-        for seed in range(seeds_max):
+        for seed in range(first, first + seeds_max):
             for violation in run_seed(seed).violations:
                 if violation.checker in mutation.checkers:
-                    return seed + 1, violation.checker
+                    return seed + 1 - first, violation.checker
     return None

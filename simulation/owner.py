@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol, cast
 
 from crc32c import crc32c
 
@@ -21,6 +21,7 @@ from headrace.codec.replica_messages import (
 )
 from headrace.model.container_logs import ContainerLog
 from headrace.model.ensembles import COPIES, ReplicaId
+from headrace.model.replica_placement import Placement
 from headrace.replication.effects import (
     Acknowledge,
     Blocked,
@@ -42,12 +43,14 @@ from headrace.replication.effects import (
 )
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.log_recovery import LogRecovery
-from headrace.replication.repair_policy import Placement
 from simulation.disk import DiskError
 from simulation.journal import ReplicaJournal
 from simulation.metadata import Metadata, Outcome
 from simulation.network import Address
+from simulation.payload_memory import PayloadMemory
 from simulation.swarm import Swarm
+
+_END_WITHIN_MS: Final = 2_000
 
 
 class OwnerObserver(Protocol):
@@ -58,6 +61,8 @@ class OwnerObserver(Protocol):
     def acknowledged(self, owner: Owner, up_to: int) -> None: ...
 
     def serves(self, owner: Owner, effect: Serve) -> None: ...
+
+    def flushed(self, owner: Owner, end: int) -> None: ...
 
     def state(self, name: str) -> None: ...
 
@@ -86,15 +91,16 @@ class Owner:
         self.epoch = 0
         self.writer: LedgerWriter | None = None
         self.has_failed = False
-        self.is_blocked = False
-        self.blocked_reason = ""
         self._metadata = metadata
         self._swarm = swarm
         self._send = send
         self._observer = observer
+        self._memory = PayloadMemory()
         self._unreleased: dict[int, Entry] = {}
         self._recovery = LogRecovery(container, journal.replica, tuple(wanted), zones, COPIES, swarm.recovery, now_ms)
         self._now_ms = now_ms
+        self._ends_by_ms: int | None = None
+        self._is_ending = False
 
     @property
     def machine(self) -> LogRecovery | LedgerWriter:
@@ -116,6 +122,14 @@ class Owner:
         if self.writer is not None:
             self.writer.place(placement)
         self._apply(self.machine.tick(now_ms))
+        if self._ends_by_ms is not None and not self.has_failed:
+            self._end_if_possible(self._ends_by_ms)
+
+    @property
+    def takes_entries(self) -> bool:
+        """Whether clients would append: the log is open and its entries that wait for members are within the bound."""
+        writer = self.writer
+        return writer is not None and not writer.is_closed and not writer.has_failed and writer.unacknowledged_fill < 1
 
     def append(self, payload: bytes) -> None:
         assert self.writer is not None
@@ -131,11 +145,42 @@ class Owner:
             len(payload),
             crc32c(payload),
         )
-        self._unreleased[entry] = Entry(header, payload)
+        self._unreleased[entry] = Entry(header, self._memory.hold(payload))
         self._observer.appended(self, entry, payload)
         numbered, effects = self.writer.append(len(payload))
         assert numbered == entry
         self._apply(effects)
+
+    def congested(self, replica: ReplicaId) -> None:
+        """The link to a replica does not keep up."""
+        if self.writer is not None:
+            self.writer.congested(replica)
+
+    def end(self) -> None:
+        """End the ownership cleanly: tier 2 gets everything, then the record says that the log is empty."""
+        if self.writer is not None and self._ends_by_ms is None:
+            self.writer.close()
+            self._ends_by_ms = self._now_ms + _END_WITHIN_MS
+
+    def _end_if_possible(self, by_ms: int) -> None:
+        assert self.writer is not None
+        final = self.writer.final_record
+        if self._now_ms >= by_ms:
+            self.has_failed = True  # the next owner recovers the log
+        elif final is not None and not self._is_ending:
+            self._is_ending = True
+            log, version = final
+            self._observer.flushed(self, self.writer.next_entry)
+            self._metadata.write_log(self.address, self.container, log, version, self.epoch, self._end_answered)
+
+    def _end_answered(self, answer: tuple[Outcome, int]) -> None:
+        self._is_ending = False
+        if self.has_failed or self.writer is None:
+            return
+        if answer[0] is Outcome.WRITTEN:
+            self._apply(self.writer.ended())
+        elif answer[0] is not Outcome.UNKNOWN:
+            self.has_failed = True
 
     def receive(self, replica: ReplicaId, message: ReplicaMessage) -> None:
         if self.has_failed:
@@ -191,7 +236,7 @@ class Owner:
                 self._observer.acknowledged(self, up_to)
             case Release(up_to):
                 for number in [one for one in self._unreleased if one <= up_to]:
-                    del self._unreleased[number]
+                    self._memory.release(cast("memoryview", self._unreleased.pop(number).payload))
             case WriteClaim(version):
                 self._metadata.write_claim(self.address, self.container, version, self._claim_answered)
             case WriteRecord(log, version, claim_epoch):
@@ -200,9 +245,7 @@ class Owner:
                 self._metadata.read_log(self.address, self.container, self._record_read)
             case Suspect():
                 self._observer.state("member suspected")
-            case Blocked(reason):
-                self.is_blocked = True
-                self.blocked_reason = reason
+            case Blocked():
                 self._observer.state("recovery blocked")
             case Serve():
                 self._serve(effect)
@@ -211,7 +254,6 @@ class Owner:
                 self._observer.state("owner fenced")
 
     def _serve(self, effect: Serve) -> None:
-        self.is_blocked = False
         self._observer.serves(self, effect)
         if self.has_failed:
             return
@@ -230,8 +272,11 @@ class Owner:
     def _send_entries(self, effect: Send) -> None:
         machine = self.machine
         if effect.source is Source.MEMORY:
-            for entry in range(effect.first, effect.last + 1):
-                self._send(effect.member, self._unreleased[entry])
+            for number in range(effect.first, effect.last + 1):
+                entry = self._unreleased[number]
+                if effect.member != self.journal.replica:  # links copy what waits before memory is released
+                    entry = Entry(entry.header, bytes(entry.payload))
+                self._send(effect.member, entry)
             return
         last = effect.first - 1
         chain = machine.chain

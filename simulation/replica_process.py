@@ -19,7 +19,9 @@ from headrace.codec.replica_messages import (
     Read,
     ReplicaMessage,
 )
+from headrace.model.container_logs import ContainerLog
 from headrace.model.ensembles import ReplicaId
+from headrace.model.needed_stores import is_copy_unneeded
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
 from headrace.replication.recovered_logs import RecoveredLog
 from headrace.replication.replica_log import ReplicaLog
@@ -39,6 +41,8 @@ class ReplicaObserver(Protocol):
 
     def held(self, replica: ReplicaId, log: ReplicaLog, effect: Held) -> None: ...
 
+    def discarded(self) -> None: ...
+
 
 class ReplicaProcess:
     """Everything of one process that answers owners."""
@@ -50,6 +54,7 @@ class ReplicaProcess:
         schedule_commit: Callable[[], None],
         fail: Callable[[str], None],
         observer: ReplicaObserver,
+        now: Callable[[], int],
     ) -> None:
         self.journal = journal
         self.is_committing = False
@@ -57,37 +62,73 @@ class ReplicaProcess:
         self._schedule_commit = schedule_commit
         self._fail = fail
         self._observer = observer
+        self._now = now
+        self._heard: dict[int, int] = {}
         self._recovered = dict(journal.recovered())
         self._logs: dict[int, ReplicaLog] = {}
 
     def log(self, container: int) -> ReplicaLog:
         if container not in self._logs:
             self._logs[container] = ReplicaLog(container, self._recovered.get(container, RecoveredLog()))
+            self._heard[container] = self._now()
         return self._logs[container]
+
+    def idle(self, duration: int) -> list[int]:
+        """The containers of which this replica has entries, and has heard nothing for so long."""
+        logs = [self.log(container) for container in sorted({*self._recovered, *self._logs})]
+        now = self._now()
+        return [log.container for log in logs if not log.is_empty and now - self._heard[log.container] >= duration]
+
+    def discard_unneeded(self, container: int, record: ContainerLog | None, asked: int) -> None:
+        """Discard a copy that was idle at the time `asked`, if the record that was read then does not need it."""
+        log = self.log(container)
+        is_unneeded = is_copy_unneeded(record, self.journal.replica, log.promise)
+        if is_unneeded and not self._was_heard_since(container, asked):
+            self._apply(log, log.discard())
+            self._observer.discarded()
+
+    def _was_heard_since(self, container: int, asked: int) -> bool:
+        return self._heard[container] > asked
 
     def receive(self, sender: Address, message: ReplicaMessage) -> None:
         link = _link(sender)
         match message:
             case Open():
-                self._apply(self.log(message.container), self.log(message.container).open(link, message))
+                log = self._heard_log(message.container)
+                self._apply(log, log.open(link, message))
+                if log.session is not None:
+                    self.journal.keep_ledgers(log.container, log.chain)
             case Entry():
-                log = self.log(message.header.container)
+                log = self._heard_log(message.header.container)
                 if self.journal.is_full and log.session is not None:
                     refusal = Nack(log.container, log.session.number, NACK_DISK_FULL, 0)
                     self._observer.told(self.journal.replica, log, refusal)
                     self._send(sender, refusal)
                 else:
-                    self._apply(log, log.entry(link, message))
+                    self._apply(log, log.entry(link, message.header, (message.payload,)))
             case Read():
-                self._apply(self.log(message.container), self.log(message.container).read(link, message))
+                log = self._heard_log(message.container)
+                self._apply(log, log.read(link, message))
             case Pulse():
                 for item in message.items:
-                    log = self.log(item.container)
+                    log = self._heard_log(item.container)
                     self._apply(log, log.pulse(link, item.confirmed, item.truncated))
             case Drop():
-                self._apply(self.log(message.container), self.log(message.container).drop(message))
+                log = self._heard_log(message.container)
+                self._apply(log, log.drop(message))
             case _:
                 raise AssertionError(f"a replica received {message}")
+
+    def _heard_log(self, container: int) -> ReplicaLog:
+        """The log of which an owner has just sent something."""
+        log = self.log(container)
+        self._heard[container] = self._now()
+        return log
+
+    @property
+    def has_queued(self) -> bool:
+        """Whether something waits for the next commit."""
+        return self.journal.has_queued
 
     def begin_commit(self) -> bool:
         """Write what is queued. False if there is nothing, or if the process has failed."""
@@ -116,9 +157,9 @@ class ReplicaProcess:
     ) -> None:
         for effect in effects:
             match effect:
-                case QueueRecord(header, payload):
+                case QueueRecord(header, parts):
                     self._observer.taken(self.journal.replica, log, effect)
-                    self.journal.queue(header, payload)
+                    self.journal.queue(header, parts)
                     self._schedule_commit()
                 case Answer(link, message):
                     self._observer.told(self.journal.replica, log, message)
@@ -140,7 +181,7 @@ class ReplicaProcess:
             self._fail(str(error))
             return
         is_all = bool(found) and found[-1].header.entry == message.last
-        self._send(target, Entries(message.request, not is_all, tuple(found)))
+        self._send(target, Entries(message.request, message.container, not is_all, tuple(found)))
 
 
 def _link(address: Address) -> int:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.model.container_logs import LogState
+from headrace.model.container_logs import ContainerLog, LogState
 from headrace.model.errors import HeadraceError
 from simulation.checkers import Violation
 from simulation.cluster import ZONES, Cluster
@@ -19,7 +19,6 @@ from simulation.tape import Step, draw_tape
 SERVED_WITHIN: Final = 20 * SECOND
 WHOLE_WITHIN: Final = 60 * SECOND
 _APPEND_EVERY: Final = SECOND // 5
-_TAKEOVERS_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def run_seed(seed: int, tape: list[Step] | None = None) -> Run:
         tuple(cluster.checkers.violations),
         cluster.scheduler.digest,
         cluster.scheduler.events,
-        sum(cluster.checkers.acknowledged_end),
+        cluster.checkers.acknowledged_count,
         cluster.faults,
         cluster.checkers.states,
     )
@@ -74,12 +73,9 @@ def _check_liveness(cluster: Cluster) -> None:
     def look() -> None:
         for container in range(cluster.swarm.containers):
             owner = cluster.serving(container)
-            if (
-                targets[container] is None
-                and owner is not None
-                and owner.writer is not None
-                and owner.writer.may_append
-            ):
+            if owner is None or owner.writer is None:
+                targets[container] = None
+            elif targets[container] is None and owner.takes_entries:
                 targets[container] = owner.writer.next_entry
             cluster.append(container, 10)
             target = targets[container]
@@ -101,12 +97,24 @@ def _check_liveness(cluster: Cluster) -> None:
         )
     for _ in lost:
         cluster.checkers.state("blocked, and rightly so")
+    lost -= _accept_losses(cluster, lost, served)
     cluster.scheduler.run_until(healed + WHOLE_WITHIN, lambda: whole | lost >= everything)
     for container in everything - whole - lost:
         cluster.checkers.violated(
             "I12", f"container {container} does not have its copies after {WHOLE_WITHIN // SECOND} s"
         )
     _check_by_takeover(cluster, everything - lost)
+
+
+def _accept_losses(cluster: Cluster, blocked: set[int], served: set[int]) -> set[int]:
+    """Let an operator accept the loss of destroyed members: containers that are served afterwards."""
+    accepted = {container for container in blocked if cluster.metadata.accept_loss(container, cluster.destroyed)}
+    cluster.scheduler.run_until(cluster.scheduler.now + SERVED_WITHIN, lambda: served >= accepted)
+    for container in accepted - served:
+        if not _may_be_blocked(cluster, container):
+            what = f"container {container} is not served {SERVED_WITHIN // SECOND} s after its loss was accepted"
+            cluster.checkers.violated("I12", what)
+    return accepted & served
 
 
 def _check_by_takeover(cluster: Cluster, containers: set[int]) -> None:
@@ -127,13 +135,9 @@ def _check_by_takeover(cluster: Cluster, containers: set[int]) -> None:
             for container, epoch in epochs.items()
         )
 
-    for _ in range(_TAKEOVERS_MAX):  # an attempt fails if it meets one that began during the faults
-        for container, epoch in epochs.items():
-            if cluster.metadata.claims[container].version == epoch:
-                take_over(container)
-        cluster.scheduler.run_until(cluster.scheduler.now + SERVED_WITHIN // _TAKEOVERS_MAX, are_served)
-        if are_served():
-            break
+    for container in epochs:
+        take_over(container)
+    cluster.scheduler.run_until(cluster.scheduler.now + SERVED_WITHIN, are_served)
     if not are_served():
         cluster.checkers.violated("I12", "a takeover without faults did not end")
 
@@ -154,6 +158,15 @@ def _may_be_blocked(cluster: Cluster, container: int) -> bool:
     reachable = [member for member in log.members if cluster.address_of(member) is not None]
     if not log.ensemble.is_read_quorum(reachable):
         return True
-    owners = [store.owners.get(container) for store in cluster.stores]
-    is_damaged = any(owner is not None and "has it intact" in owner.blocked_reason for owner in owners)
-    return is_damaged and cluster.faults["rot"] > 0
+    return cluster.faults["rot"] > 0 and _has_no_intact_copy(cluster, container, log)
+
+
+def _has_no_intact_copy(cluster: Cluster, container: int, log: ContainerLog) -> bool:
+    """Whether an entry was durable at a member that runs, and no replica that a recovery asks has it intact."""
+    asked_replicas = {*log.members, *cluster.placement(container).wanted.values()}
+    asked = [store for store in cluster.stores if store.is_running and store.replica in asked_replicas]
+    processes = [store.process for store in asked if store.process is not None]
+    truncated = max([log.truncated, *(process.log(container).truncated for process in processes)])
+    intact = {key for store in asked for key in store.journal().entries()}
+    had = cluster.checkers.had(container, log.chain, [member for member in log.members if cluster.address_of(member)])
+    return any(entry >= truncated and (container, epoch, entry) not in intact for epoch, entry in had)

@@ -14,6 +14,8 @@ MS: Final = 1_000
 
 SECOND: Final = 1_000 * MS
 
+_TIES: Final = 1 << 31
+
 Action = Callable[[], None]
 
 
@@ -28,12 +30,18 @@ class Scheduler:
         self._heap: list[tuple[int, int, int, int, str, Action]] = []
         self._sequence = 0
         self._paused_until: dict[int, int] = {}
+        self._ties: dict[int, int] = {}
 
     def after(self, delay: int, kind: str, action: Action, store: int = -1) -> None:
         """Run `action` after `delay` microseconds, as an event of `store`."""
         self._sequence += 1
-        tie = self._draws.below(1 << 16, "tie", store)
-        heapq.heappush(self._heap, (self.now + max(delay, 0), tie, self._sequence, store, kind, action))
+        tie = self._ties.get(store)
+        if tie is None:
+            tie = self._draws.below(_TIES, "tie", store)
+        # A linear congruence modulo a power of two: its high bits decide, since those change most.
+        self._ties[store] = tie = (tie * 1_103_515_245 + 12_345) % _TIES
+        time = self.now + delay if delay > 0 else self.now
+        heapq.heappush(self._heap, (time, tie, self._sequence, store, kind, action))
 
     def pause(self, store: int, duration: int) -> None:
         """Nothing of this store runs for a while."""
@@ -50,13 +58,15 @@ class Scheduler:
         if not self._heap:
             return False
         time, _, sequence, store, kind, action = heapq.heappop(self._heap)
-        self.now = max(self.now, time)
-        until = self._paused_until.get(store, 0)
-        if until > self.now:
-            heapq.heappush(self._heap, (until, sequence, sequence, store, kind, action))
-            return True
+        if time > self.now:
+            self.now = time
+        if self._paused_until:
+            until = self._paused_until.get(store, 0)
+            if until > self.now:
+                heapq.heappush(self._heap, (until, sequence, sequence, store, kind, action))
+                return True
         self.events += 1
-        self.digest = zlib.crc32(f"{self.now}{kind}{store}".encode(), self.digest)
+        self.digest = zlib.crc32(kind.encode(), (self.digest + self.now * 31 + store) & 0xFFFFFFFF)
         action()
         return True
 
@@ -66,8 +76,9 @@ class Scheduler:
 
     def run_until(self, time: int, stop: Callable[[], bool] | None = None) -> None:
         """Run all events up to a time, or until `stop` says so after one of them."""
-        while self._heap and self._heap[0][0] <= time:
-            self.step()
+        heap, step = self._heap, self.step
+        while heap and heap[0][0] <= time:
+            step()
             if stop is not None and stop():
                 return
         self.now = max(self.now, time)

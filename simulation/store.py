@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.codec.replica_messages import ReplicaMessage
+from headrace.model.container_logs import ContainerLog
 from headrace.model.ensembles import ReplicaId
-from simulation.disk import SimulatedDisk
-from simulation.journal import LostRecordsError, SimulatedJournal
+from simulation.disk import DiskError, SimulatedDisk
+from simulation.journal import SimulatedJournal
 from simulation.network import Address
 from simulation.owner import Owner
 from simulation.replica_process import REPLICA_MESSAGES, ReplicaProcess
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 _RESTART_DELAY = 500 * MS
 _TICK = 50 * MS
+_IDLE = 300 * MS
+_THREAD_DELAY = 20 * MS
+_THREAD_DELAY_MAX = 3_000 * MS
 
 
 class Store:
@@ -27,11 +32,14 @@ class Store:
         self.number = number
         self.zone = zone
         self.incarnation = 0
-        self.volumes = 0
+        self.replica = ReplicaId(bytes(16))
+        """That of the newest process: a journal has its identity from its first start on."""
         self.process: ReplicaProcess | None = None
         self.owners: dict[int, Owner] = {}
         self.slow_until = 0
         self.clock_offset_ms = 0
+        self.dies_in_commit = False
+        """Whether the process is killed when its next commit is about to end, with some of its steps done."""
         self.is_retired = False
         self._is_ticking = False
         self._cluster = cluster
@@ -40,10 +48,6 @@ class Store:
     @property
     def address(self) -> Address:
         return Address(self.number, self.incarnation)
-
-    @property
-    def replica(self) -> ReplicaId:
-        return self.disk.replica
 
     @property
     def is_running(self) -> bool:
@@ -61,32 +65,36 @@ class Store:
     # Starting and stopping.
 
     def start(self) -> None:
-        """Start a process on the volume, which is replaced if it cannot be trusted."""
+        """Start a process on the volume. Its journal is another replica if the volume is new or lost records."""
         if self.process is not None or self.is_retired:
             return
         self.incarnation += 1
-        try:
-            journal = SimulatedJournal(self.disk)
-        except LostRecordsError:
-            self._cluster.checkers.state("journal set aside")
-            self.replace_volume()
-            journal = SimulatedJournal(self.disk)
         cluster, address = self._cluster, self.address
-        cluster.checkers.scanned(journal.replica, journal.entries())
+        try:
+            journal = SimulatedJournal(self.disk, cluster.swarm.file_bytes, cluster.checkers.synced)
+        except DiskError:
+            cluster.checkers.state("journal did not start")
+            cluster.scheduler.after(_RESTART_DELAY, "start", self.start)
+            return
+        self._identify(journal)
+        cluster.checkers.scanned(journal.replica, journal.entries(), journal.recovered(), is_damaged=journal.is_damaged)
         self.process = ReplicaProcess(
             journal,
             lambda target, message: cluster.network.send(address, target, message),
             self._schedule_commit,
             self.fail,
             cluster.checkers,
+            lambda: cluster.scheduler.now,
         )
         cluster.network.register(address, self._receive)
         cluster.registered(self)
+        self._schedule_garbage(self.process)
 
     def stop(self) -> None:
         """The process ends without notice."""
         if self.process is None:
             return
+        self.journal().end_process()
         self.process = None
         self._is_ticking = False
         self.owners.clear()
@@ -111,19 +119,22 @@ class Store:
     def replace_volume(self) -> None:
         """The volume is gone; the next process has an empty one, and is another replica."""
         self.disk.is_destroyed = True
-        self._cluster.destroyed.add(self.disk.replica)
         self.disk = self._new_volume()
 
     def _new_volume(self) -> SimulatedDisk:
-        self.volumes += 1
-        replica = self._new_replica_id()
-        self._cluster.checkers.new_replica(replica, self.zone)
-        swarm, draws = self._cluster.swarm, self._cluster.draws
-        return SimulatedDisk(replica, self.number, swarm.sector_bytes, draws)
+        return SimulatedDisk(self.number, self._cluster.swarm.sector_bytes, self._cluster.draws)
 
-    def _new_replica_id(self) -> ReplicaId:
-        """16 bytes that no volume had before."""
-        return ReplicaId(bytes((self.number, self.volumes)) * 8)
+    def _identify(self, journal: SimulatedJournal) -> None:
+        """Note whether this is the replica of the process before."""
+        cluster, before = self._cluster, self.replica
+        if journal.replica == before:
+            return
+        self.replica = journal.replica
+        cluster.checkers.new_replica(journal.replica, self.zone)
+        if self.incarnation > 1:
+            cluster.destroyed.add(before)
+        if journal.is_set_aside:
+            cluster.checkers.state("journal set aside")
 
     # Messages.
 
@@ -177,14 +188,13 @@ class Store:
     def _end_commit(self, process: ReplicaProcess) -> None:
         if process is not self.process:
             return
-        journal = process.journal
-        assert isinstance(journal, SimulatedJournal)
-        headers = journal.writing()
+        if self.dies_in_commit:
+            self.dies_in_commit = False
+            self.crash()
+            return
         process.is_committing = False
-        if not journal.disk.fail_next_sync and not journal.disk.is_destroyed:
-            self._cluster.checkers.synced(journal.replica, headers)
         process.end_commit()
-        if process is self.process:
+        if process is self.process and process.has_queued:
             self._schedule_commit()
 
     def _schedule_tick(self, incarnation: int) -> None:
@@ -206,6 +216,35 @@ class Store:
             if self.process is None:
                 return
         self._schedule_tick(incarnation)
+
+    # Copies that no log needs.
+
+    def _schedule_garbage(self, process: ReplicaProcess) -> None:
+        every, number = self._cluster.swarm.garbage_every, self.number
+        delay = self._cluster.draws.between(every // 2, every, "garbage", number)
+        self._cluster.scheduler.after(delay, "garbage", lambda: self._look_for_garbage(process), number)
+
+    def _look_for_garbage(self, process: ReplicaProcess) -> None:
+        """Look up the logs of which nothing was heard. The thread that does so may be slow to hand over the answer."""
+        if process is not self.process:
+            return
+        cluster, asked = self._cluster, self._cluster.scheduler.now
+        for container in process.idle(_IDLE):
+
+            def answered(found: tuple[ContainerLog | None, int] | None, container: int = container) -> None:
+                delay = cluster.draws.heavy_tail(_THREAD_DELAY, _THREAD_DELAY_MAX, "garbage thread", self.number)
+                if found is not None:
+                    drop = partial(self._discard_unneeded, process, container, found[0], asked)
+                    cluster.scheduler.after(delay, "garbage found", drop, self.number)
+
+            cluster.metadata.read_log(self.address, container, answered)
+        self._schedule_garbage(process)
+
+    def _discard_unneeded(
+        self, process: ReplicaProcess, container: int, record: ContainerLog | None, asked: int
+    ) -> None:
+        if process is self.process:
+            process.discard_unneeded(container, record, asked)
 
     def take_over(self, container: int) -> None:
         """Become the owner of a container, unless this store already tries to, or serves it."""

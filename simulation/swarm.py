@@ -17,7 +17,19 @@ DISK_FAULTS: Final = ("write error", "sync error", "disk full", "slow disk", "ro
 NETWORK_FAULTS: Final = ("cut pair", "cut direction", "cut store", "swizzle")
 METADATA_FAULTS: Final = ("metadata outage",)
 OWNER_FAULTS: Final = ("takeover", "duel")
-SCHEDULED_FAULTS: Final = (*PROCESS_FAULTS, *DISK_FAULTS, *NETWORK_FAULTS, *METADATA_FAULTS, *OWNER_FAULTS)
+FILE_FAULTS: Final = ("create error",)
+END_FAULTS: Final = ("congestion", "clean end", "accept loss")
+COMMIT_FAULTS: Final = ("kill in a commit",)
+SCHEDULED_FAULTS: Final = (
+    *PROCESS_FAULTS,
+    *DISK_FAULTS,
+    *NETWORK_FAULTS,
+    *METADATA_FAULTS,
+    *OWNER_FAULTS,
+    *FILE_FAULTS,  # new kinds come last: the tapes of the others stay as they are
+    *END_FAULTS,
+    *COMMIT_FAULTS,
+)
 MESSAGE_FAULTS: Final = ("loss", "repeat", "reorder", "heavy tail", "half open")
 RECORD_FAULTS: Final = ("record unknown before", "record unknown after", "record late", "record slow", "read unknown")
 
@@ -37,6 +49,7 @@ class Swarm:
     checkpoint_every: int
     payload_max: int
     sector_bytes: int
+    file_bytes: int
     commit_delay: int
     network_delay: int
     scheduled: dict[str, float]
@@ -46,6 +59,7 @@ class Swarm:
     recovery: RecoveryBounds
     suspicion: int
     through_codec: bool
+    garbage_every: int
 
 
 def draw_swarm(draws: Draws) -> Swarm:
@@ -82,6 +96,7 @@ def draw_swarm(draws: Draws) -> Swarm:
         checkpoint_every=draws.one_of((200, 1000, 1_000_000), "checkpoint every") * MS,
         payload_max=draws.one_of((20, 90), "payload"),
         sector_bytes=draws.one_of((64, 512), "sector"),
+        file_bytes=draws.one_of((5 << 10, 6 << 10, 8 << 10), "file"),
         commit_delay=draws.one_of((300, 2 * MS, 20 * MS), "commit delay"),
         network_delay=draws.one_of((200, MS, 10 * MS), "network delay"),
         scheduled=rates(SCHEDULED_FAULTS, _RATES_PER_S),
@@ -91,4 +106,5 @@ def draw_swarm(draws: Draws) -> Swarm:
         recovery=recovery,
         suspicion=draws.one_of((50, 300, 2000), "suspicion") * MS,
         through_codec=draws.happens(0.25, "through codec"),
+        garbage_every=draws.one_of((400, 2000), "garbage every") * MS,
     )

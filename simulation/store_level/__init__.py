@@ -1,0 +1,1 @@
+"""Whole segment stores on a simulated event loop, without threads and sockets."""

@@ -1,0 +1,279 @@
+"""Simulated stores on their volumes, the controller's tick, and the faults of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from headrace import wire
+from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
+from headrace.metadata.cluster_records import ClusterRecords
+from headrace.model.errors import HeadraceError
+from headrace.model.names import container_of_segment
+from simulation.draws import Draws
+from simulation.scheduler import MS, SECOND
+from simulation.store_level.connections import StoreConnection
+from simulation.store_level.lane_client import LaneClient
+from simulation.store_level.loop import SimulatedProcess, new_loop
+from simulation.store_level.replicas import ReplicaCluster, zone_of
+from simulation.store_level.replicated_process import ReplicatedStoreProcess
+from simulation.store_level.store_process import RESTART_AFTER, StoreProcess
+from simulation.store_level.swarm import REPLICA_FAULTS, SCHEDULED_FAULTS, StoreSwarm
+from simulation.store_level.tier_two import SimulatedClock, SimulatedMetadataStore, TierTwo
+from simulation.store_level.volume import Volume
+
+_CONTROLLER_EVERY_S: Final = 5.0
+_PAUSE: Final = (50 * MS, 15 * SECOND)
+_SLOW_DISK: Final = (200 * MS, 4 * SECOND)
+_OUTAGE: Final = (200 * MS, 6 * SECOND)
+_TASK_EVENT_RATE: Final = 0.7
+_TASK_EVENT: Final = (100 * MS, 5 * SECOND)
+"""Whether and when the controller learns that a task has stopped. Otherwise the lease of its store expires."""
+
+
+class StoreCluster:
+    """The whole of one run. `faults` counts what was injected."""
+
+    def __init__(self, draws: Draws, swarm: StoreSwarm) -> None:
+        self.loop = new_loop(draws)
+        self.swarm = swarm
+        self.faults: Counter[str] = Counter()
+        self.restarts = 0
+        self.restarts_held = False
+        self.tier_two = TierTwo(self.loop, dict(swarm.request), self.faults)
+        self.stores: list[StoreProcess | None] = [None] * swarm.stores
+        self.volumes = [Volume(draws, number, swarm.commit_delay) for number in range(swarm.stores)]
+        self.clients: list[LaneClient] = []
+        self._draws = draws
+        self._controller = self.loop.new_process("controller")
+        self.replicas: ReplicaCluster | None = None
+        if swarm.copies > 1:
+            self.replicas = ReplicaCluster(
+                self.loop, self.tier_two, swarm.containers, swarm.network_delay, self._replicated
+            )
+
+    @property
+    def running(self) -> list[StoreProcess]:
+        return [each for each in self.stores if each is not None and each.process.is_alive]
+
+    def start(self) -> None:
+        """Start everything, and schedule the faults of the run."""
+        for number in range(self.swarm.stores):
+            self.loop.scheduler.after(number * self.swarm.start_every, "first start", partial(self.start_store, number))
+        self._controller.spawn(self._control())
+        for number in range(self.swarm.lanes + self.swarm.table_lanes):
+            client = LaneClient(
+                self.loop, number, number >= self.swarm.lanes, self, self.when_settled, self.swarm.payload_bytes_max
+            )
+            self.clients.append(client)
+        for actor, kind in enumerate(SCHEDULED_FAULTS):
+            self._schedule(kind, actor)
+
+    def start_store(self, number: int) -> None:
+        """Start a store on its volume, unless it runs."""
+        former = self.stores[number]
+        if not self.restarts_held and (former is None or not former.process.is_alive):
+            self.restarts += former is not None
+            arguments = self.loop, self.swarm, self.tier_two, number, self.volumes[number], self._ended
+            replicas = self.replicas
+            if replicas is None:
+                self.stores[number] = StoreProcess(*arguments)
+            else:
+                self.stores[number] = ReplicatedStoreProcess(
+                    replicas.network, zone_of(number), replicas.note_replica, *arguments
+                )
+
+    def heal(self) -> None:
+        """End all faults, and start what does not run."""
+        self.tier_two.heal()
+        self.loop.scheduler.resume_all()
+        if self.replicas is not None:
+            self.replicas.heal()
+        for number, volume in enumerate(self.volumes):
+            volume.heal()
+            self.start_store(number)
+
+    def empty_volumes(self) -> None:
+        """Give each store an empty volume. No store runs."""
+        self.volumes = [
+            Volume(self._draws, number, self.swarm.commit_delay, former.generation + 1)
+            for number, former in enumerate(self.volumes)
+        ]
+
+    def may_replace(self, number: int) -> bool:
+        """Whether no log needs the volume of this store."""
+        return self.replicas is not None and self.replicas.may_lose(number)
+
+    def replace(self, number: int) -> None:
+        """Kill a store, and start another one on an empty volume in its place."""
+        store = self.stores[number]
+        if store is not None:
+            store.kill()
+        former = self.volumes[number]
+        self.volumes[number] = Volume(self._draws, number, self.swarm.commit_delay, former.generation + 1)
+        self._start_later(number)
+        if self._draws.happens(_TASK_EVENT_RATE, "task event", number):
+            delay = self._draws.between(*_TASK_EVENT, "task event delay", number)
+            self.loop.scheduler.after(delay, "task event", partial(self._tell_task_ended, former.task))
+
+    def holds(self) -> list[int]:
+        """Containers that need the log of some store."""
+        if self.replicas is not None:
+            return self.replicas.unheld()
+        states = ClusterRecords(self.tier_two.metadata).containers(range(self.swarm.containers))
+        return [state.container for state in states if state.hold is not None]
+
+    def is_served(self) -> bool:
+        """Whether each container is served by a store."""
+        return all(self._serving(container) for container in range(self.swarm.containers))
+
+    def openings(self) -> str:
+        """Why containers are not served, for a report."""
+        found = [
+            f"; store {each.number} opens container {number}: {opening.progress.step}, {opening.progress.error}"
+            for each in self.running
+            if each.store is not None
+            for number, opening in each.store.openings.items()
+        ]
+        return "".join(found)
+
+    def when_settled(self, done: Callable[[], None]) -> None:
+        """Call `done` when every store has processed what it has accepted, or has ended."""
+        waiting = [(each, [False]) for each in self.running]
+        for store, settled in waiting:
+            store.when_settled(partial(settled.__setitem__, 0, True))
+
+        def look() -> None:
+            if all(settled[0] or not store.process.is_alive for store, settled in waiting):
+                done()
+            else:
+                self.loop.scheduler.after(100 * MS, "look whether settled", look)
+
+        look()
+
+    # StoreDirectory
+
+    def find(self, segment: str) -> SimulatedProcess | None:
+        """A store that serves the segment; perhaps a former owner that does not know it yet."""
+        container = container_of_segment(segment, self.swarm.containers)
+        found = self._serving(container)
+        if not found:
+            return None
+        if self.replicas is not None:  # a former owner may answer what was true when it was the owner
+            return max(found, key=lambda each: each.epoch(container) or 0).process
+        return self._draws.one_of(found, "which server").process
+
+    def dial(
+        self, server: SimulatedProcess, client: SimulatedProcess, deliver: Callable[[wire.WireCommand | None], None]
+    ) -> StoreConnection:
+        """A connection to the store that runs in a process, or ran in it."""
+        for store in self.running:
+            if store.process is server:
+                return store.connect(client, deliver)
+        dead = StoreConnection(self.loop, client, server, self.swarm.network_delay, deliver)
+        dead.reset()
+        return dead
+
+    # Inside
+
+    def _serving(self, container: int) -> list[StoreProcess]:
+        return [each for each in self.running if each.epoch(container) is not None]
+
+    def _replicated(self) -> list[ReplicatedStoreProcess]:
+        return [each for each in self.running if isinstance(each, ReplicatedStoreProcess)]
+
+    async def _control(self) -> None:
+        metadata, clock = SimulatedMetadataStore(self.tier_two), SimulatedClock(self.loop)
+        while True:
+            try:
+                await asyncio.to_thread(detect_failed_stores, metadata, clock, self.swarm.containers)
+            except HeadraceError as error:
+                self.loop.scheduler.note(f"tick failed: {error}")
+            await asyncio.sleep(_CONTROLLER_EVERY_S)
+
+    def _tell_task_ended(self, task: str) -> None:
+        self._controller.spawn(self._task_ended(task))
+
+    async def _task_ended(self, task: str) -> None:
+        metadata, clock = SimulatedMetadataStore(self.tier_two), SimulatedClock(self.loop)
+        try:
+            await asyncio.to_thread(end_lease_of_task, metadata, clock, self.swarm.containers, task)
+        except HeadraceError as error:
+            self.loop.scheduler.note(f"task event failed: {error}")
+
+    def _ended(self, store: StoreProcess) -> None:
+        self._start_later(store.number)
+
+    def _start_later(self, number: int) -> None:
+        delay = self._draws.between(*RESTART_AFTER, "restart", number)
+        self.loop.scheduler.after(delay, "restart", partial(self.start_store, number))
+
+    def _schedule(self, kind: str, actor: int) -> None:
+        rate = self.swarm.scheduled.get(kind)
+        if rate is None:
+            return
+        delay = self._draws.between(1, int(2 * SECOND / rate), f"time of {kind}", actor)
+
+        def happen() -> None:
+            if self.loop.scheduler.now < self.swarm.duration:
+                self._inject(kind, actor)
+                self._schedule(kind, actor)
+
+        self.loop.scheduler.after(delay, kind, happen)
+
+    def _owns_something(self, store: StoreProcess) -> bool:
+        return any(store.epoch(container) is not None for container in range(self.swarm.containers))
+
+    def _slow_down(self, volume: Volume, actor: int) -> None:
+        volume.slow_until = self.loop.scheduler.now + self._draws.between(*_SLOW_DISK, "amount", actor)
+
+    def _inject_into_replicas(self, replicas: ReplicaCluster, kind: str, actor: int, number: int) -> bool:
+        """Whether the fault was injected."""
+        if kind == "wrong suspicion":
+            return replicas.suspect(number, SimulatedClock(self.loop))
+        if kind == "slow owner":
+            owners = [each for each in self.running if self._owns_something(each)]
+            if not owners:
+                return False
+            self._slow_down(self._draws.one_of(owners, "which owner", actor).volume, actor)
+        elif kind == "replace volume":
+            if not self.may_replace(number):
+                return False
+            self.replace(number)
+        else:
+            other = None if kind == "cut store" else self._draws.below(self.swarm.stores, "other store", actor)
+            replicas.cut(number, other, replicas.cut_time(actor))
+        return True
+
+    def _inject(self, kind: str, actor: int) -> None:
+        now, draws = self.loop.scheduler.now, self._draws
+        number = draws.below(self.swarm.stores, "store", actor)
+        store, volume = self.stores[number], self.volumes[number]
+        if kind in REPLICA_FAULTS:
+            if self.replicas is None or not self._inject_into_replicas(self.replicas, kind, actor, number):
+                return
+        elif kind == "metadata outage":
+            self.tier_two.metadata_out_until = now + draws.between(*_OUTAGE, "amount", actor)
+        elif kind == "chunk outage":
+            self.tier_two.chunks_out_until = now + draws.between(*_OUTAGE, "amount", actor)
+        elif kind == "slow disk":
+            self._slow_down(volume, actor)
+        elif kind in ("write error", "sync error"):
+            volume.fail_next(kind.split()[0])
+        elif store is None or not store.process.is_alive:
+            return
+        elif kind == "pause":
+            self.loop.scheduler.pause(store.process.number, draws.between(*_PAUSE, "amount", actor))
+        elif kind == "reset connections":
+            store.reset_connections()
+        elif kind == "stop in order":
+            store.stop()
+        else:
+            store.kill()
+            if kind == "power cut":
+                volume.cut_power()
+            self._start_later(number)
+        self.faults[kind] += 1

@@ -1,0 +1,66 @@
+"""Deliberate bugs of whole stores, to prove that this level finds bugs.
+
+Those with a number are of the same table as the deliberate bugs of the protocol (`simulation.mutations`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
+from headrace.segmentstore.tiering.storage_writer import StorageWriter
+from simulation.mutations import Mutation, applied
+from simulation.store_level.runs import run_store_seed
+from simulation.store_level.volume import VolumeFile
+
+SEEDS_MAX: Final = 200
+
+
+def _without_sync(self: VolumeFile) -> None:
+    self._disk.take_step()
+
+
+async def _never_drained(_self: StorageWriter) -> bool:
+    return True
+
+
+def _truncates_too_much(self: OperationLog, before_entry: int) -> None:
+    self.flush()
+    self.ledger.truncate(min(before_entry + 2, self.ledger.next_entry))
+
+
+def _release_when_durable(self: _Frame, error: Exception | None) -> None:
+    _DURABLE(self, error)
+    if error is None:
+        self.released()
+
+
+_DURABLE = _Frame.__call__
+
+MUTATIONS: Final = (
+    Mutation(
+        "17",
+        "a block of the cache is used again when its entry is acknowledged",
+        ("I1",),
+        ((_Frame, "__call__", _release_when_durable),),
+    ),
+    Mutation("S1", "acknowledges before the sync", (), ((VolumeFile, "sync", _without_sync),)),
+    Mutation("S2", "hands over what tier 2 does not have", (), ((StorageWriter, "drain", _never_drained),)),
+    Mutation("S3", "truncates what tier 2 does not have", (), ((OperationLog, "truncate", _truncates_too_much),)),
+)
+
+
+def is_caught(mutation: Mutation, violations: tuple[str, ...]) -> bool:
+    """Whether a checker that is named for the bug has seen it, or any checker if none is named."""
+    named = tuple(f"{checker}:" for checker in mutation.checkers) or ("",)
+    return any(violation.startswith(named) for violation in violations)
+
+
+def seeds_until_caught(mutation: Mutation, seeds: int) -> tuple[int, str] | None:
+    """How many seeds it took until the bug was caught, and what was violated; None if it was not."""
+    with applied(mutation):
+        for seed in range(seeds):
+            violations = run_store_seed(seed).violations
+            if is_caught(mutation, violations):
+                return seed + 1, violations[0]
+    return None

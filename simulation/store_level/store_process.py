@@ -1,0 +1,217 @@
+"""One simulated store process: what `segmentstore_fargate.wiring` puts together, on simulated ports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from headrace import wire
+from headrace.model.cluster import StoreLease
+from headrace.model.errors import FencedError, HeadraceError
+from headrace.model.rates import TICK_S
+from headrace.ports.clock import Clock
+from headrace.ports.ledger import LedgerStore
+from headrace.ports.metadata_store import MetadataStore
+from headrace.segmentstore.connections.receive_memory import ReceiveMemory
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
+from headrace.segmentstore.store import SegmentStore
+from segmentstore_fargate.membership import Membership, Place
+from simulation.scheduler import SECOND
+from simulation.store_level.connections import StoreConnection
+from simulation.store_level.journal_driver import SimulatedJournal
+from simulation.store_level.loop import SimulatedLoop, SimulatedProcess
+from simulation.store_level.swarm import StoreSwarm
+from simulation.store_level.tier_two import SimulatedChunkStorage, SimulatedClock, SimulatedMetadataStore, TierTwo
+from simulation.store_level.volume import Volume, VolumeDisk
+
+_RECEIVE_BYTES: Final = 32 << 20
+_CONNECTIONS_MAX: Final = 100
+_TAKE_OVER_AFTER_MS: Final = 3_600_000
+"""So long that no log is discarded: with one copy that loses data, as it must."""
+
+STOP_S: Final = 30.0
+
+
+class StoreProcess:
+    """A store that runs on a volume until it is killed, stopped, or ends itself; `on_end` hears of the last two."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        swarm: StoreSwarm,
+        tier_two: TierTwo,
+        number: int,
+        volume: Volume,
+        on_end: Callable[[StoreProcess], None],
+    ) -> None:
+        self.number = number
+        self.process = loop.new_process(f"store-{number}")
+        self.volume = volume
+        self.disk = VolumeDisk(volume)
+        self.store: SegmentStore | None = None
+        self.journal: SimulatedJournal | None = None
+        self.listens = False
+        self.connections: list[StoreConnection] = []
+        self._loop = loop
+        self._swarm = swarm
+        self._tier_two = tier_two
+        self._on_end = on_end
+        self._membership: Membership | None = None
+        self._memory = ReceiveMemory(_RECEIVE_BYTES, _CONNECTIONS_MAX)
+        self._stopping = False
+        self._main = self.process.spawn(self._run())
+
+    def epoch(self, container: int) -> int | None:
+        """The epoch with which this process serves a container; None if it does not."""
+        owned = None if self.store is None or not self.listens else self.store.owned.get(container)
+        return None if owned is None else owned.container.epoch
+
+    def connect(self, client: SimulatedProcess, deliver: Callable[[wire.WireCommand | None], None]) -> StoreConnection:
+        """A new connection of a client."""
+        connection = StoreConnection(self._loop, client, self.process, self._swarm.network_delay, deliver)
+        self.connections.append(connection)
+
+        def accept() -> None:
+            if self.store is None or not self.listens:
+                connection.reset()
+                return
+            connection.accept(self.store, self._memory, self._random_uuid)
+
+        self.process.call_soon(accept)
+        return connection
+
+    def kill(self) -> None:
+        """kill -9: nothing of it runs any more."""
+        self.listens = False
+        self._loop.kill(self.process)
+        if self.journal is not None:
+            self.journal.kill()
+        self.reset_connections()
+
+    def reset_connections(self) -> None:
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            connection.reset()
+
+    def stop(self) -> None:
+        """Stop in order, as at SIGTERM."""
+        if not self._stopping:
+            self._stopping = True
+            self.process.spawn(self._stop())
+
+    def when_settled(self, done: Callable[[], None]) -> None:
+        """Call `done` when everything is durable and reported that this process has accepted until now."""
+        self.process.spawn(self._settle(done))
+
+    def _random_uuid(self) -> int:
+        draws = self._loop.draws
+        return draws.number("uuid", self.process.number) << 64 | draws.number("uuid", self.process.number)
+
+    async def _run(self) -> None:
+        try:
+            await self._start()
+        except (HeadraceError, OSError) as error:
+            self._loop.scheduler.note(f"start failed: {error}")
+            self._end()
+
+    async def _start(self) -> None:
+        swarm, clock = self._swarm, SimulatedClock(self._loop)
+        metadata = SimulatedMetadataStore(self._tier_two)
+        journal = self.new_journal(copies=1)
+        store = self.new_store(OneCopyLedgerStore(journal), clock, metadata)
+        name = f"store-{self.number}"
+        identity = StoreLease(
+            name, name, 1, f"zone-{self.number}", 100, f"volume-{self.number}", "", _TAKE_OVER_AFTER_MS
+        )
+        share = tuple(range(swarm.containers)) if self.number == 0 else ()
+        place = Place(swarm.containers, share)
+        self._membership = Membership(store, metadata, clock, identity, place, lambda _: self._end())
+        await self._membership.register()
+        await asyncio.to_thread(journal.start)
+        self.listens = True
+        await self._membership.join()
+        await self.tick(store)
+
+    def new_journal(self, copies: int) -> SimulatedJournal:
+        """The journal of this process, not started yet."""
+        self.journal = SimulatedJournal(
+            self._loop,
+            self.process,
+            self.disk,
+            self._loop.draws,
+            file_bytes=self._swarm.journal_file_bytes,
+            copy_from_files=self._swarm.copy_from_files,
+            copies=copies,
+            on_failure=self._end,
+        )
+        return self.journal
+
+    def new_store(self, ledgers: LedgerStore, clock: Clock, metadata: MetadataStore) -> SegmentStore:
+        """The segment store of this process."""
+        swarm = self._swarm
+        self.store = SegmentStore(
+            ledgers,
+            swarm.cache_bytes,
+            clock,
+            metadata,
+            SimulatedChunkStorage(self._tier_two),
+            container_count=swarm.containers,
+            block_bytes=swarm.block_bytes,
+            limits=swarm.limits,
+            table_limits=swarm.table_limits,
+            on_failure=self._container_failed,
+        )
+        return self.store
+
+    async def tick(self, store: SegmentStore) -> None:
+        """Update the rates, until the process ends."""
+        while True:
+            store.tick_rates()
+            await asyncio.sleep(TICK_S)
+
+    async def drain(self, store: SegmentStore, deadline_s: float) -> None:
+        """Wait until what was accepted is durable."""
+        for owned in list(store.owned.values()):
+            with suppress(HeadraceError, TimeoutError):
+                await asyncio.wait_for(owned.container.log.durable(), max(0.0, deadline_s - self._loop.time()))
+
+    async def _stop(self) -> None:
+        """As `SegmentStoreProcess.stop`."""
+        membership, store, journal = self._membership, self.store, self.journal
+        if membership is None or store is None or journal is None:
+            self._end()
+            return
+        self._main.cancel()
+        await membership.announce_leaving()
+        self.listens = False
+        await self.drain(store, self._loop.time() + STOP_S)
+        self.reset_connections()
+        await store.close(STOP_S)
+        await membership.end()
+        await asyncio.to_thread(journal.close)
+        self._end()
+
+    async def _settle(self, done: Callable[[], None]) -> None:
+        if self.store is not None:
+            for owned in list(self.store.owned.values()):
+                with suppress(HeadraceError):
+                    await owned.container.log.durable()
+        done()
+
+    def _container_failed(self, container: SegmentContainer, error: HeadraceError) -> None:
+        """As in `SegmentStoreProcess`."""
+        failed = self.journal is not None and self.journal.failure is not None
+        if not failed and self._membership is not None and not isinstance(error, FencedError):
+            self._membership.container_failed(container.container, error)
+
+    def _end(self) -> None:
+        """End this process; it is started again."""
+        if self.process.is_alive:
+            self.kill()
+            self._on_end(self)
+
+
+RESTART_AFTER: Final = (SECOND // 10, 3 * SECOND)

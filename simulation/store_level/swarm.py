@@ -1,0 +1,147 @@
+"""What a seed's run of whole stores is like: its shape, its sizes, and which faults exist at which rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headrace.model.ensembles import COPIES
+from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tiering.limits import StorageLimits
+from simulation.draws import Draws
+from simulation.scheduler import MS, SECOND
+
+STORE_FAULTS: Final = ("kill", "power cut", "pause", "stop in order", "write error", "sync error", "slow disk")
+NETWORK_FAULTS: Final = ("reset connections",)
+REPLICA_FAULTS: Final = ("replace volume", "cut store", "cut pair", "wrong suspicion", "slow owner")
+"""Of runs with three copies only."""
+
+TIER_TWO_FAULTS: Final = ("metadata outage", "chunk outage")
+SCHEDULED_FAULTS: Final = (*STORE_FAULTS, *NETWORK_FAULTS, *TIER_TWO_FAULTS, *REPLICA_FAULTS)
+REQUEST_FAULTS: Final = (
+    "metadata fails before",
+    "metadata fails after",
+    "metadata late",
+    "metadata slow",
+    "chunk fails before",
+    "chunk fails after",
+    "chunk slow",
+)
+
+_RATES_PER_S: Final = (0.05, 0.2, 0.6)
+_REQUEST_RATES: Final = (0.005, 0.05, 0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSwarm:
+    """The settings of one run. Times in microseconds, rates per second for `scheduled`, probabilities for `request`."""
+
+    stores: int
+    start_every: int
+    containers: int
+    lanes: int
+    table_lanes: int
+    duration: int
+    network_delay: int
+    commit_delay: int
+    payload_bytes_max: int
+    journal_file_bytes: int
+    copy_from_files: int
+    cache_bytes: int
+    block_bytes: int
+    copies: int
+    scheduled: dict[str, float]
+    request: dict[str, float]
+    limits: StorageLimits
+    table_limits: TableLimits
+
+
+def draw_store_swarm(draws: Draws) -> StoreSwarm:
+    """The settings of a seed. Every second seed has one copy of each log entry, the others have three."""
+    copies = 1 if draws.seed % 2 == 0 else COPIES
+
+    def rates(kinds: tuple[str, ...], choices: tuple[float, ...]) -> dict[str, float]:
+        return {kind: draws.one_of(choices, f"rate {kind}") for kind in kinds if draws.happens(0.5, f"has {kind}")}
+
+    # A small one reuses blocks soon, perhaps before the own disk has what two others have.
+    cache_bytes = draws.one_of((2 << 20, 64 << 10), "cache") if copies > 1 else 2 << 20
+    flush_age_s = draws.one_of((0.1, 0.5, 3.0), "flush age")
+    limits = StorageLimits(
+        flush_bytes=draws.one_of((2_000, 20_000), "flush bytes"),
+        flush_age_s=flush_age_s,
+        object_bytes_max=draws.one_of((4_000, 40_000), "object bytes"),
+        checkpoint_every_bytes=draws.one_of((8_000, 60_000), "checkpoint bytes"),
+        retry_first_s=0.05,
+        retry_max_s=1.0,
+        tick_s=0.25,
+        snapshot_every_s=draws.one_of((0.5, 5.0), "snapshot every"),
+        snapshot_soon_s=draws.one_of((0.1, 1.0), "snapshot soon"),
+        sweep_every_s=draws.one_of((3.0, 30.0), "sweep every"),
+        # Not shorter: a chunk that is being merged or read is protected by its age only.
+        object_grace_s=draws.one_of((30.0, 7200.0), "object grace"),
+        compacted_runs_min=4,
+        idle_segment_s=draws.one_of((0.5, 5.0), "idle segment"),
+        idle_segments_kept=1,
+        read_cache_bytes=1 << 20,
+    )
+    table_limits = TableLimits(
+        tail_memory_bytes=4_000,
+        replay_segment_bytes=8_000,
+        index_block_bytes=512,
+        index_object_bytes=2_000,
+        compaction_segment_bytes=6_000,
+        retry_first_s=0.05,
+        retry_max_s=1.0,
+    )
+    swarm = StoreSwarm(
+        stores=draws.one_of((3, 3, 4) if copies > 1 else (1, 1, 2, 3), "stores"),
+        start_every=SECOND,
+        containers=draws.one_of((1, 2, 3), "containers"),
+        lanes=draws.one_of((1, 2), "lanes"),
+        table_lanes=draws.one_of((0, 1), "table lanes"),
+        duration=draws.between(5, 15, "duration") * SECOND,
+        network_delay=draws.one_of((10 * MS, 30 * MS), "network delay"),
+        commit_delay=draws.one_of((300, 4 * MS, 40 * MS), "commit delay"),
+        payload_bytes_max=draws.one_of((40, 700), "payload"),
+        journal_file_bytes=draws.one_of((24 << 10, 64 << 10), "journal file"),
+        copy_from_files=draws.one_of((3, 8), "copy from files"),
+        cache_bytes=cache_bytes,
+        block_bytes=4 << 10 if copies > 1 else 32 << 10,
+        copies=copies,
+        scheduled=rates(SCHEDULED_FAULTS, _RATES_PER_S),
+        request=rates(REQUEST_FAULTS, _REQUEST_RATES),
+        limits=limits,
+        table_limits=table_limits,
+    )
+    return _pressed(swarm) if draws.seed % 8 == 1 else swarm
+
+
+def _pressed(swarm: StoreSwarm) -> StoreSwarm:
+    """More load than the cache holds, while the owner's disk is slow: blocks are wanted before it has their bytes.
+
+    Appends are so large that the log does not copy them: entries read the memory of the cache until it is released.
+    """
+    return replace(
+        swarm,
+        stores=COPIES,
+        containers=1,
+        start_every=20 * MS,
+        lanes=2,
+        duration=3 * SECOND,
+        network_delay=2 * MS,
+        commit_delay=300,
+        payload_bytes_max=40_000,
+        journal_file_bytes=512 << 10,
+        cache_bytes=512 << 10,
+        block_bytes=64 << 10,
+        scheduled={"slow owner": 1.0},
+        request={},
+        limits=replace(
+            swarm.limits,
+            flush_age_s=0.05,
+            flush_bytes=20_000,
+            object_bytes_max=400_000,
+            checkpoint_every_bytes=400_000,
+            tick_s=0.05,
+        ),
+    )
