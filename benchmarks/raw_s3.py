@@ -1,4 +1,4 @@
-"""What the S3 that we are measured with gives: here moto, whose speed says nothing about AWS."""
+"""What the S3 that we are measured with gives: here a double, whose speed says nothing about AWS."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def s3_get_mb_per_s(environment: Mapping[str, str], seconds: float, threads: int
 def _stored_object(environment: Mapping[str, str]) -> str:
     client: Any = botocore.session.get_session().create_client(
         "s3",
-        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        endpoint_url=environment["AWS_ENDPOINT_URL_S3"],
         region_name=environment["AWS_REGION"],
         aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],

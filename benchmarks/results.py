@@ -1,4 +1,4 @@
-"""Figures gathered over rounds: the medians, and the table that puts each beside the raw limit it is held against."""
+"""Figures gathered over rounds: the medians, and the table that puts each beside the limit it is held against."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Figure:
-    """One quantity; `beside` names the raw figure that bounds it."""
+    """One quantity; `beside` names the figure that bounds it."""
 
     name: str
     unit: str
@@ -45,15 +45,15 @@ class Results:
         }
 
     def table(self) -> str:
-        """One line per figure: median, range over the rounds, and its share of the raw figure."""
-        rows = [("", "median", "unit", "min - max", "beside the raw limit")]
+        """One line per figure: median, range over the rounds, and its share of the limit."""
+        rows = [("", "median", "unit", "min - max", "beside its limit")]
         for figure in self._figures.values():
             low, high = min(figure.rounds), max(figure.rounds)
-            raw = ""
+            limit = ""
             if figure.beside:
-                raw_figure = self._figures[figure.beside]
-                raw = f"{self._ratio(figure):5.2f} x {raw_figure.name} ({_shown(raw_figure.median)} {raw_figure.unit})"
-            rows.append((figure.name, _shown(figure.median), figure.unit, f"{_shown(low)} - {_shown(high)}", raw))
+                beside = self._figures[figure.beside]
+                limit = f"{self._ratio(figure):5.2f} x {beside.name} ({_shown(beside.median)} {beside.unit})"
+            rows.append((figure.name, _shown(figure.median), figure.unit, f"{_shown(low)} - {_shown(high)}", limit))
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = [_line(row, widths) for row in rows]
         lines.insert(1, "-" * max(map(len, lines)))

@@ -52,6 +52,11 @@ class Settings:
     raw_block_bytes: tuple[int, ...] = (4 * KIB, 64 * KIB, MIB)
     raw_recycled_bytes: int = 64 * MIB
     cache_bytes: int = 1024 * MIB
+    warm_up: AppendLoad = field(default=AppendLoad(KIB, 1280 * KIB))
+    """More than the cache holds, so that all its memory and the log's files were written to before."""
+    counted_events: tuple[AppendLoad, ...] = field(
+        default=(AppendLoad(100, 20_000), AppendLoad(KIB, 8_000), AppendLoad(10 * KIB, 2_000))
+    )
     flush_age_s: float = 1.0
     tier2_patience_s: float = 60.0
 
@@ -66,6 +71,8 @@ QUICK = Settings(
     company=PacedLoad(1_000, 0.5),
     compaction=PacedLoad(2_000, 3.0, 16 * KIB),
     catch_up=AppendLoad(KIB, 5_000),
+    warm_up=AppendLoad(KIB, 16 * KIB),
+    counted_events=(),
     recovered_bytes=64 * MIB,
     raw_seconds=0.05,
     raw_recycled_bytes=4 * MIB,

@@ -31,7 +31,7 @@ from headrace.ports.metadata_store import Create, Key
 from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.limits import StorageLimits
 
@@ -85,7 +85,7 @@ async def flushed_mb_per_s(directory: Path, tier: Tier2, in_flight_max: int, tot
     chunks = _PacedChunkStorage(tier)
     limits = StorageLimits(flush_age_s=DEADLINE_S, flush_bytes=1 << 62, objects_in_flight_max=in_flight_max)
     store = SegmentStore(
-        OneCopyLedgers(journal), cache_bytes, SystemClock(), metadata, chunks, container_count=1, limits=limits
+        OneCopyLedgerStore(journal), cache_bytes, SystemClock(), metadata, chunks, container_count=1, limits=limits
     )
     await store.open_container(0, 0)
     await _fill(store.owned[0].container, store.pool, total_bytes)

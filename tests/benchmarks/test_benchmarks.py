@@ -43,7 +43,7 @@ def test_figures_are_medians_beside_raw_medians():
         "unit": "MB/s", "median": 60.0, "rounds": [50.0, 90.0, 60.0], "beside": "raw: disk", "of_beside": 0.3,
     }  # fmt: skip
     header, rule, raw_line, line = results.table().splitlines()
-    assert "beside the raw limit" in header
+    assert "beside its limit" in header
     assert set(rule) == {"-"}
     assert raw_line.split() == ["raw:", "disk", "200", "MB/s", "100", "-", "1,000"]
     assert line.split()[:6] == ["append", "60.00", "MB/s", "50.00", "-", "90.00"]

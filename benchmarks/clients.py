@@ -1,0 +1,146 @@
+"""`python -m benchmarks.clients`: our client and the PyPI package `pravega` on the same server, in the same run.
+
+Both write the same events with the same routing keys to streams of their own, and read them again. Each works in a
+process of its own; in a round all take turns. Figures are events and payload bytes per second, and the processor time
+of the client's process per event. The package has a core in Rust; its Python API takes one event per call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.machine import machine_facts, versions
+from benchmarks.results import Results, document
+from benchmarks.s3_double import running_s3_double
+from benchmarks.settings import KIB, MIB, AppendLoad
+from benchmarks.workloads import SCOPE
+from headrace.client import Headrace, ScalingPolicy, connect
+from headrace.local.running import running_stack
+
+OURS: Final = ("ours, one by one", "ours, batches", "ours, Arrow")
+READS: Final = ("read, ours, batches", "read, ours, Arrow")
+THEIRS: Final = "theirs"
+READ_THEIRS: Final = "read, theirs"
+CACHE_BYTES: Final = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """So many writers of one process that write to one stream of so many segments."""
+
+    name: str
+    load: AppendLoad
+    segments: int
+    writers: int
+    read: bool = False
+
+
+SCENARIOS: Final = (
+    Scenario("100 B, 2 segments", AppendLoad(100, 500_000), 2, 1, read=True),
+    Scenario("1 KiB, 2 segments", AppendLoad(KIB, 128 * KIB), 2, 1, read=True),
+    Scenario("100 B, one writer to 100 segments", AppendLoad(100, 500_000), 100, 1),
+    Scenario("100 B, 100 writers to one segment", AppendLoad(100, 500_000), 1, 100),
+)
+QUICK: Final = (
+    Scenario("100 B, 2 segments", AppendLoad(100, 5_000), 2, 1, read=True),
+    Scenario("100 B, one writer to 20 segments", AppendLoad(100, 5_000), 20, 1),
+    Scenario("100 B, 10 writers to one segment", AppendLoad(100, 5_000), 1, 10),
+)
+"""Proves that the benchmark runs. Its figures mean nothing."""
+
+
+def kinds(scenario: Scenario, *, theirs: bool) -> Iterator[str]:
+    """What is measured, in this order. What is read was written by the kind before."""
+    yield from OURS
+    if scenario.read:
+        yield from READS
+    if theirs:
+        yield THEIRS
+        if scenario.read:
+            yield READ_THEIRS
+
+
+def measure_scenario(
+    results: Results, headrace: Headrace, endpoints: Mapping[str, str], scenario: Scenario, number: int, *, theirs: bool
+) -> None:
+    """One round of a scenario."""
+    stream = ""
+    for turn, kind in enumerate(kinds(scenario, theirs=theirs)):
+        if not kind.startswith("read"):
+            stream = f"{scenario.name}-{number}-{turn}".replace(" ", "").replace(",", "-")
+            headrace.admin.create_stream(SCOPE, stream, scaling=ScalingPolicy.fixed(scenario.segments))
+        controller = endpoints["grpc"] if kind in (THEIRS, READ_THEIRS) else endpoints["http"]
+        print(f"  {kind}", file=sys.stderr, flush=True)
+        found = _run(kind, controller, stream, scenario)
+        name, beside = f"{scenario.name}: {kind}", None
+        if theirs and kind not in (THEIRS, READ_THEIRS):
+            beside = f"{scenario.name}: {READ_THEIRS if kind.startswith('read') else THEIRS}"
+        load = scenario.load
+        figures = {
+            "rate": (load.events / found["seconds"], "events/s"),
+            "payload": (load.events * load.event_bytes / found["seconds"] / 1e6, "MB/s"),
+            "processor": (found["processor_s"] / load.events * 1e6, "us an event"),
+        }
+        for figure, (value, unit) in figures.items():
+            results.add(f"{name}, {figure}", value, unit, beside=f"{beside}, {figure}" if beside else None)
+
+
+def _run(kind: str, controller: str, stream: str, scenario: Scenario) -> dict[str, float]:
+    load = scenario.load
+    command = [sys.executable, "-m", "benchmarks.client_process", kind, controller, stream]
+    command += [str(load.event_bytes), str(load.events), str(scenario.writers)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure(results: Results, directory: Path, scenarios: tuple[Scenario, ...], rounds: int) -> None:
+    """All rounds on one local stack, whose data is removed afterwards."""
+    theirs = importlib.util.find_spec("pravega_client") is not None
+    with tempfile.TemporaryDirectory(prefix="stack-", dir=directory) as scratch, running_s3_double("free") as s3_url:
+        environment = {
+            "HEADRACE_CACHE_BYTES": str(CACHE_BYTES),
+            "HEADRACE_FLUSH_AGE_S": "1",
+            "HEADRACE_COMPACTION_BYTES_PER_S": "0",  # it would read what the double does not keep
+            "AWS_ENDPOINT_URL_S3": s3_url,
+        }
+        with (
+            running_stack(Path(scratch), segment_stores=1, grpc=True, environment=environment) as stack,
+            connect(stack["endpoints"]["http"]) as headrace,
+        ):
+            headrace.admin.create_scope(SCOPE)
+            for number in range(rounds):
+                for scenario in scenarios:
+                    print(f"round {number + 1} of {rounds}: {scenario.name}", file=sys.stderr, flush=True)
+                    measure_scenario(results, headrace, stack["endpoints"], scenario, number, theirs=theirs)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.clients", description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it runs; figures mean nothing")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds to take medians of")
+    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="directory for results and data")
+    options = parser.parse_args()
+    scenarios = QUICK if options.quick else SCENARIOS
+    rounds = 1 if options.quick else options.rounds
+    options.output.mkdir(parents=True, exist_ok=True)
+    facts, results = machine_facts(), Results()
+    measure(results, options.output, scenarios, rounds)
+    settings: dict[str, Any] = {"rounds": rounds, "scenarios": [asdict(one) for one in scenarios]}
+    written = document(results, machine=facts, versions=versions(), settings=settings)
+    (options.output / "clients.json").write_text(json.dumps(written, indent=2) + "\n")
+    print(results.table())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""`python -m benchmarks.copies`: what three copies of the log cost, beside one copy in the same round.
+
+Two local stacks run at the same time, with one segment store and with three. They take turns within each round, so the
+idle one costs next to nothing. All processes share the cores of this machine: with three copies that is the client and
+three stores. Tier 2 is the S3 double of `make bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import workloads
+from benchmarks.machine import machine_facts, versions
+from benchmarks.processor_time import processor_s
+from benchmarks.results import Results, document
+from benchmarks.s3_double import running_s3_double
+from benchmarks.settings import KIB, AppendLoad, PacedLoad, Settings
+from headrace.client import Headrace, connect
+from headrace.local.running import running_stack
+
+ROUNDS = 3
+BURSTS = (AppendLoad(100, 500_000), AppendLoad(KIB, 128 * KIB), AppendLoad(10 * KIB, 20_000))
+PACED = (PacedLoad(1_000, 5.0), PacedLoad(5_000, 5.0))
+STORES = {"one copy": 1, "three copies": 3}
+SETTINGS = Settings(segments=1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.copies", description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds to take medians of")
+    parser.add_argument("--output", type=Path, default=Path("build/bench/copies.json"), help="file for the results")
+    options = parser.parse_args()
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    facts, results = machine_facts(), Results()
+    with ExitStack() as parts:
+        limits = {
+            "HEADRACE_CACHE_BYTES": str(SETTINGS.cache_bytes),
+            "HEADRACE_FLUSH_AGE_S": str(SETTINGS.flush_age_s),
+            "HEADRACE_COMPACTION_BYTES_PER_S": "0",
+            "AWS_ENDPOINT_URL_S3": parts.enter_context(running_s3_double("free")),
+        }
+        runs: dict[str, tuple[Headrace, dict[str, Any]]] = {}
+        for name, count in STORES.items():
+            directory = Path(parts.enter_context(tempfile.TemporaryDirectory(dir=options.output.parent)))
+            stack = parts.enter_context(running_stack(directory, segment_stores=count, environment=limits))
+            runs[name] = parts.enter_context(connect(stack["endpoints"]["http"])), stack
+            workloads.warm_up(runs[name][0], SETTINGS)
+        for number in range(options.rounds):
+            for name, (headrace, stack) in runs.items():
+                measure(results, name, headrace, stack, number)
+    written = document(
+        results, machine=facts, versions=versions(), settings=asdict(SETTINGS) | {"rounds": options.rounds}
+    )
+    options.output.write_text(json.dumps(written, indent=2) + "\n")
+    print(results.table())
+    return 0
+
+
+def measure(results: Results, name: str, headrace: Headrace, stack: Mapping[str, Any], number: int) -> None:
+    """One round of one stack."""
+    is_replicated = STORES[name] > 1
+    pids = [store["pid"] for store in stack["segmentStores"]]
+    for load in BURSTS:
+        stream, size = f"burst-{load.event_bytes}-{number}", f"{load.event_bytes} B events"
+        workloads.make_stream(headrace, stream, SETTINGS.segments)
+        before = [processor_s(pid) for pid in pids]
+        burst = workloads.append_burst(headrace, stream, load, SETTINGS)
+        used = sorted((processor_s(pid) - start for pid, start in zip(pids, before, strict=True)), reverse=True)
+        megabytes = load.events * load.event_bytes / 1e6
+        one_copy = f"append, {size}, one copy"
+        results.add(f"append, {size}, {name}", burst.mb_per_s, "MB/s", beside=one_copy if is_replicated else None)
+        owner = f"processor of the owner, {size}"
+        beside = f"{owner}, one copy" if is_replicated else None
+        results.add(f"{owner}, {name}", used[0] * 1e3 / megabytes, "ms/MB", beside=beside)
+        if is_replicated:
+            replica = sum(used[1:]) / (len(used) - 1)
+            name_of_replica = f"processor of a replica, {size}"
+            results.add(name_of_replica, replica * 1e3 / megabytes, "ms/MB", beside=f"{owner}, one copy")
+        workloads.await_tier2(headrace, stream, SETTINGS)
+    for paced in PACED:
+        stream, rate = f"paced-{paced.rate_per_s}-{number}", f"{paced.rate_per_s:,}/s of 1 KiB"
+        workloads.make_stream(headrace, stream, SETTINGS.segments)
+        latencies = workloads.paced_acknowledgements(headrace, stream, paced, SETTINGS)
+        for part, value in (("p50", latencies.p50_ms), ("p99", latencies.p99_ms)):
+            figure = f"acknowledged, {rate}, {part}"
+            beside = f"{figure}, one copy" if is_replicated else None
+            results.add(f"{figure}, {name}", value, "ms", beside=beside)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,61 @@
+"""`python -m benchmarks.counted_client PORT EVENT_BYTES EVENTS batch|single`: a writer whose instructions are counted.
+
+The writer is the one of `headrace.client`. It gets the address of the store from its arguments instead of a controller.
+First it writes a batch of small events. So a run without events has the connection and the keys, too.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import cast
+
+from benchmarks.counted_store import LOOPBACK, SEGMENT
+from headrace.api.segments import EpochSegments, SegmentEndpoint, SegmentView
+from headrace.client.admin import AsyncAdmin
+from headrace.client.event_writer import WriterCore, WriterOptions
+from headrace.client.loop_thread import LoopThread
+from headrace.client.synchronous import EventWriter
+from headrace.model.segments import KeyRange
+
+BATCH_EVENTS = 2000
+FIRST_EVENT_BYTES = 100
+KEYS = [f"key-{number}" for number in range(1000)]
+
+
+class OneSegment:
+    """The answers of a controller whose only stream has one segment."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def epoch_segments(self, scope: str, stream: str) -> EpochSegments:
+        return EpochSegments(0, (SegmentView(0, SEGMENT, KeyRange(0.0, 1.0)),), sealed=False)
+
+    async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
+        return SegmentEndpoint(LOOPBACK, self._port, "local", 0, 1)
+
+
+def main(port: int, event_bytes: int, count: int, *, single: bool) -> None:
+    thread = LoopThread()
+    core = WriterCore(cast(AsyncAdmin, OneSegment(port)), "benchmark", "counted", WriterOptions())
+    thread.run(core.open())
+    event = os.urandom(event_bytes)
+    gc.disable()
+    with EventWriter(thread, core) as writer:
+        writer.write_batch([bytes(FIRST_EVENT_BYTES)] * len(KEYS), KEYS)
+        writer.flush()
+        if single:
+            for number in range(count):
+                writer.write(event, KEYS[number % len(KEYS)])
+        else:
+            for first in range(0, count, BATCH_EVENTS):
+                some = min(BATCH_EVENTS, count - first)
+                writer.write_batch([event] * some, [KEYS[number % len(KEYS)] for number in range(some)])
+        writer.flush()
+    thread.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), single=sys.argv[4] == "single")
