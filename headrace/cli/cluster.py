@@ -1,36 +1,23 @@
-"""`headrace cluster`: the segment stores, and the stores that serve the containers."""
+"""`headrace cluster`: the segment stores, the stores that serve the containers, and the containers' logs."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 from typing import Any
 
 from headrace.api.cluster import ContainerView, StoreView
+from headrace.cli import cluster_logs
+from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, time_text
-from headrace.cli.resource_command import ResourceCommand
-from headrace.client import Headrace
+from headrace.cli.session import Session
+
+app = new_app()
 
 
-def _store(store: StoreView) -> dict[str, Any]:
-    return {
-        "store": store.store_id,
-        "state": store.state,
-        "host": store.host,
-        "port": store.port,
-        "zone": store.zone,
-        "capacity": store.capacity,
-        "incarnation": store.incarnation,
-        "task": store.task,
-        "leaseUntilMs": store.lease_until_ms,
-        "endedMs": store.ended_ms,
-        "takeOverMs": store.take_over_ms,
-        "containers": list(store.containers),
-    }
-
-
-def _stores(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.cluster.get()
+@action(app, "stores", examples=["headrace cluster stores"])
+def stores(session: Session) -> Outcome:
+    """List the segment stores with their leases."""
+    found = session.client.admin.cluster.get()
     rows = [
         (
             one.store_id,
@@ -51,13 +38,10 @@ def _stores(client: Headrace, options: argparse.Namespace) -> Outcome:
     return Outcome(document, ("STORE", "STATE", "ADDRESS", "ZONE", "LEASE UNTIL", "CONTAINERS", "CAPACITY"), rows)
 
 
-def _container(one: ContainerView) -> dict[str, Any]:
-    names = {"claimed_by": "claimedBy"}
-    return {names.get(name, name): value for name, value in asdict(one).items()}
-
-
-def _containers(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.cluster.containers()
+@action(app, "containers", examples=["headrace cluster containers --json"])
+def containers(session: Session) -> Outcome:
+    """List for each container its assigned store and the store that claimed it."""
+    found = session.client.admin.cluster.containers()
     rows = [
         (one.container, one.state, one.store, one.claimed_by, _address(one), one.zone, one.epoch)
         for one in found.containers
@@ -66,19 +50,30 @@ def _containers(client: Headrace, options: argparse.Namespace) -> Outcome:
     return Outcome(document, ("CONTAINER", "STATE", "STORE", "CLAIMED BY", "ADDRESS", "ZONE", "EPOCH"), rows)
 
 
+cluster_logs.add_to(app)
+
+
+def _store(store: StoreView) -> dict[str, Any]:
+    return {
+        "store": store.store_id,
+        "state": store.state,
+        "host": store.host,
+        "port": store.port,
+        "zone": store.zone,
+        "capacity": store.capacity,
+        "incarnation": store.incarnation,
+        "task": store.task,
+        "leaseUntilMs": store.lease_until_ms,
+        "endedMs": store.ended_ms,
+        "takeOverMs": store.take_over_ms,
+        "containers": list(store.containers),
+    }
+
+
+def _container(one: ContainerView) -> dict[str, Any]:
+    names = {"claimed_by": "claimedBy"}
+    return {names.get(name, name): value for name, value in asdict(one).items()}
+
+
 def _address(one: ContainerView) -> str | None:
     return None if one.host is None else f"{one.host}:{one.port}"
-
-
-def _command() -> ResourceCommand:
-    command = ResourceCommand("cluster", "Segment stores and containers.")
-    command.action("stores", _stores, "List the segment stores with their leases.")
-    command.action(
-        "containers",
-        _containers,
-        "List for each container its assigned store and the store that claimed it.",
-    )
-    return command
-
-
-main = _command()

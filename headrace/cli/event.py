@@ -1,108 +1,224 @@
-"""`headrace event`: append lines of standard input to a stream, read its events, or follow its tail.
-
-Events are bytes. Each is printed as a line of UTF-8 text; control characters and bytes that are not UTF-8 are escaped.
-With --json each event is an object on its own line, with the event as text, or in base64 if it is not UTF-8.
-"""
+"""`headrace event`: write events of files or standard input to a stream, or read its events."""
 
 from __future__ import annotations
 
-import argparse
-import base64
-import json
+import os
+import stat
 import sys
 from collections.abc import Iterator
-from typing import Any
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-from headrace.cli.arguments import CUT_HELP, add_stream, cut, positive, stream_of
-from headrace.cli.outcome import Outcome, cell
-from headrace.cli.resource_command import ResourceCommand
-from headrace.client import EventRead, Headrace, InvalidRequestError, StreamCut
-from headrace.client.event_reader import Start
+import typer
 
+from headrace.cli.actions import action, new_app
+from headrace.cli.event_input import CountedInput, InputFormat, Keys, records
+from headrace.cli.event_output import OutputFormat, printer
+from headrace.cli.outcome import Outcome
+from headrace.cli.parameters import ScopedName, StreamName, positive
+from headrace.cli.policy_text import count_text
+from headrace.cli.session import Session
+from headrace.cli.times import POINT_HELP, Point, point
+from headrace.cli.write_progress import WriteProgress, Written
+from headrace.model.errors import InvalidRequestError
+from headrace.model.stream_cuts import StreamCut
 
-def _append(client: Headrace, options: argparse.Namespace) -> Outcome:
-    appended = 0
-    with client.writer(*stream_of(options)) as writer:
-        for key, event in _lines(options):
-            writer.write(event, key)
-            appended += 1
-    return Outcome({"appended": appended}, text=f"{appended} events appended")
+if TYPE_CHECKING:
+    from headrace.client import EventWriter
+    from headrace.client.event_reader import Start
 
+app = new_app()
 
-def _lines(options: argparse.Namespace) -> Iterator[tuple[str | None, bytes]]:
-    """The routing key and the event of each line of standard input."""
-    separator = options.key_separator
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        event = line.rstrip(b"\r\n")
-        if separator is None:
-            yield options.routing_key, event
-            continue
-        key, found, event = event.partition(separator.encode())
-        if not found:
-            raise InvalidRequestError(f"line {number} has no {separator!r} between the routing key and the event")
-        yield key.decode("utf-8", "replace"), event
+STANDARD_INPUT = Path("-")
 
 
-def _read(client: Headrace, options: argparse.Namespace) -> None:
-    end = client.admin.stream_cut(*stream_of(options), at="tail")
-    _show(client, options, end)
+@action(
+    app,
+    "write",
+    examples=[
+        "seq 1 1000 | headrace event write shop/orders",
+        "headrace event write shop/orders --format jsonl --key-field customer orders.jsonl",
+        "headrace event write shop/orders --key-separator , prices.csv",
+        "headrace event read shop/orders --format raw | headrace event write shop/copy --format raw",
+    ],
+)
+def write(
+    session: Session,
+    stream: StreamName,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="files to read; none or -: standard input")
+    ] = None,
+    form: Annotated[
+        InputFormat,
+        typer.Option(
+            "--format",
+            help="lines: each line is an event; jsonl: each line is an event and JSON; raw: before each event its "
+            "length in four bytes, the most significant first",
+        ),
+    ] = "lines",
+    routing_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="for all events (default: none, so the order is not kept)"),
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="each line is a routing key, this text and the event")
+    ] = None,
+    key_field: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="with jsonl: the field with the routing key")
+    ] = None,
+) -> Outcome:
+    """Write events; return when all are durable.
+
+    On a terminal it shows the progress. Interrupted by Ctrl-C, it says how many events were acknowledged.
+    """
+    keys = _keys(form, routing_key, key_separator, key_field)
+    with ExitStack() as opened:
+        sources = [_open(opened, session, path) for path in files or (STANDARD_INPUT,)]
+        inputs = [CountedInput(source) for source in sources]
+        writer = opened.enter_context(session.client.writer(*stream))
+        written = _write_all(session, writer, inputs, form, keys, _total_bytes(sources))
+    return Outcome({"appended": written}, text=f"{count_text(written, 'event')} written")
 
 
-def _tail(client: Headrace, options: argparse.Namespace) -> None:
-    _show(client, options, None)
-
-
-def _show(client: Headrace, options: argparse.Namespace, end: StreamCut | None) -> None:
-    scope, stream = stream_of(options)
-    start: Start = "tail" if options.start == "tail" else "head"
-    if isinstance(options.start, dict):
-        start = StreamCut.of(scope, stream, options.start)
-    left = options.count
-    with client.reader(scope, stream, start=start, end=end) as reader:
+@action(
+    app,
+    "read",
+    examples=[
+        "headrace event read shop/orders --from -5m",
+        "headrace event read shop/orders --from 10:05 --to 10:10 --format json",
+        "headrace event read shop/orders --follow",
+    ],
+)
+def read(
+    session: Session,
+    stream: StreamName,
+    start: Annotated[
+        Any,
+        typer.Option(
+            "--from", parser=point, metavar="POINT", help=f"{POINT_HELP} (default: earliest; with --follow: latest)"
+        ),
+    ] = None,
+    end: Annotated[
+        Any, typer.Option("--to", parser=point, metavar="POINT", help="where to stop (default: latest)")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="wait for new events, until Ctrl-C")] = False,
+    count: Annotated[int | None, typer.Option(parser=positive, metavar="N", help="stop after N events")] = None,
+    form: Annotated[
+        OutputFormat | None,
+        typer.Option(
+            "--format",
+            help="text: a line with control characters escaped; json: an object per line; base64: a line; raw: the "
+            "length in four bytes, then the event (default: text, with --json json)",
+        ),
+    ] = None,
+) -> None:
+    """Print the events up to the current end of the stream, or with --follow also new ones as they arrive."""
+    if follow and end is not None:
+        raise typer.BadParameter("--follow and --to exclude each other: name one of them")
+    chosen = form or ("json" if session.json else "text")
+    if chosen == "raw" and session.is_terminal:
+        raise typer.BadParameter("raw bytes are not for a terminal: redirect the output to a file or a pipe")
+    first: Point = start if start is not None else "tail" if follow else "head"
+    show = printer(chosen, session.output)
+    left = count
+    with session.client.reader(
+        *stream, start=_start(session, stream, first), end=_end(session, stream, end, follow)
+    ) as reader:
         for event in reader:
-            print(_document(event) if options.json else _text(event.event), flush=end is None)
+            show(event)
+            if follow:
+                session.output.flush()
             left = None if left is None else left - 1
             if left == 0:
                 return
 
 
-def _text(event: bytes) -> str:
-    return cell(event.decode("utf-8", "backslashreplace")) if event else ""
+def _keys(form: InputFormat, routing_key: str | None, separator: str | None, field: str | None) -> Keys:
+    given = {"--routing-key": routing_key, "--key-separator": separator, "--key-field": field}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise typer.BadParameter(f"{named[0]} and {named[1]} exclude each other: name one of them")
+    if field is not None and form != "jsonl":
+        raise typer.BadParameter("--key-field needs --format jsonl")
+    if separator is not None and form != "lines":
+        raise typer.BadParameter("--key-separator needs --format lines")
+    if separator == "":
+        raise typer.BadParameter("--key-separator is empty: name at least one character")
+    return Keys(routing_key, separator, field)
 
 
-def _document(event: EventRead) -> str:
-    document: dict[str, Any] = {"segment": event.segment_id, "offset": event.offset}
+def _open(opened: ExitStack, session: Session, path: Path) -> BinaryIO:
+    if path == STANDARD_INPUT:
+        return session.input
     try:
-        document["event"] = event.event.decode()
-    except UnicodeDecodeError:
-        document["base64"] = base64.b64encode(event.event).decode()
-    return json.dumps(document)
+        return opened.enter_context(path.open("rb"))
+    except OSError as error:
+        raise InvalidRequestError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _start(text: str) -> str | dict[int, int]:
-    return text if text in ("head", "tail") else cut(text)
+def _total_bytes(sources: list[BinaryIO]) -> int | None:
+    """The size of all files; None if one is a pipe or a terminal, which has no known end."""
+    total = 0
+    for source in sources:
+        try:
+            status = os.fstat(source.fileno())
+        except (OSError, AttributeError):
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        total += status.st_size
+    return total
 
 
-def _add_reading(parser: argparse.ArgumentParser, start: str) -> None:
-    add_stream(parser)
-    parser.add_argument(
-        "--start", type=_start, default=start, metavar="POINT", help=f"head, tail, or {CUT_HELP} (default {start})"
-    )
-    parser.add_argument("--count", type=positive, metavar="N", help="stop after N events")
+def _write_all(
+    session: Session,
+    writer: EventWriter,
+    inputs: list[CountedInput],
+    form: InputFormat,
+    keys: Keys,
+    total_bytes: int | None,
+) -> int:
+    """Writes everything, and returns the number of events when all are durable."""
+    written = 0
+
+    def count() -> Written:
+        return Written(written, writer.acknowledged_events, sum(one.bytes_read for one in inputs))
+
+    try:
+        with WriteProgress(count, total_bytes, sys.stderr):
+            for record in _records(inputs, form, keys):
+                writer.write(record.event, record.routing_key)
+                written += 1
+            writer.flush()
+    except InvalidRequestError as error:
+        writer.flush()
+        raise InvalidRequestError(
+            f"{error.message}; the {count_text(written, 'event')} before are written", code=error.specific_code
+        ) from error
+    except KeyboardInterrupt:
+        session.complain(f"interrupted: {writer.acknowledged_events} of {count_text(written, 'event')} acknowledged")
+        raise
+    return written
 
 
-def _command() -> ResourceCommand:
-    command = ResourceCommand("event", "Events of a stream. Connects to the segment stores directly.")
-
-    parser = command.action("append", _append, "Append each line of standard input; return when all are durable.")
-    add_stream(parser)
-    keys = parser.add_mutually_exclusive_group()
-    keys.add_argument("--routing-key", metavar="KEY", help="for all events (default: none, so the order is not kept)")
-    keys.add_argument("--key-separator", metavar="TEXT", help="each line is a routing key, this text and the event")
-
-    _add_reading(command.action("read", _read, "Print the events up to the current tail, then stop."), "head")
-    _add_reading(command.action("tail", _tail, "Print events as they arrive, until Ctrl-C or --count."), "tail")
-    return command
+def _records(inputs: list[CountedInput], form: InputFormat, keys: Keys) -> Iterator[Any]:
+    for source in inputs:
+        yield from records(source, form, keys)
 
 
-main = _command()
+def _start(session: Session, stream: ScopedName, first: Point) -> Start:
+    if isinstance(first, datetime):
+        return session.client.stream_cut_at(*stream, first)
+    return StreamCut.of(*stream, first) if isinstance(first, dict) else first
+
+
+def _end(session: Session, stream: ScopedName, last: Point | None, follow: bool) -> StreamCut | None:
+    if follow:
+        return None
+    if isinstance(last, datetime):
+        return session.client.stream_cut_at(*stream, last)
+    if isinstance(last, dict):
+        return StreamCut.of(*stream, last)
+    return session.client.admin.stream_cut(*stream, at=last or "tail")

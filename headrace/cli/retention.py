@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from headrace.api.retention import RetentionDescription
-from headrace.cli.arguments import add_stream, stream_of
+from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, time_text
-from headrace.cli.resource_command import ResourceCommand
-from headrace.client import Headrace
+from headrace.cli.parameters import StreamName
+from headrace.cli.policy_text import retention_text
+from headrace.cli.quantities import size_text
+from headrace.cli.session import Session
+
+app = new_app()
 
 
-def _document(found: RetentionDescription) -> dict[str, Any]:
+@action(app, "get", examples=["headrace retention get shop/orders"])
+def get(session: Session, stream: StreamName) -> Outcome:
+    """Show the retained data of a stream and the next truncation."""
+    found = session.client.admin.retention.describe(*stream)
+    return Outcome(retention_document(found), details=[("stream", str(stream)), *retention_details(found)])
+
+
+def retention_document(found: RetentionDescription) -> dict[str, Any]:
+    """The retention of a stream as JSON."""
     policy, cut = found.policy, found.next_cut
     return {
         "policy": {"type": policy.type.value, "value": policy.value, "maxValue": policy.max_value} if policy else None,
@@ -33,26 +44,13 @@ def _document(found: RetentionDescription) -> dict[str, Any]:
     }
 
 
-def _get(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.retention.describe(*stream_of(options))
-    policy = found.policy
-    at_most = f", at most {policy.max_value}" if policy and policy.max_value is not None else ""
-    rows = [
-        ("policy", f"{policy.type.value}: at least {policy.value}{at_most}" if policy else "none"),
-        ("kept", f"{found.kept_bytes} bytes, written after {time_text(found.oldest_event_ms)}"),
+def retention_details(found: RetentionDescription) -> list[tuple[str, Any]]:
+    """The retention of a stream for people."""
+    return [
+        ("retention", retention_text(found.policy)),
+        ("kept", f"{size_text(found.kept_bytes)}, written after {time_text(found.oldest_event_ms)}"),
         ("retention set", f"{found.retention_set} cuts"),
         ("subscribers", found.subscribers),
-        ("next cut", "never" if found.next_cut_time_ms is None else time_text(found.next_cut_time_ms)),
-        ("deletes now", f"{found.next_bytes} bytes"),
-        ("because", found.why),
+        ("next check", "never" if found.next_cut_time_ms is None else time_text(found.next_cut_time_ms)),
+        ("would delete", f"{size_text(found.next_bytes)}: {found.why}"),
     ]
-    return Outcome(_document(found), ("RETENTION", str(options.stream)), rows)
-
-
-def _command() -> ResourceCommand:
-    command = ResourceCommand("retention", "Retention: which data of a stream is kept.")
-    add_stream(command.action("get", _get, "Show the retained data of a stream and the next truncation."))
-    return command
-
-
-main = _command()

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import typer
 
 from headrace.api.segments import SegmentEndpoint, SegmentView
-from headrace.cli.arguments import INT64_MAX, add_from_and_to, add_stream, number, positive, stream_of
+from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome
-from headrace.cli.resource_command import ResourceCommand
-from headrace.client import Headrace
+from headrace.cli.parameters import (
+    INT64_MAX,
+    FromCut,
+    SegmentId,
+    StreamName,
+    ToCut,
+    checked,
+    number,
+    parse_number,
+    positive,
+    segment_text,
+)
+from headrace.cli.session import Session
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
+
+app = new_app()
+
+SEGMENT_COLUMNS = ("SEGMENT", "FROM KEY", "TO KEY", "NAME")
 
 
 def endpoint_document(found: SegmentEndpoint) -> dict[str, Any]:
@@ -23,6 +39,16 @@ def endpoint_document(found: SegmentEndpoint) -> dict[str, Any]:
         "container": found.container,
         "epoch": found.epoch,
     }
+
+
+def endpoint_details(found: SegmentEndpoint) -> list[tuple[str, Any]]:
+    """The address of a segment's store, for people."""
+    return [
+        ("store", f"{found.host}:{found.port}"),
+        ("zone", found.zone),
+        ("container", found.container),
+        ("container epoch", found.epoch),
+    ]
 
 
 def segment_document(one: SegmentView) -> dict[str, Any]:
@@ -37,14 +63,32 @@ def segment_document(one: SegmentView) -> dict[str, Any]:
 
 
 def segment_rows(segments: Iterable[SegmentView]) -> list[tuple[Any, ...]]:
-    return [(one.segment_id, one.key_range.low, one.key_range.high, one.name) for one in segments]
+    return [(segment_text(one.segment_id), one.key_range.low, one.key_range.high, one.name) for one in segments]
 
 
-SEGMENT_COLUMNS = ("SEGMENT", "LOW", "HIGH", "NAME")
+def _point(text: str) -> str | int:
+    return text if text in ("head", "tail") else parse_number(text)
 
 
-def _list(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.epoch_segments(*stream_of(options), at=options.at, epoch=options.epoch)
+@action(app, "list", examples=["headrace segment list shop/orders", "headrace segment list shop/orders --at head"])
+def list_(
+    session: Session,
+    stream: StreamName,
+    at: Annotated[
+        Any,
+        typer.Option(
+            parser=checked(_point),
+            metavar="POINT",
+            help="head, tail, or a time in milliseconds since 1970 (default tail)",
+        ),
+    ] = None,
+    epoch: Annotated[int | None, typer.Option(parser=number, metavar="EPOCH", help="the segments of an epoch")] = None,
+) -> Outcome:
+    """List the segments at a position of a stream, or of an epoch."""
+    if at is not None and epoch is not None:
+        raise typer.BadParameter("--at and --epoch exclude each other: name one of them")
+    point: Literal["head", "tail"] | int = "tail" if at is None else at
+    found = session.client.admin.epoch_segments(*stream, at=point, epoch=epoch)
     document = {
         "epoch": found.epoch,
         "sealed": found.sealed,
@@ -53,29 +97,41 @@ def _list(client: Headrace, options: argparse.Namespace) -> Outcome:
     return Outcome(document, SEGMENT_COLUMNS, segment_rows(found.segments))
 
 
-def _successors(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.successors(*stream_of(options), options.segment)
+@action(app, "successors", examples=["headrace segment successors shop/orders 0@0"])
+def successors(session: Session, stream: StreamName, segment: SegmentId) -> Outcome:
+    """List the successors of a sealed segment."""
+    found = session.client.admin.successors(*stream, segment)
     document = {
         "sealed": found.sealed,
         "segments": [
             segment_document(one.segment) | {"predecessors": list(one.predecessors)} for one in found.segments
         ],
     }
-    rows = [(*segment_rows([one.segment])[0], one.predecessors) for one in found.segments]
+    rows = [
+        (*segment_rows([one.segment])[0], [segment_text(before) for before in one.predecessors])
+        for one in found.segments
+    ]
     return Outcome(document, (*SEGMENT_COLUMNS, "PREDECESSORS"), rows)
 
 
-def _predecessors(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.predecessors(*stream_of(options), options.segment)
+@action(app, "predecessors", examples=["headrace segment predecessors shop/orders 2@1"])
+def predecessors(session: Session, stream: StreamName, segment: SegmentId) -> Outcome:
+    """List the segments that a segment replaced."""
+    found = session.client.admin.predecessors(*stream, segment)
     return Outcome({"segments": [segment_document(one) for one in found]}, SEGMENT_COLUMNS, segment_rows(found))
 
 
-def _endpoint(client: Headrace, options: argparse.Namespace) -> Outcome:
-    return Outcome(endpoint_document(client.admin.endpoint(*stream_of(options), options.segment)))
+@action(app, "endpoint", examples=["headrace segment endpoint shop/orders 0@0"])
+def endpoint(session: Session, stream: StreamName, segment: SegmentId) -> Outcome:
+    """Show which segment store serves a segment."""
+    found = session.client.admin.endpoint(*stream, segment)
+    return Outcome(endpoint_document(found), details=endpoint_details(found))
 
 
-def _between(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.segments_between(*stream_of(options), options.from_cut, options.to_cut)
+@action(app, "between", examples=["headrace segment between shop/orders --from 0@0:0,1@0:0"])
+def between(session: Session, stream: StreamName, from_cut: FromCut = None, to_cut: ToCut = None) -> Outcome:
+    """List the ranges of bytes between two stream cuts."""
+    found = session.client.admin.segments_between(*stream, from_cut, to_cut)
     ranges = [
         {
             "segment": one.segment.segment_id,
@@ -91,70 +147,33 @@ def _between(client: Headrace, options: argparse.Namespace) -> Outcome:
         "to": {str(segment): offset for segment, offset in found.end.positions},
         "ranges": ranges,
     }
-    rows = [(one.segment.segment_id, one.start_offset, one.end_offset) for one in found.ranges]
+    rows = [(segment_text(one.segment.segment_id), one.start_offset, one.end_offset) for one in found.ranges]
     return Outcome(document, ("SEGMENT", "START", "END"), rows)
 
 
-def _chunks(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.chunks(
-        *stream_of(options),
-        options.segment,
-        from_offset=options.from_offset,
-        to_offset=options.to_offset,
-        limit=options.limit,
-    )
-    chunks = [
-        {
-            "offset": one.offset,
-            "length": one.length,
-            "url": one.url,
-            "headers": dict(one.headers),
-            "expiresAtMs": one.expires_at_ms,
-        }
-        for one in found.chunks
-    ]
-    document = {"storedUntil": found.stored_until, "nextOffset": found.next_offset, "chunks": chunks}
+@action(app, "chunks", examples=["headrace segment chunks shop/orders 0@0 --limit 10"])
+def chunks(
+    session: Session,
+    stream: StreamName,
+    segment: SegmentId,
+    from_offset: Annotated[int, typer.Option(parser=number, metavar="BYTES")] = 0,
+    to_offset: Annotated[int, typer.Option(parser=number, metavar="BYTES", show_default=False)] = INT64_MAX,
+    limit: Annotated[int, typer.Option(parser=positive, metavar="N")] = PAGE_ITEMS_DEFAULT,
+) -> Outcome:
+    """List links to the parts of a segment that are in S3."""
+    found = session.client.admin.chunks(*stream, segment, from_offset=from_offset, to_offset=to_offset, limit=limit)
+    document = {
+        "storedUntil": found.stored_until,
+        "nextOffset": found.next_offset,
+        "chunks": [
+            {
+                "offset": one.offset,
+                "length": one.length,
+                "url": one.url,
+                "headers": dict(one.headers),
+                "expiresAtMs": one.expires_at_ms,
+            }
+            for one in found.chunks
+        ],
+    }
     return Outcome(document, ("OFFSET", "LENGTH", "URL"), [(one.offset, one.length, one.url) for one in found.chunks])
-
-
-def _add_segment(parser: argparse.ArgumentParser) -> None:
-    add_stream(parser)
-    parser.add_argument("segment", type=number, metavar="SEGMENT", help="its id: epoch << 32 | number")
-
-
-def _point(text: str) -> str | int:
-    return text if text in ("head", "tail") else number(text)
-
-
-def _command() -> ResourceCommand:
-    command = ResourceCommand("segment", "Segments: the parallel parts of a stream.")
-
-    parser = command.action("list", _list, "List the segments at a position of a stream, or of an epoch.")
-    add_stream(parser)
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--at",
-        type=_point,
-        default="tail",
-        metavar="POINT",
-        help="head, tail, or a time in milliseconds since 1970 (default tail)",
-    )
-    group.add_argument("--epoch", type=number, metavar="EPOCH")
-
-    _add_segment(command.action("successors", _successors, "List the successors of a sealed segment."))
-    _add_segment(command.action("predecessors", _predecessors, "List the segments that a segment replaced."))
-    _add_segment(command.action("endpoint", _endpoint, "Show which segment store serves a segment."))
-
-    parser = command.action("between", _between, "List the ranges of bytes between two stream cuts.")
-    add_stream(parser)
-    add_from_and_to(parser)
-
-    parser = command.action("chunks", _chunks, "List links to the parts of a segment that are in S3.")
-    _add_segment(parser)
-    parser.add_argument("--from-offset", type=number, default=0, metavar="BYTES")
-    parser.add_argument("--to-offset", type=number, default=INT64_MAX, metavar="BYTES")
-    parser.add_argument("--limit", type=positive, default=PAGE_ITEMS_DEFAULT, metavar="N")
-    return command
-
-
-main = _command()

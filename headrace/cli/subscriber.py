@@ -2,20 +2,98 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from headrace.api.retention import SubscriberView
-from headrace.cli.arguments import CUT_HELP, add_stream, checked, cut, number, stream_of
+from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, time_text
-from headrace.cli.resource_command import ResourceCommand
-from headrace.client import Headrace
+from headrace.cli.parameters import CUT_HELP, CutArgument, StreamName, checked, cut, number, segment_text
+from headrace.cli.session import Session
 from headrace.model.subscribers import check_subscriber_name
 
-_name = checked(check_subscriber_name)
+app = new_app()
+
+SubscriberName = Annotated[
+    str,
+    typer.Argument(
+        parser=checked(check_subscriber_name),
+        metavar="GROUP",
+        help="name of a reader group, or SCOPE/GROUP",
+        show_default=False,
+    ),
+]
+Generation = Annotated[
+    int, typer.Option(parser=number, metavar="N", help="generation of the reader group's configuration")
+]
 
 
-def _document(one: SubscriberView) -> dict[str, Any]:
+@action(app, "list", examples=["headrace subscriber list shop/orders"])
+def list_(session: Session, stream: StreamName) -> Outcome:
+    """List the subscribers of a stream by name."""
+    found = session.client.admin.subscribers.list(*stream)
+    rows = [(one.subscriber, one.generation, time_text(one.updated_ms), position_text(one)) for one in found]
+    document = {"subscribers": [subscriber_document(one) for one in found]}
+    return Outcome(document, ("SUBSCRIBER", "GENERATION", "UPDATED", "NEEDS NOTHING BEFORE"), rows)
+
+
+@action(app, "get", examples=["headrace subscriber get shop/orders shop/billing"])
+def get(session: Session, stream: StreamName, subscriber: SubscriberName) -> Outcome:
+    """Show how far a subscriber has read."""
+    found = session.client.admin.subscribers.get(*stream, subscriber)
+    details = [
+        ("subscriber", found.subscriber),
+        ("generation", found.generation),
+        ("needs nothing before", position_text(found)),
+        ("updated", time_text(found.updated_ms)),
+    ]
+    return Outcome(subscriber_document(found), details=details)
+
+
+@action(app, "register", examples=["headrace subscriber register shop/orders billing"])
+def register(
+    session: Session,
+    stream: StreamName,
+    subscriber: SubscriberName,
+    start: Annotated[
+        dict[int, int] | None,
+        typer.Option(parser=cut, metavar="CUT", help=f"{CUT_HELP} (default: the head)", show_default=False),
+    ] = None,
+    generation: Generation = 0,
+) -> Outcome:
+    """Make retention wait for a reader group."""
+    subscribers = session.client.admin.subscribers
+    return _position(str(stream), subscribers.register(*stream, subscriber, generation=generation, start=start))
+
+
+@action(app, "publish", examples=["headrace subscriber publish shop/orders billing 0@0:1024,1@0:2048"])
+def publish(
+    session: Session, stream: StreamName, subscriber: SubscriberName, cut: CutArgument, generation: Generation = 0
+) -> Outcome:
+    """Set the stream cut before which a reader group needs no data."""
+    subscribers = session.client.admin.subscribers
+    return _position(str(stream), subscribers.publish(*stream, subscriber, cut, generation=generation))
+
+
+@action(app, "unregister", examples=["headrace subscriber unregister shop/orders billing"])
+def unregister(
+    session: Session,
+    stream: StreamName,
+    subscriber: SubscriberName,
+    generation: Annotated[
+        int | None,
+        typer.Option(parser=number, metavar="N", help="only if it has this generation (default: any)"),
+    ] = None,
+) -> Outcome:
+    """Stop retention from waiting for a reader group."""
+    session.client.admin.subscribers.unregister(*stream, subscriber, generation=generation)
+    document = {"subscriber": subscriber, "registered": False}
+    return Outcome(document, text=f"retention of {stream} does not wait for {subscriber}")
+
+
+def subscriber_document(one: SubscriberView) -> dict[str, Any]:
+    """A subscriber as JSON."""
     return {
         "subscriber": one.subscriber,
         "generation": one.generation,
@@ -24,80 +102,10 @@ def _document(one: SubscriberView) -> dict[str, Any]:
     }
 
 
-def _position(one: SubscriberView) -> str:
-    return ",".join(f"{segment}:{offset}" for segment, offset in one.offsets.items())
+def position_text(one: SubscriberView) -> str:
+    return ",".join(f"{segment_text(segment)}:{offset}" for segment, offset in one.offsets.items())
 
 
-def _list(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.subscribers.list(*stream_of(options))
-    rows = [(one.subscriber, one.generation, time_text(one.updated_ms), _position(one)) for one in found]
-    document = {"subscribers": [_document(one) for one in found]}
-    return Outcome(document, ("SUBSCRIBER", "GENERATION", "UPDATED", "NEEDS NOTHING BEFORE"), rows)
-
-
-def _get(client: Headrace, options: argparse.Namespace) -> Outcome:
-    return Outcome(_document(client.admin.subscribers.get(*stream_of(options), options.subscriber)))
-
-
-def _register(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.subscribers.register(
-        *stream_of(options), options.subscriber, generation=options.generation, start=options.start
-    )
-    return _position_outcome(options, found)
-
-
-def _publish(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.subscribers.publish(
-        *stream_of(options), options.subscriber, options.cut, generation=options.generation
-    )
-    return _position_outcome(options, found)
-
-
-def _position_outcome(options: argparse.Namespace, found: SubscriberView) -> Outcome:
-    text = f"{found.subscriber} needs no bytes of {options.stream} before {_position(found)}"
-    return Outcome(_document(found), text=text)
-
-
-def _unregister(client: Headrace, options: argparse.Namespace) -> Outcome:
-    client.admin.subscribers.unregister(*stream_of(options), options.subscriber, generation=options.generation)
-    document = {"subscriber": options.subscriber, "registered": False}
-    return Outcome(document, text=f"retention of {options.stream} does not wait for {options.subscriber}")
-
-
-def _add_subscriber(parser: argparse.ArgumentParser) -> None:
-    add_stream(parser)
-    parser.add_argument("subscriber", type=_name, metavar="GROUP", help="name of a reader group, or SCOPE/GROUP")
-
-
-def _add_generation(parser: argparse.ArgumentParser, default: int | None) -> None:
-    parser.add_argument(
-        "--generation",
-        type=number,
-        default=default,
-        metavar="N",
-        help=f"generation of the reader group's configuration (default: {'any' if default is None else default})",
-    )
-
-
-def _command() -> ResourceCommand:
-    command = ResourceCommand("subscriber", "Subscribers: reader groups that the retention of a stream waits for.")
-    add_stream(command.action("list", _list, "List the subscribers of a stream by name."))
-    _add_subscriber(command.action("get", _get, "Show how far a subscriber has read."))
-
-    parser = command.action("register", _register, "Make retention wait for a reader group.")
-    _add_subscriber(parser)
-    parser.add_argument("--start", type=cut, metavar="CUT", help=f"{CUT_HELP} (default: the head)")
-    _add_generation(parser, 0)
-
-    parser = command.action("publish", _publish, "Set the stream cut before which a reader group needs no data.")
-    _add_subscriber(parser)
-    parser.add_argument("cut", type=cut, metavar="CUT", help=CUT_HELP)
-    _add_generation(parser, 0)
-
-    parser = command.action("unregister", _unregister, "Stop retention from waiting for a reader group.")
-    _add_subscriber(parser)
-    _add_generation(parser, None)
-    return command
-
-
-main = _command()
+def _position(stream: str, found: SubscriberView) -> Outcome:
+    text = f"{found.subscriber} needs no bytes of {stream} before {position_text(found)}"
+    return Outcome(subscriber_document(found), text=text)

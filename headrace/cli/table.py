@@ -2,53 +2,74 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from headrace.api.key_value_tables import TableView
-from headrace.cli.arguments import ScopedName, add_no_wait, add_scope, number, positive, scoped_name
-from headrace.cli.outcome import Outcome
-from headrace.cli.resource_command import ResourceCommand
-from headrace.cli.segment import SEGMENT_COLUMNS, endpoint_document, segment_document, segment_rows
-from headrace.client import Headrace
+from headrace.cli.actions import action, new_app
+from headrace.cli.outcome import Outcome, state_text, time_text
+from headrace.cli.parameters import (
+    NoWait,
+    ScopeName,
+    SegmentId,
+    TableName,
+    number,
+    positive,
+    rollover_size_option,
+)
+from headrace.cli.segment import (
+    SEGMENT_COLUMNS,
+    endpoint_details,
+    endpoint_document,
+    segment_document,
+    segment_rows,
+)
+from headrace.cli.session import Session
 from headrace.model.key_value_tables import TableConfiguration
 
-
-def _document(view: TableView) -> dict[str, Any]:
-    return {
-        "scope": view.scope,
-        "table": view.table,
-        "state": view.state,
-        "partitions": view.configuration.partition_count,
-        "primaryKeyLength": view.configuration.primary_key_length,
-        "secondaryKeyLength": view.configuration.secondary_key_length,
-        "rolloverSizeBytes": view.configuration.rollover_size_bytes,
-        "creationTimeMs": view.creation_time_ms,
-    }
+app = new_app()
 
 
-def _create(client: Headrace, options: argparse.Namespace) -> Outcome:
-    configuration = TableConfiguration(
-        options.partitions, options.primary_key_length, options.secondary_key_length, options.rollover_size_bytes
-    )
-    view = client.admin.tables.create(
-        *_table_of(options), configuration, exist_ok=options.exist_ok, wait=not options.no_wait
-    )
-    return Outcome(_document(view))
+@action(app, "create", examples=["headrace table create shop/prices --primary-key-length 8 --partitions 4"])
+def create(
+    session: Session,
+    table: TableName,
+    primary_key_length: Annotated[
+        int, typer.Option(parser=positive, metavar="BYTES", help="length of all primary keys")
+    ],
+    secondary_key_length: Annotated[
+        int, typer.Option(parser=number, metavar="BYTES", help="length of all secondary keys")
+    ] = 0,
+    partitions: Annotated[int, typer.Option(parser=positive, metavar="N", help="number of segments")] = 1,
+    rollover_size: Annotated[int, rollover_size_option("kept for Pravega's clients, for example 4MiB")] = 0,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="accept an existing table without changing it")] = False,
+    no_wait: NoWait = False,
+) -> Outcome:
+    """Create a table. Its configuration cannot be changed later."""
+    configuration = TableConfiguration(partitions, primary_key_length, secondary_key_length, rollover_size)
+    view = session.client.admin.tables.create(*table, configuration, exist_ok=exist_ok, wait=not no_wait)
+    return _shown(view)
 
 
-def _list(client: Headrace, options: argparse.Namespace) -> Outcome:
-    names = client.admin.tables.list(options.scope)
-    document = {"tables": [{"scope": options.scope, "table": name} for name in names]}
-    return Outcome(document, ("TABLE",), [(f"{options.scope}/{name}",) for name in names])
+@action(app, "list", examples=["headrace table list shop"])
+def list_(session: Session, scope: ScopeName) -> Outcome:
+    """List the tables of a scope by name."""
+    names = session.client.admin.tables.list(scope)
+    document = {"tables": [{"scope": scope, "table": name} for name in names]}
+    return Outcome(document, ("TABLE",), [(f"{scope}/{name}",) for name in names])
 
 
-def _get(client: Headrace, options: argparse.Namespace) -> Outcome:
-    return Outcome(_document(client.admin.tables.get(*_table_of(options))))
+@action(app, "get", examples=["headrace table get shop/prices"])
+def get(session: Session, table: TableName) -> Outcome:
+    """Show a table: state and configuration."""
+    return _shown(session.client.admin.tables.get(*table))
 
 
-def _segments(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.tables.segments(*_table_of(options))
+@action(app, "segments", examples=["headrace table segments shop/prices"])
+def segments(session: Session, table: TableName) -> Outcome:
+    """List the segments of a table and their key ranges."""
+    found = session.client.admin.tables.segments(*table)
     document = {
         "primaryKeyLength": found.primary_key_length,
         "secondaryKeyLength": found.secondary_key_length,
@@ -57,58 +78,39 @@ def _segments(client: Headrace, options: argparse.Namespace) -> Outcome:
     return Outcome(document, SEGMENT_COLUMNS, segment_rows(found.segments))
 
 
-def _endpoint(client: Headrace, options: argparse.Namespace) -> Outcome:
-    return Outcome(endpoint_document(client.admin.tables.endpoint(*_table_of(options), options.segment)))
+@action(app, "endpoint", examples=["headrace table endpoint shop/prices 0@0"])
+def endpoint(session: Session, table: TableName, segment: SegmentId) -> Outcome:
+    """Show which segment store serves a segment of a table."""
+    found = session.client.admin.tables.endpoint(*table, segment)
+    return Outcome(endpoint_document(found), details=endpoint_details(found))
 
 
-def _delete(client: Headrace, options: argparse.Namespace) -> Outcome:
-    scope, table = _table_of(options)
-    client.admin.tables.delete(scope, table, wait=not options.no_wait)
-    document = {"scope": scope, "table": table, "deleted": not options.no_wait}
-    return Outcome(document, text=f"table {scope}/{table} is {'being ' if options.no_wait else ''}deleted")
+@action(app, "delete", examples=["headrace table delete shop/prices"])
+def delete(session: Session, table: TableName, no_wait: NoWait = False) -> Outcome:
+    """Delete a table with all its entries."""
+    session.client.admin.tables.delete(*table, wait=not no_wait)
+    document = {"scope": table.scope, "table": table.name, "deleted": not no_wait}
+    return Outcome(document, text=f"table {table} is {'being ' if no_wait else ''}deleted")
 
 
-def _table_of(options: argparse.Namespace) -> ScopedName:
-    found: ScopedName = options.table
-    return found
-
-
-def _add_table(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", type=scoped_name, metavar="SCOPE/TABLE")
-
-
-def _command() -> ResourceCommand:
-    command = ResourceCommand("table", "Key-value tables.")
-
-    parser = command.action("create", _create, "Create a table. Its configuration cannot be changed later.")
-    _add_table(parser)
-    parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="number of segments (default 1)")
-    parser.add_argument(
-        "--primary-key-length", type=positive, required=True, metavar="BYTES", help="length of all primary keys"
-    )
-    parser.add_argument(
-        "--secondary-key-length",
-        type=number,
-        default=0,
-        metavar="BYTES",
-        help="length of all secondary keys (default 0)",
-    )
-    parser.add_argument("--rollover-size-bytes", type=number, default=0, metavar="BYTES")
-    parser.add_argument("--exist-ok", action="store_true", help="accept an existing table without changing it")
-    add_no_wait(parser)
-
-    add_scope(command.action("list", _list, "List the tables of a scope by name."))
-    _add_table(command.action("get", _get, "Show a table: state and configuration."))
-    _add_table(command.action("segments", _segments, "List the segments of a table and their key ranges."))
-
-    parser = command.action("endpoint", _endpoint, "Show which segment store serves a segment of a table.")
-    _add_table(parser)
-    parser.add_argument("segment", type=number, metavar="SEGMENT", help="id of the segment")
-
-    parser = command.action("delete", _delete, "Delete a table with all its entries.")
-    _add_table(parser)
-    add_no_wait(parser)
-    return command
-
-
-main = _command()
+def _shown(view: TableView) -> Outcome:
+    configuration = view.configuration
+    document: dict[str, Any] = {
+        "scope": view.scope,
+        "table": view.table,
+        "state": view.state,
+        "partitions": configuration.partition_count,
+        "primaryKeyLength": configuration.primary_key_length,
+        "secondaryKeyLength": configuration.secondary_key_length,
+        "rolloverSizeBytes": configuration.rollover_size_bytes,
+        "creationTimeMs": view.creation_time_ms,
+    }
+    details = [
+        ("table", f"{view.scope}/{view.table}"),
+        ("state", state_text(view.state)),
+        ("partitions", configuration.partition_count),
+        ("primary keys", f"{configuration.primary_key_length} bytes"),
+        ("secondary keys", f"{configuration.secondary_key_length} bytes"),
+        ("created", time_text(view.creation_time_ms)),
+    ]
+    return Outcome(document, details=details)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import Annotated, Any
 
-from headrace.cli.arguments import add_stream, checked, cut, stream_of
+import typer
+
+from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome
-from headrace.cli.resource_command import ResourceCommand
-from headrace.client import Headrace
+from headrace.cli.parameters import StreamName, checked, cut, segment_text
+from headrace.cli.session import Session
 from headrace.model.errors import InvalidRequestError
 from headrace.model.writer_marks import check_time, check_writer_name
 
-_writer = checked(check_writer_name)
+app = new_app()
+
+WriterName = Annotated[str, typer.Argument(parser=checked(check_writer_name), metavar="WRITER", show_default=False)]
 
 
 def _time(text: str) -> int:
@@ -23,8 +26,10 @@ def _time(text: str) -> int:
     return check_time(int(text))
 
 
-def _get(client: Headrace, options: argparse.Namespace) -> Outcome:
-    newest = client.admin.watermarks.newest(*stream_of(options))
+@action(app, "get", examples=["headrace watermark get shop/orders"])
+def get(session: Session, stream: StreamName) -> Outcome:
+    """Show the newest watermark of a stream."""
+    newest = session.client.admin.watermarks.newest(*stream)
     found = newest.watermark
     watermark: dict[str, Any] | None = None
     if found is not None:
@@ -34,48 +39,39 @@ def _get(client: Headrace, options: argparse.Namespace) -> Outcome:
             "cut": {str(one.segment.segment_id): one.offset for one in found.cut},
         }
     document = {"watermark": watermark, "markSegment": newest.mark_segment, "offset": newest.offset}
-    if watermark is None:
-        return Outcome(document, text=f"stream {options.stream} has no watermark yet")
-    positions = ", ".join(f"{segment}:{offset}" for segment, offset in watermark["cut"].items())
-    return Outcome(document, text=f"from {watermark['lowerTime']} to {watermark['upperTime']} at {positions}")
+    if found is None:
+        return Outcome(document, text=f"stream {stream} has no watermark yet")
+    positions = ",".join(f"{segment_text(one.segment.segment_id)}:{one.offset}" for one in found.cut)
+    return Outcome(document, text=f"from {found.lower_time} to {found.upper_time} at {positions}")
 
 
-def _note(client: Headrace, options: argparse.Namespace) -> Outcome:
-    client.admin.watermarks.note_position(*stream_of(options), options.writer, options.time, options.position)
-    document = {"writer": options.writer, "time": options.time, "noted": True}
-    return Outcome(document, text=f"writer {options.writer} has written everything before {options.time}")
+@action(
+    app,
+    "note",
+    examples=["headrace watermark note shop/orders writer-1 --time 1700000000000 --position 0@0:1024,1@0:2048"],
+)
+def note(
+    session: Session,
+    stream: StreamName,
+    writer: WriterName,
+    time: Annotated[
+        int,
+        typer.Option(parser=checked(_time), metavar="TIME", help="a whole number, in the unit of the stream's writers"),
+    ],
+    position: Annotated[
+        dict[int, int],
+        typer.Option(parser=cut, metavar="SEGMENT:OFFSET,...", help="offset in bytes, by segment"),
+    ],
+) -> Outcome:
+    """Record the time that a writer has reached, and the position up to which it has written."""
+    session.client.admin.watermarks.note_position(*stream, writer, time, position)
+    document = {"writer": writer, "time": time, "noted": True}
+    return Outcome(document, text=f"writer {writer} has written everything before {time}")
 
 
-def _remove_writer(client: Headrace, options: argparse.Namespace) -> Outcome:
-    client.admin.watermarks.remove_writer(*stream_of(options), options.writer)
-    document = {"writer": options.writer, "removed": True}
-    return Outcome(document, text=f"watermarks of {options.stream} do not wait for writer {options.writer}")
-
-
-def _command() -> ResourceCommand:
-    command = ResourceCommand("watermark", "Watermarks: the progress of a stream in the time of its events.")
-    add_stream(command.action("get", _get, "Show the newest watermark of a stream."))
-
-    parser = command.action(
-        "note", _note, "Record the time that a writer has reached, and the position up to which it has written."
-    )
-    add_stream(parser)
-    parser.add_argument("writer", type=_writer, metavar="WRITER")
-    parser.add_argument(
-        "--time",
-        type=checked(_time),
-        required=True,
-        metavar="TIME",
-        help="a whole number, in the unit of the stream's writers",
-    )
-    parser.add_argument(
-        "--position", type=cut, required=True, metavar="SEGMENT:OFFSET,...", help="offset in bytes, by segment id"
-    )
-
-    parser = command.action("remove-writer", _remove_writer, "Stop watermarks from waiting for a writer.")
-    add_stream(parser)
-    parser.add_argument("writer", type=_writer, metavar="WRITER")
-    return command
-
-
-main = _command()
+@action(app, "remove-writer", examples=["headrace watermark remove-writer shop/orders writer-1"])
+def remove_writer(session: Session, stream: StreamName, writer: WriterName) -> Outcome:
+    """Stop watermarks from waiting for a writer."""
+    session.client.admin.watermarks.remove_writer(*stream, writer)
+    document = {"writer": writer, "removed": True}
+    return Outcome(document, text=f"watermarks of {stream} do not wait for writer {writer}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from api_in_memory import ApiInMemory
@@ -12,7 +11,7 @@ from command_line import Ran, ReadJson, Run, Show
 
 from functions import wiring
 from headrace import client
-from headrace.cli import main, resource_command
+from headrace.cli import main, session
 
 
 @pytest.fixture
@@ -20,24 +19,21 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiInMemory]:
     """The API that commands talk to."""
     made = ApiInMemory(monkeypatch)
 
-    def connect(url: str, **options: Any) -> client.Headrace:
-        return client.connect(url, **options, transport=made.transport())
+    def open_client(url: str, auth: session.Auth | None, retry_s: float) -> client.Headrace:
+        return client.connect(url, auth=auth, retry_s=retry_s, transport=made.transport())
 
-    monkeypatch.setattr(resource_command, "connect", connect)
+    monkeypatch.setattr(session, "open_client", open_client)
     yield made
     wiring.forget_services()
 
 
 @pytest.fixture
 def run(api: ApiInMemory, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`run("stream", "get", "s/t")` runs the command line. A SystemExit becomes its exit code."""
+    """`run("stream", "get", "s/t")` runs the command line."""
 
     def run(*arguments: str) -> Ran:
         capsys.readouterr()
-        try:
-            code = main([*arguments])
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
+        code = main([*arguments])
         shown = capsys.readouterr()
         return Ran(code, shown.out, shown.err)
 

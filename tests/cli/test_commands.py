@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from headrace import __version__
-from headrace.cli import commands
+from headrace.cli import application, main
+from headrace.cli.exit_codes import ExitCode
 from headrace.model.errors import UnavailableError
 
 
@@ -28,41 +29,43 @@ def interrupted(arguments: Sequence[str]) -> int:
 
 
 @pytest.fixture(autouse=True)
-def _made_up_commands(monkeypatch: pytest.MonkeyPatch):
+def _made_up_commands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module = sys.modules[__name__]
     monkeypatch.setitem(sys.modules, "made_up_commands", module)
     found = {
-        name: EntryPoint(name, f"made_up_commands:{name}", commands.GROUP) for name in ("works", "fails", "interrupted")
+        name: EntryPoint(name, f"made_up_commands:{name}", application.GROUP)
+        for name in ("works", "fails", "interrupted")
     }
-    found["missing"] = EntryPoint("missing", "a_module_that_is_not_there:main", commands.GROUP)
-    monkeypatch.setattr(commands, "commands", lambda: found)
+    found["missing"] = EntryPoint("missing", "a_module_that_is_not_there:main", application.GROUP)
+    monkeypatch.setattr(application, "added_commands", lambda: found)
+    application.command_line.cache_clear()
+    yield
+    application.command_line.cache_clear()
 
 
 def test_arguments_reach_the_command_and_its_code_comes_back():
-    assert commands.main(["works", "--flag", "x", "y"]) == 3
+    assert main(["works", "--flag", "x", "y"]) == 3
 
 
 def test_an_error_of_ours_is_one_line(capsys: pytest.CaptureFixture[str]):
-    assert commands.main(["fails"]) == commands.EXIT_FAILED
+    assert main(["fails"]) == ExitCode.REFUSED
     assert capsys.readouterr().err == "headrace fails: the controller does not answer\n"
 
 
 def test_ctrl_c_is_no_traceback(capsys: pytest.CaptureFixture[str]):
-    assert commands.main(["interrupted"]) == commands.EXIT_INTERRUPTED
+    assert main(["interrupted"]) == ExitCode.INTERRUPTED
     assert capsys.readouterr().err == ""
 
 
 def test_a_command_that_is_not_installed_says_how_to_install_it(capsys: pytest.CaptureFixture[str]):
-    assert commands.main(["missing"]) == commands.EXIT_USAGE
+    assert main(["missing"]) == ExitCode.USAGE
     assert "pip install" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["unknown"]])
 def test_a_command_line_that_makes_no_sense(arguments: list[str], capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as raised:
-        commands.main(arguments)
-    assert raised.value.code == 2
-    assert "usage: headrace" in capsys.readouterr().err
+    assert main(arguments) == ExitCode.USAGE
+    assert "Usage: headrace" in capsys.readouterr().err
 
 
 def test_the_installed_command_knows_up_and_its_version():

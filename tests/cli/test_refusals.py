@@ -6,7 +6,7 @@ import pytest
 from api_in_memory import ApiInMemory
 from command_line import Run, Show
 
-from headrace.cli import commands
+from headrace.cli.application import RESOURCES
 
 UNKNOWN_TRANSACTION = "0" * 32
 UNKNOWN_LETTER = f"{0:013d}-{'0' * 32}"
@@ -20,6 +20,8 @@ INVALID = [
     ("stream", "get", "/t"),
     ("stream", "create", "s/t", "--segments", "0"),
     ("stream", "create", "s/t", "--segments", "two"),
+    ("stream", "create", "s/t", "--acknowledged-by", "disk"),
+    ("stream", "update", "s/t", "--acknowledged-by", "s3"),
     ("stream", "create", "s/t", "--segments", "-1"),
     ("stream", "create", "s/t", "--events-per-s", "1", "--kbytes-per-s", "1"),
     ("stream", "scale", "s/t", "--seal", "0"),
@@ -33,7 +35,7 @@ INVALID = [
     ("stream", "update", "s/t", "--fixed", "--events-per-s", "5"),
     ("stream", "update", "s/t", "--retain-days", "5", "--retain-everything"),
     ("stream", "truncate", "s/t"),
-    ("stream", "truncate", "s/t", "0:-1"),
+    ("stream", "truncate", "s/t", "0:-2"),
     ("stream", "truncate", "s/t", "zero:0"),
     ("stream", "check-cut", "s/t", "0:1,0:2"),
     ("stream", "distance", "s/t", "--from", "head"),
@@ -50,11 +52,11 @@ INVALID = [
     ("dead-letter", "get", "x"),
     ("dead-letter", "list", "--limit", "0"),
     ("dead-letter", "list", "--after", "x"),
-    ("reader-group", "create", "s/g"),
-    ("reader-group", "create", "s/g", "--stream", "t"),
-    ("reader-group", "create", "s/g", "--stream", "s/t", "--start", "0:0"),
-    ("reader-group", "create", "s/g", "--stream", "s/t", "--retention", "sometimes"),
-    ("reader-group", "update", "s/g", "--outstanding-checkpoints-max", "0"),
+    ("group", "create", "s/g"),
+    ("group", "create", "s/g", "--stream", "t"),
+    ("group", "create", "s/g", "--stream", "s/t", "--start", "0:0"),
+    ("group", "create", "s/g", "--stream", "s/t", "--retention", "sometimes"),
+    ("group", "update", "s/g", "--outstanding-checkpoints-max", "0"),
     ("retention", "get", "s"),
     ("subscriber", "get", "s/t", "a/b/c"),
     ("subscriber", "publish", "s/t", "g", "x"),
@@ -95,6 +97,7 @@ REFUSED = [
     (("stream", "delete", "s/t"), 1, "headrace stream seal"),
     (("stream", "scale", "s/t", "--seal", "9", "--range", "0:0.5"), 1, "headrace segment list"),
     (("stream", "scale", "s/t", "--seal", "0", "--range", "0:0.25"), 1, "headrace segment list"),
+    (("stream", "scale", "s/t", "--segments", "1"), 1, "headrace stream update SCOPE/STREAM --segments N"),
     (("stream", "update", "s/none", "--fixed"), 3, ""),
     (("stream", "update", "s/t", "--retain-max", "3"), 1, ""),
     (("stream", "truncate", "s/none", "0:0"), 3, ""),
@@ -111,14 +114,14 @@ REFUSED = [
     (("segment", "between", "s/t", "--from", "0:0"), 1, ""),
     (("segment", "chunks", "s/t", "0", "--from-offset", "5", "--to-offset", "4"), 1, ""),
     (("dead-letter", "get", UNKNOWN_LETTER), 3, ""),
-    (("reader-group", "get", "s/none"), 3, ""),
-    (("reader-group", "list", "none"), 3, ""),
-    (("reader-group", "reset", "s/none"), 3, ""),
-    (("reader-group", "delete", "s/none"), 3, ""),
-    (("reader-group", "create", "s/h", "--stream", "s/none"), 3, ""),
-    (("reader-group", "create", "s/h", "--stream", "s/t", "--start", "s/u=0:0"), 1, "not a stream of the group"),
-    (("reader-group", "create", "s/h", "--stream", "s/t", "--id", "seven"), 1, ""),
-    (("reader-group", "update", "s/g", "--stream", "s/none"), 3, ""),
+    (("group", "get", "s/none"), 3, ""),
+    (("group", "list", "none"), 3, ""),
+    (("group", "reset", "s/none"), 3, ""),
+    (("group", "delete", "s/none"), 3, ""),
+    (("group", "create", "s/h", "--stream", "s/none"), 3, ""),
+    (("group", "create", "s/h", "--stream", "s/t", "--start", "s/u=0:0"), 1, "not a stream of the group"),
+    (("group", "create", "s/h", "--stream", "s/t", "--id", "seven"), 1, ""),
+    (("group", "update", "s/g", "--stream", "s/none"), 3, ""),
     (("retention", "get", "s/none"), 3, ""),
     (("subscriber", "list", "s/none"), 3, ""),
     (("subscriber", "publish", "s/t", "none", "0:0,1:0"), 3, ""),
@@ -144,7 +147,7 @@ REFUSED = [
 @pytest.fixture
 def resources(stream: str, ok: Show) -> None:
     """The stream s/t of two segments, the reader group s/g, the table s/kv, and a note of the writer w of s/t."""
-    ok("reader-group", "create", "s/g", "--stream", stream)
+    ok("group", "create", "s/g", "--stream", stream)
     ok("table", "create", "s/kv", "--partitions", "2", "--primary-key-length", "8")
     ok("watermark", "note", stream, "w", "--time", "5", "--position", "0:10")
 
@@ -152,7 +155,7 @@ def resources(stream: str, ok: Show) -> None:
 def _check_invalid(run: Run, arguments: tuple[str, ...]) -> None:
     ran = run(*arguments)
     assert (ran.code, ran.out) == (2, "")
-    assert f"usage: headrace {arguments[0]}" in ran.err
+    assert f"Usage: headrace {arguments[0]}" in ran.err
 
 
 @pytest.mark.parametrize("arguments", INVALID, ids=" ".join)
@@ -162,11 +165,11 @@ def test_invalid_command_line_changes_nothing(run: Run, api: ApiInMemory, argume
     assert api.contents() == before
 
 
-@pytest.mark.parametrize("resource", sorted(commands.BUILT_IN))
+@pytest.mark.parametrize("resource", sorted(RESOURCES))
 @pytest.mark.parametrize("arguments", SHARED_INVALID)
 def test_every_resource_refuses_the_same(run: Run, resource: str, arguments: tuple[str, ...]):
-    listed = run(resource, "--help").out.split("ACTION")[-1].splitlines()
-    action = next(line.split()[0] for line in listed if line.startswith("    "))
+    listed = run(resource, "--help").out.split("Commands:")[-1].splitlines()
+    action = next(line.split()[0] for line in listed if line.startswith("  "))
     _check_invalid(run, (resource, *(argument.format(action=action) for argument in arguments)))
 
 

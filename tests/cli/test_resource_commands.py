@@ -1,78 +1,139 @@
-"""What all sub-commands share: where the controller is, exit codes, hints, tables."""
+"""What all commands share: where the controller is, exit codes, hints, help texts, closed pipes."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from api_in_memory import ApiInMemory
 from command_line import Run, Show
 
-from headrace.cli import commands, resource_command
-from headrace.cli.outcome import cell, fields, table, time_text
-from headrace.cli.resource_command import EXIT_UNAVAILABLE, error_line, exit_code
+from headrace.cli import actions, application, main, session
+from headrace.cli.exit_codes import ExitCode, error_line, exit_code
 from headrace.model import errors
 
 
-def test_every_built_in_command_has_a_help_text(run: Run):
-    for name in commands.BUILT_IN:
-        ran = run(name, "--help")
-        assert (ran.code, ran.err) == (0, "")
-        assert f"usage: headrace {name}" in ran.out
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    names = command.list_commands(None) if hasattr(command, "list_commands") else ()
+    if not names:
+        yield path, command
+    for name in names:
+        yield from _commands(command.get_command(None, name), (*path, name))
 
 
-def test_every_action_takes_the_shared_options(run: Run):
-    for name in commands.BUILT_IN:
-        actions = run(name, "--help").out.split("ACTION")[-1]
-        for action in (line.split()[0] for line in actions.splitlines() if line.startswith("    ") and line[4] != " "):
-            shown = run(name, action, "--help").out
-            assert all(option in shown for option in ("--url", "--json", "--auth", "--retry-s")), (name, action)
+COMMANDS = dict(_commands(application.command_line()))
+OURS = {path: command for path, command in COMMANDS.items() if path != ("up",)}
 
 
-def test_the_url_comes_from_the_option_or_the_environment(api: ApiInMemory, run: Run, monkeypatch: pytest.MonkeyPatch):
+def _examples(command: Any) -> list[str]:
+    lines = (command.epilog or "").splitlines()
+    return [line.strip() for line in lines[lines.index("Examples:") + 1 :]] if "Examples:" in lines else []
+
+
+def test_there_are_commands_to_check():
+    assert len(OURS) > 60
+
+
+@pytest.mark.parametrize("path", OURS, ids=" ".join)
+def test_help_has_summary_options_and_examples(run: Run, path: tuple[str, ...]):
+    ran = run(*path, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert f"Usage: headrace {' '.join(path)}" in ran.out
+    assert all(option in ran.out for option in ("--url", "--json", "--auth", "--retry-s"))
+    assert OURS[path].help
+    assert _examples(OURS[path])
+
+
+@pytest.mark.parametrize("path", OURS, ids=" ".join)
+def test_examples_are_valid_command_lines(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch):
+    """Each `headrace` of a pipe is parsed, and one of them is the command that has the example."""
+    parsed: list[str] = []
+
+    def execute(found: session.Session, *_: Any) -> ExitCode:
+        parsed.append(found.program)
+        return ExitCode.DONE
+
+    monkeypatch.setattr(actions, "execute", execute)
+    for example in _examples(OURS[path]):
+        parsed.clear()
+        for part in example.split(" | "):
+            words = shlex.split(part)
+            if words[0] == "headrace":
+                assert main(words[1:]) == 0, example
+        assert f"headrace {' '.join(path)}" in parsed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("scope", "list", "--json"),
+        ("scope", "--json", "list"),
+        ("--json", "scope", "list"),
+        ("--json", "scope", "list", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_shared_options_stand_before_or_after(stream: str, ok: Show, arguments: tuple[str, ...]):
+    assert json.loads(ok(*arguments)) == {"scopes": [{"scope": "s"}]}
+
+
+def test_the_url_comes_from_the_option_or_the_environment(ok: Show, run: Run, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    connect = resource_command.connect
-    monkeypatch.setattr(
-        resource_command, "connect", lambda url, **options: asked.append(url) or connect(url, **options)
-    )
-    run("scope", "list")
-    monkeypatch.setenv(resource_command.URL_VARIABLE, "http://from-the-environment")
-    run("scope", "list")
-    run("scope", "list", "--url", "http://from-the-option")
-    assert asked == [resource_command.DEFAULT_URL, "http://from-the-environment", "http://from-the-option"]
-    assert run("scope", "list", "--url", "ftp://nowhere").code == 1
+    open_client = session.open_client
+    monkeypatch.setattr(session, "open_client", lambda url, *options: asked.append(url) or open_client(url, *options))
+    ok("scope", "list")
+    monkeypatch.setenv(session.URL_VARIABLE, "http://from-the-environment")
+    ok("scope", "list")
+    ok("scope", "list", "--url", "http://from-the-option")
+    ok("--url", "http://before", "scope", "list")
+    ok("--url", "http://before", "scope", "list", "--url", "http://after")
+    assert asked == [
+        session.URL_DEFAULT,
+        "http://from-the-environment",
+        "http://from-the-option",
+        "http://before",
+        "http://after",
+    ]
+    assert run("scope", "list", "--url", "ftp://nowhere").code == ExitCode.REFUSED
 
 
-def test_a_controller_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    from headrace.cli import main
+def test_the_default_url_is_that_of_the_client():
+    from headrace.client.headrace import DEFAULT_URL
 
-    assert main(["scope", "list", "--url", "http://127.0.0.1:1", "--retry-s", "0"]) == EXIT_UNAVAILABLE
+    assert session.URL_DEFAULT == DEFAULT_URL
+
+
+def test_a_controller_that_is_not_there(capsys: pytest.CaptureFixture[str]):
+    assert main(["scope", "list", "--url", "http://127.0.0.1:1", "--retry-s", "0"]) == ExitCode.UNREACHABLE
     assert "`headrace up` starts a controller here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.HeadraceError("x"), 1),
-        (errors.InvalidRequestError("x"), 1),
-        (errors.UnauthorizedError("x"), 1),
-        (errors.SealedError("x"), 1),
-        (errors.TruncatedError("x"), 1),
-        (errors.CorruptError("x"), 1),
-        (errors.NotFoundError("x"), 3),
-        (errors.AlreadyExistsError("x"), 4),
-        (errors.ConflictError("x"), 4),
-        (errors.FencedError("x"), 5),
-        (errors.ThrottledError("x"), 5),
-        (errors.UnavailableError("x"), 5),
+        (errors.HeadraceError("x"), ExitCode.REFUSED),
+        (errors.InvalidRequestError("x"), ExitCode.REFUSED),
+        (errors.UnauthorizedError("x"), ExitCode.REFUSED),
+        (errors.SealedError("x"), ExitCode.REFUSED),
+        (errors.TruncatedError("x"), ExitCode.REFUSED),
+        (errors.CorruptError("x"), ExitCode.REFUSED),
+        (errors.NotFoundError("x"), ExitCode.NOT_FOUND),
+        (errors.AlreadyExistsError("x"), ExitCode.CONFLICT),
+        (errors.ConflictError("x"), ExitCode.CONFLICT),
+        (errors.FencedError("x"), ExitCode.UNREACHABLE),
+        (errors.ThrottledError("x"), ExitCode.UNREACHABLE),
+        (errors.UnavailableError("x"), ExitCode.UNREACHABLE),
+        (errors.OutOfTimeError("x"), ExitCode.TIMEOUT),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
-def test_exit_codes(error: errors.HeadraceError, code: int):
-    assert exit_code(error) == code
+def test_exit_codes(error: errors.HeadraceError, code: ExitCode):
+    assert exit_code(error) is code
 
 
 def test_an_error_is_one_line_with_the_most_specific_hint():
@@ -82,26 +143,23 @@ def test_an_error_is_one_line_with_the_most_specific_hint():
     assert "hint" in error_line(errors.NotFoundError("gone", code="a_code_of_tomorrow"))
 
 
-def test_tables_align_and_cells_stay_on_their_line():
-    assert table(("A", "LONG"), [("x", 1), ("yyy", 22)]) == "A    LONG\nx       1\nyyy    22"
-    assert table(("A",), []) == "A"
-    assert fields({"a": 1, "long": None}) == "a     1\nlong  -"
-    assert [cell(value) for value in (True, False, [], {"a": [1, 2]}, "a\nb\x9b")] == [
-        "yes", "no", "-", "a=1, 2", "a\\x0ab\\x9b",
-    ]  # fmt: skip
-    assert time_text(0) == "1970-01-01 00:00:00Z"
-    assert time_text(1 << 62) == str(1 << 62)
+def test_ctrl_c_in_an_action_is_no_traceback(run: Run, monkeypatch: pytest.MonkeyPatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "open_client", interrupted)
+    ran = run("scope", "list")
+    assert (ran.code, ran.out, ran.err) == (ExitCode.INTERRUPTED, "", "")
 
 
 def test_a_reader_that_has_read_enough_is_no_failure():
     """As `headrace ... | head`: the pipe is closed before anything is written to it."""
     code = (
         "import sys\n"
-        "from headrace.cli import resource_command\n"
+        "from headrace.cli.actions import execute\n"
         "from headrace.cli.outcome import Outcome\n"
-        "command = resource_command.ResourceCommand('x', 'x')\n"
-        "command.action('y', lambda client, options: Outcome({}, text='z' * 1_000_000), 'y')\n"
-        "sys.exit(command(['y']))\n"
+        "from headrace.cli.session import Session, SharedOptions\n"
+        "sys.exit(execute(Session('x', SharedOptions()), lambda session: Outcome({}, text='z' * 1_000_000), {}))\n"
     )
     reading, writing = os.pipe()
     os.close(reading)

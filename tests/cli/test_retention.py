@@ -7,7 +7,7 @@ from command_line import ReadJson, Run, Show
 
 def test_what_is_kept_of_a_stream(stream: str, ok: Show, as_json: ReadJson):
     shown = ok("retention", "get", stream)
-    assert "policy         none" in shown
+    assert "retention      everything is kept" in shown
     assert "nothing is truncated" in shown
     found = as_json("retention", "get", stream)
     assert set(found) == {
@@ -21,14 +21,14 @@ def test_what_is_kept_of_a_stream(stream: str, ok: Show, as_json: ReadJson):
 def test_the_policy_is_shown(ok: Show, as_json: ReadJson):
     ok("scope", "create", "s")
     ok("stream", "create", "s/t", "--retain-days", "7", "--retain-max", "30")
-    assert "LIMITED_DAYS: at least 7, at most 30" in ok("retention", "get", "s/t")
+    assert "at least 7 d, at most 30 d" in ok("retention", "get", "s/t")
     found = as_json("retention", "get", "s/t")
     assert found["policy"] == {"type": "LIMITED_DAYS", "value": 7, "maxValue": 30}
     assert found["nextCutMs"] == found["timeMs"]
 
 
 def test_a_subscriber_from_beginning_to_end(stream: str, ok: Show, as_json: ReadJson, run: Run):
-    assert ok("subscriber", "register", stream, "s/group") == "s/group needs no bytes of s/t before 0:0,1:0\n"
+    assert ok("subscriber", "register", stream, "s/group") == "s/group needs no bytes of s/t before 0@0:0,1@0:0\n"
     moved = as_json("subscriber", "publish", stream, "s/group", "0:10,1:20")
     assert (moved["subscriber"], moved["generation"], moved["cut"]) == ("s/group", 0, {"0": 10, "1": 20})
     assert as_json("subscriber", "get", stream, "s/group") == moved
@@ -36,7 +36,7 @@ def test_a_subscriber_from_beginning_to_end(stream: str, ok: Show, as_json: Read
     header, row = ok("subscriber", "list", stream).splitlines()
     assert header.split()[:3] == ["SUBSCRIBER", "GENERATION", "UPDATED"]
     assert row.startswith("s/group")
-    assert row.endswith("0:10,1:20")
+    assert row.endswith("0@0:10,1@0:20")
     assert as_json("subscriber", "unregister", stream, "s/group") == {"subscriber": "s/group", "registered": False}
     assert run("subscriber", "get", stream, "s/group").code == 3
 

@@ -19,16 +19,16 @@ LETTER_FIELDS = {
 @pytest.fixture
 def scaled(stream: str, ok: Show) -> str:
     """s/t whose segment 0 was split."""
-    ok("stream", "scale", stream, "--seal", "0", "--range", "0:0.25", "0.25:0.5")
+    ok("stream", "scale", stream, "--seal", "0", "--range", "0:0.25,0.25:0.5")
     return stream
 
 
 def test_segments_at_a_point(scaled: str, ok: Show, as_json: ReadJson):
     assert ok("segment", "list", scaled).splitlines() == [
-        "   SEGMENT   LOW  HIGH  NAME",
-        "4294967298   0.0  0.25  s/t/2.#epoch.1",
-        "4294967299  0.25   0.5  s/t/3.#epoch.1",
-        "         1   0.5   1.0  s/t/1.#epoch.0",
+        "SEGMENT  FROM KEY  TO KEY  NAME",
+        "2@1           0.0    0.25  s/t/2.#epoch.1",
+        "3@1          0.25     0.5  s/t/3.#epoch.1",
+        "1@0           0.5     1.0  s/t/1.#epoch.0",
     ]
     head = as_json("segment", "list", scaled, "--at", "head")
     assert [one["segment"] for one in head["segments"]] == [0, 1]
@@ -42,7 +42,7 @@ def test_successors_and_predecessors(scaled: str, ok: Show, as_json: ReadJson):
     following = as_json("segment", "successors", scaled, "0")
     assert [(one["segment"], one["predecessors"]) for one in following["segments"]] == [(FIRST, [0]), (SECOND, [0])]
     assert following["sealed"] is False
-    assert ok("segment", "successors", scaled, str(FIRST)) == "SEGMENT  LOW  HIGH  NAME  PREDECESSORS\n"
+    assert ok("segment", "successors", scaled, "2@1") == "SEGMENT  FROM KEY  TO KEY  NAME  PREDECESSORS\n"
     before = as_json("segment", "predecessors", scaled, str(FIRST))
     assert [one["segment"] for one in before["segments"]] == [0]
     assert "s/t/0.#epoch.0" in ok("segment", "predecessors", scaled, str(FIRST))
@@ -74,7 +74,7 @@ def test_chunks_of_a_segment_that_is_not_in_tier_2(stream: str, ok: Show, as_jso
 def letter(stream: str, api: ApiInMemory, ok: Show) -> str:
     """The id of the letter of a scale that was taken back."""
     api.works = False
-    ok("stream", "scale", stream, "--seal", "0", "--range", "0:0.25", "0.25:0.5", "--no-wait")
+    ok("stream", "scale", stream, "--seal", "0", "--range", "0:0.25,0.25:0.5", "--no-wait")
     found: str = api.die(CAUSE).letter_id
     api.works = True
     return found

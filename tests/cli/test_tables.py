@@ -43,7 +43,7 @@ def test_segments_of_a_table(table: str, api: ApiInMemory, ok: Show, as_json: Re
     found = as_json("table", "segments", table)
     assert (found["primaryKeyLength"], found["secondaryKeyLength"]) == (8, 0)
     assert [(one["low"], one["high"]) for one in found["segments"]] == [(0.0, 0.5), (0.5, 1.0)]
-    assert ok("table", "segments", table).splitlines()[0].split() == ["SEGMENT", "LOW", "HIGH", "NAME"]
+    assert ok("table", "segments", table).splitlines()[0] == "SEGMENT  FROM KEY  TO KEY  NAME"
     api.claim_containers("store.test", 4711)
     assert as_json("table", "endpoint", table, "0")["port"] == 4711
     assert "store.test" in ok("table", "endpoint", table, "1")

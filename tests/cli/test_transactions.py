@@ -31,7 +31,7 @@ def test_open_and_completed_ones(stream: str, begin: Any, ok: Show, as_json: Rea
         [kept, dropped]
     )
     assert as_json("transaction", "commit", stream, kept)["state"] in ("COMMITTING", "COMMITTED")
-    assert f"transaction {dropped} is ABORT" in ok("transaction", "abort", stream, dropped)
+    assert f"transaction {dropped} is abort" in ok("transaction", "abort", stream, dropped)
     shown = as_json("transaction", "get", stream, kept)
     assert shown["state"] in ("COMMITTING", "COMMITTED")
     assert len(shown["segments"]) == 2

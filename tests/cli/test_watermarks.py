@@ -24,7 +24,7 @@ def test_from_a_note_to_a_watermark(stream: str, ok: Show, as_json: ReadJson):
         "writer": "w-2", "time": 7, "noted": True,
     }  # fmt: skip
     _tick()
-    assert ok("watermark", "get", stream) == "from -5 to 7 at 0:15, 1:20\n"
+    assert ok("watermark", "get", stream) == "from -5 to 7 at 0@0:15,1@0:20\n"
     assert as_json("watermark", "get", stream)["watermark"] == {
         "lowerTime": -5, "upperTime": 7, "cut": {"0": 15, "1": 20},
     }  # fmt: skip

@@ -1,0 +1,121 @@
+"""How a function becomes a command: its shared options, its examples, the output of its result and of errors.
+
+An action gets the session and its own arguments, and returns an `Outcome`. A refusal becomes one line on standard
+error, with a hint where there is one, and an exit code.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from headrace.cli.exit_codes import ExitCode, error_line, exit_code
+from headrace.cli.outcome import Outcome, show
+from headrace.cli.parameters import seconds
+from headrace.cli.session import RETRY_S_DEFAULT, URL_DEFAULT, URL_VARIABLE, Auth, Session, SharedOptions
+from headrace.model.errors import HeadraceError
+
+PANEL = "Shared options, before or after the command"
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help=f"URL of the controller (default: {URL_VARIABLE}, then {URL_DEFAULT})",
+        rich_help_panel=PANEL,
+    ),
+]
+AuthOption = Annotated[
+    Auth | None, typer.Option(help="sign requests with AWS credentials (default: do not sign)", rich_help_panel=PANEL)
+]
+Json = Annotated[bool | None, typer.Option("--json", help="print JSON instead of a table", rich_help_panel=PANEL)]
+RetryS = Annotated[
+    float | None,
+    typer.Option(
+        parser=seconds,
+        metavar="SECONDS",
+        help=f"how long to retry a request that may succeed later (default {RETRY_S_DEFAULT:g})",
+        rich_help_panel=PANEL,
+    ),
+]
+
+Run = TypeVar("Run", bound=Callable[..., Outcome | None])
+"""An action. It returns None if it has printed its output itself."""
+
+
+def new_app() -> typer.Typer:
+    """An application. People see styled help texts, programs plain ones."""
+    return typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        pretty_exceptions_enable=False,
+    )
+
+
+def take_shared_options(
+    context: typer.Context, url: Url = None, auth: AuthOption = None, json: Json = None, retry_s: RetryS = None
+) -> None:
+    """The callback of a group: remembers the shared options that stand before the command."""
+    given = SharedOptions(url, auth, json, retry_s)
+    context.obj = given.over(context.obj) if isinstance(context.obj, SharedOptions) else given
+
+
+def action(app: typer.Typer, name: str, *, examples: Sequence[str], hidden: bool = False) -> Callable[[Run], Run]:
+    """Makes the decorated function the command `name` of `app`. Its docstring is the help text."""
+
+    def register(run: Run) -> Run:
+        own = list(inspect.signature(run, eval_str=True).parameters.values())[1:]
+        shared = list(inspect.signature(take_shared_options, eval_str=True).parameters.values())
+
+        @functools.wraps(run)
+        def command(**values: Any) -> None:
+            context = values.pop("context")
+            options = SharedOptions(*(values.pop(parameter.name) for parameter in shared[1:]))
+            if isinstance(context.obj, SharedOptions):
+                options = options.over(context.obj)
+            code = execute(Session(context.command_path, options), run, values)
+            if code is not ExitCode.DONE:
+                raise typer.Exit(code)
+
+        keyword = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (shared[0], *own, *shared[1:])
+        ]
+        command.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+        app.command(name, epilog=_epilog(examples, rich=app.rich_markup_mode is not None), hidden=hidden)(command)
+        return run
+
+    return register
+
+
+def execute(session: Session, run: Callable[..., Outcome | None], values: dict[str, Any]) -> ExitCode:
+    """Runs an action; prints its outcome or its error."""
+    try:
+        with session:
+            outcome = run(session, **values)
+            if outcome is not None:
+                show(outcome, as_json=session.json)
+            sys.stdout.flush()
+    except HeadraceError as error:
+        session.complain(error_line(error))
+        return exit_code(error)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader closed the pipe early, as `head` does; the command has not failed. When Python exits, it flushes
+        # standard output again, and would print another BrokenPipeError without this line.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.DONE
+
+
+def _epilog(examples: Sequence[str], *, rich: bool) -> str:
+    """The examples at the end of a help text. Without styles, "\\b" keeps the lines as they are."""
+    if rich:
+        return "\n\n".join(["[bold]Examples[/bold]", *(example.replace("[", r"\[") for example in examples)])
+    return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)

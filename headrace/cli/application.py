@@ -1,0 +1,151 @@
+"""The whole command line: it names the resources, and imports the module of the one that is used."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
+
+from headrace import __version__
+from headrace.cli import quickstart, top
+from headrace.cli.actions import AuthOption, Json, RetryS, Url, new_app, take_shared_options
+from headrace.cli.exit_codes import ExitCode
+from headrace.cli.old_names import with_current_names
+from headrace.model.errors import HeadraceError
+
+GROUP = "headrace.commands"
+
+RESOURCES: Mapping[str, tuple[str, str]] = {
+    "scope": ("scope", "Scopes: namespaces of streams, reader groups and tables."),
+    "stream": ("stream", "Streams: unbounded, durable sequences of events."),
+    "event": ("event", "Events of a stream. Connects to the segment stores directly."),
+    "segment": ("segment", "Segments: the parallel parts of a stream."),
+    "group": ("group", "Reader groups: readers that share the segments of streams."),
+    "subscriber": ("subscriber", "Subscribers: reader groups that the retention of a stream waits for."),
+    "retention": ("retention", "Retention: which data of a stream is kept."),
+    "transaction": ("transaction", "Transactions of a stream."),
+    "watermark": ("watermark", "Watermarks: the progress of a stream in the time of its events."),
+    "table": ("table", "Key-value tables."),
+    "cluster": ("cluster", "Segment stores, containers and their logs."),
+    "dead-letter": ("dead_letter", "Dead letters: requests whose last attempt failed, with the error of that attempt."),
+}
+"""For each resource its module in this folder, and its help text. Only the modules that a command line names are
+imported, which saves start-up time."""
+
+Command = Callable[[Sequence[str]], int]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command; returns the exit code."""
+    current, notices = with_current_names(list(arguments))
+    for notice in notices:
+        print(f"headrace: {notice}", file=sys.stderr)
+    try:
+        command_line()(args=current, prog_name="headrace")
+    except SystemExit as stopped:
+        return stopped.code if isinstance(stopped.code, int) else ExitCode.DONE
+    return ExitCode.DONE
+
+
+@functools.cache
+def command_line() -> Callable[..., object]:
+    """The command line of this process; installed packages may have added commands."""
+    app = new_app()
+    app.callback(
+        epilog="`headrace COMMAND --help` describes a command. `headrace quickstart` prints the first ones to try.",
+    )(_root)
+    for name, (module, summary) in RESOURCES.items():
+        resource = new_app()
+        resource.callback(cls=_lazy_group(f"headrace.cli.{module}"), help=summary)(take_shared_options)
+        app.add_typer(resource, name=name)
+    top.add_to(app)
+    quickstart.add_to(app)
+    for name, entry in sorted(added_commands().items()):
+        _add_command(app, name, entry)
+    return get_command(app)
+
+
+def added_commands() -> dict[str, EntryPoint]:
+    """The commands of installed packages by name.
+
+    If two packages use one name, the command whose target sorts first is taken, so that the choice is stable.
+    """
+    by_name: dict[str, EntryPoint] = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.value):
+        by_name.setdefault(entry.name, entry)
+    return by_name
+
+
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="show the version", is_eager=True, callback=lambda value: _version(value))
+    ] = False,
+    url: Url = None,
+    auth: AuthOption = None,
+    json: Json = None,
+    retry_s: RetryS = None,
+) -> None:
+    """Stream storage with Pravega's semantics in your own AWS account."""
+    take_shared_options(context, url, auth, json, retry_s)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+
+
+def _lazy_group(module: str) -> type[TyperGroup]:
+    """A group whose actions are those of the application `module.app`, which is imported when one is looked up."""
+
+    class LazyGroup(TyperGroup):
+        @functools.cached_property
+        def _actions(self) -> Mapping[str, Any]:
+            found: Mapping[str, Any] = get_group(importlib.import_module(module).app).commands
+            self.commands.update(found)
+            return found
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(self._actions)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            return self._actions.get(cmd_name)
+
+    return LazyGroup
+
+
+def _add_command(app: typer.Typer, name: str, entry: EntryPoint) -> None:
+    """Adds a command that parses its arguments itself."""
+
+    def command(context: typer.Context) -> None:
+        raise typer.Exit(_call(entry, context.args))
+
+    app.command(
+        name,
+        help="Start the local stack." if name == "up" else f"The command of {entry.value.partition('.')[0]}.",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
+    )(command)
+
+
+def _call(entry: EntryPoint, arguments: Sequence[str]) -> int:
+    try:
+        command: Command = entry.load()
+    except ImportError as error:
+        print(f"headrace {entry.name}: {error}. To install it: pip install 'headrace[local]'", file=sys.stderr)
+        return ExitCode.USAGE
+    try:
+        return command(arguments)
+    except HeadraceError as error:
+        print(f"headrace {entry.name}: {error.message}", file=sys.stderr)
+        return ExitCode.REFUSED
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED

@@ -1,0 +1,134 @@
+"""`headrace cluster`: the logs of containers, and decisions about them that only an operator makes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from headrace.api.cluster_logs import ContainerLogView, LogMemberView
+from headrace.cli.actions import action
+from headrace.cli.outcome import Outcome, cell
+from headrace.cli.parameters import number
+from headrace.cli.session import Session
+from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
+
+_CONFIRMATION = "accept"
+COPIES = ("1", "3")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds `logs`, `accept-loss`, `set-copies` and `raise-epochs`."""
+    action(app, "logs", examples=["headrace cluster logs"])(logs)
+    action(app, "accept-loss", examples=["headrace cluster accept-loss --container 3"])(accept_loss)
+    action(app, "set-copies", examples=["headrace cluster set-copies 3"])(set_copies)
+    action(app, "raise-epochs", examples=["headrace cluster raise-epochs --above 41"])(raise_epochs)
+
+
+def _copies(text: str) -> int:
+    if text not in COPIES:
+        raise typer.BadParameter(f"{text[:100]!a} is not one of {', '.join(COPIES)}")
+    return int(text)
+
+
+def _document(log: ContainerLogView) -> dict[str, Any]:
+    return log.to_json()
+
+
+def _member(member: LogMemberView) -> str:
+    return f"{member.store or member.replica[:8]}/{member.zone or '?'}" + (" lost" if member.may_be_removed else "")
+
+
+def logs(session: Session) -> Outcome:
+    """List the log of each container with its members and ledgers."""
+    found = session.client.admin.cluster.logs().logs
+    rows = [
+        (
+            one.container,
+            one.state,
+            one.copies,
+            [_member(each) for each in one.members],
+            [f"{ledger.epoch}:{ledger.first}" for ledger in one.ledgers],
+            one.truncated if one.next_entry is None else one.next_entry,
+            one.complete,
+            one.blocked,
+        )
+        for one in found
+    ]
+    columns = ("CONTAINER", "STATE", "COPIES", "MEMBERS", "LEDGERS", "TRUNCATED", "COMPLETE", "BLOCKED")
+    return Outcome({"logs": [_document(one) for one in found]}, columns, rows)
+
+
+def accept_loss(
+    session: Session,
+    container: Annotated[int, typer.Option(parser=number, metavar="N", help="number of the container")],
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
+) -> Outcome:
+    """Take members that are lost for good out of a blocked container's log. Acknowledged events may be lost."""
+    cluster = session.client.admin.cluster
+    log = next((one for one in cluster.logs().logs if one.container == container), None)
+    if log is None or log.state is None:
+        raise NotFoundError(f"container {container} has no log", code="no_log")
+    lost = [each for each in log.members if each.may_be_removed]
+    if not lost:
+        raise IllegalStateError(
+            f"no member of the log of container {container} is known to be lost: their stores are there, or ECS has "
+            "not reported that their tasks have stopped"
+        )
+    if not yes:
+        _confirm(log, lost)
+    after = cluster.accept_loss(container, [each.replica for each in lost], log.version)
+    left = f"{len(after.members)} of {len(log.members)} members remain" if after.members else "the log is lost"
+    return Outcome(_document(after), text=f"container {container}: {left}")
+
+
+def _confirm(log: ContainerLogView, lost: list[LogMemberView]) -> None:
+    """Asks the operator on standard error, so that standard output has the result only."""
+    remaining = len(log.members) - len(lost)
+    rest = (
+        f"The longest copy of the {remaining} other members becomes the log."
+        if remaining
+        else "No other member remains: the container is restored from its newest snapshot in tier 2."
+    )
+    names = [f"  replica {one.replica} of store {cell(one.store)} in zone {cell(one.zone)}" for one in lost]
+    lines = [
+        f"Container {log.container} loses these members of its log for ever:",
+        *names,
+        rest,
+        "Acknowledged events that only the lost members had will be missing.",
+        f"Type '{_CONFIRMATION}' to go on: ",
+    ]
+    print("\n".join(lines), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() != _CONFIRMATION:
+        raise InvalidRequestError("not confirmed, so nothing was changed", code="not_confirmed")
+
+
+def set_copies(
+    session: Session,
+    copies: Annotated[
+        int,
+        typer.Argument(
+            parser=_copies, metavar="1|3", help="copies of each event before tier 2 has it", show_default=False
+        ),
+    ],
+) -> Outcome:
+    """Set the number of copies of logs that are not open."""
+    done = session.client.admin.cluster.set_copies(copies)
+    kept = f"; the owners of {len(done.kept)} open logs extend them when they run with 3 copies" if done.kept else ""
+    return Outcome(done.to_json(), text=f"logs with {done.copies} copies from now on: {len(done.changed)}{kept}")
+
+
+def raise_epochs(
+    session: Session,
+    above: Annotated[int, typer.Option(parser=number, metavar="EPOCH", help="the epoch that the stores have named")],
+) -> Outcome:
+    """Raise the epochs of containers after the metadata table was restored."""
+    raised: set[int] = set()
+    while True:
+        done = session.client.admin.cluster.raise_epochs(above)
+        raised |= set(done.raised)
+        if not done.remaining:
+            break
+    document = {"above": above, "raised": sorted(raised)}
+    return Outcome(document, text=f"the epochs of {len(raised)} containers are above {above}")

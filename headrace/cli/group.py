@@ -1,0 +1,279 @@
+"""`headrace group`: create, list, get, update, reset, delete, lag."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from headrace.api.reader_groups import ReaderGroupView
+from headrace.cli import group_lag
+from headrace.cli.actions import action, new_app
+from headrace.cli.outcome import Outcome, state_text
+from headrace.cli.parameters import (
+    GroupName,
+    NoWait,
+    ScopedName,
+    ScopeName,
+    checked,
+    number,
+    parse_cut,
+    parse_scoped_name,
+    positive,
+    rollover_size_option,
+    scoped_name,
+    segment_text,
+)
+from headrace.cli.quantities import size_text
+from headrace.cli.session import Session
+from headrace.model.errors import InvalidRequestError
+from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
+from headrace.model.stream_cuts import StreamCut
+
+app = new_app()
+
+_MODES = {mode.value.lower().replace("_", "-"): mode for mode in RetentionMode}
+
+
+class StreamPosition(NamedTuple):
+    """A stream cut with the name of its stream."""
+
+    stream: ScopedName
+    offsets: dict[int, int]
+
+
+def _position(text: str) -> StreamPosition:
+    """Parses `SCOPE/STREAM=CUT`."""
+    name, _, position = text.partition("=")
+    return StreamPosition(parse_scoped_name(name), parse_cut(position))
+
+
+def _mode(text: str) -> RetentionMode:
+    if text not in _MODES:
+        raise InvalidRequestError(f"{text[:100]!a} is not one of {', '.join(sorted(_MODES))}")
+    return _MODES[text]
+
+
+_STREAM_OPTION = typer.Option(
+    "--stream", parser=scoped_name, metavar="SCOPE/STREAM", help="a stream that the group reads; may be repeated"
+)
+Streams = Annotated[list[ScopedName], _STREAM_OPTION]
+OtherStreams = Annotated[list[ScopedName] | None, _STREAM_OPTION]
+Starts = Annotated[
+    list[StreamPosition] | None,
+    typer.Option(
+        "--start",
+        parser=checked(_position),
+        metavar="SCOPE/STREAM=CUT",
+        help="where the group starts to read a stream (default: the head)",
+    ),
+]
+Ends = Annotated[
+    list[StreamPosition] | None,
+    typer.Option(
+        "--end",
+        parser=checked(_position),
+        metavar="SCOPE/STREAM=CUT",
+        help="where the group stops reading a stream (default: never)",
+    ),
+]
+Retention = Annotated[
+    RetentionMode | None,
+    typer.Option(
+        parser=checked(_mode),
+        metavar="|".join(sorted(_MODES)),
+        help="whether retention waits for the group, and for which position",
+    ),
+]
+RefreshMs = Annotated[
+    int | None,
+    typer.Option("--group-refresh-ms", parser=number, metavar="MS", help="how often readers look for changes"),
+]
+CheckpointIntervalMs = Annotated[
+    int | None,
+    typer.Option(
+        "--automatic-checkpoint-interval-ms", parser=number, metavar="MS", help="how often readers agree on a position"
+    ),
+]
+CheckpointsMax = Annotated[
+    int | None,
+    typer.Option(
+        "--outstanding-checkpoints-max", parser=positive, metavar="N", help="checkpoints in progress at the same time"
+    ),
+]
+RolloverSize = Annotated[int | None, rollover_size_option("of the group's own stream, for example 4MiB")]
+
+
+@action(
+    app,
+    "create",
+    examples=["headrace group create shop/billing --stream shop/orders --retention automatic"],
+)
+def create(
+    session: Session,
+    group: GroupName,
+    streams: Streams,
+    starts: Starts = None,
+    ends: Ends = None,
+    retention: Retention = None,
+    refresh_ms: RefreshMs = None,
+    checkpoint_interval_ms: CheckpointIntervalMs = None,
+    checkpoints_max: CheckpointsMax = None,
+    rollover_size: RolloverSize = None,
+    group_id: Annotated[
+        str | None, typer.Option("--id", metavar="UUID", help="id of the group (default: a random one)")
+    ] = None,
+    no_wait: NoWait = False,
+) -> Outcome:
+    """Create a reader group; an existing group is shown unchanged."""
+    base = ReaderGroupConfiguration(_group_streams(streams, starts, ends))
+    changed = _changed(base, retention, refresh_ms, checkpoint_interval_ms, checkpoints_max, rollover_size)
+    return _shown(session.client.admin.reader_groups.create(*group, changed, group_id=group_id, wait=not no_wait))
+
+
+@action(app, "list", examples=["headrace group list shop"])
+def list_(session: Session, scope: ScopeName) -> Outcome:
+    """List the reader groups of a scope by name."""
+    names = session.client.admin.reader_groups.list(scope)
+    document = {"readerGroups": [{"scope": scope, "readerGroup": name} for name in names]}
+    return Outcome(document, ("READER GROUP",), [(f"{scope}/{name}",) for name in names])
+
+
+@action(app, "get", examples=["headrace group get shop/billing"])
+def get(session: Session, group: GroupName) -> Outcome:
+    """Show a reader group: state, generation, configuration."""
+    return _shown(session.client.admin.reader_groups.get(*group))
+
+
+@action(app, "update", examples=["headrace group update shop/billing --retention manual"])
+def update(
+    session: Session,
+    group: GroupName,
+    streams: OtherStreams = None,
+    starts: Starts = None,
+    ends: Ends = None,
+    retention: Retention = None,
+    refresh_ms: RefreshMs = None,
+    checkpoint_interval_ms: CheckpointIntervalMs = None,
+    checkpoints_max: CheckpointsMax = None,
+    rollover_size: RolloverSize = None,
+    no_wait: NoWait = False,
+) -> Outcome:
+    """Change a reader group; options that are not given keep their values."""
+    known = session.client.admin.reader_groups.get(*group)
+    base = known.configuration
+    if streams or starts or ends:
+        base = replace(base, streams=_group_streams(streams or (), starts, ends))
+    changed = _changed(base, retention, refresh_ms, checkpoint_interval_ms, checkpoints_max, rollover_size)
+    return _shown(session.client.admin.reader_groups.update(known, changed, wait=not no_wait))
+
+
+@action(app, "reset", examples=["headrace group reset shop/billing"])
+def reset(session: Session, group: GroupName, no_wait: NoWait = False) -> Outcome:
+    """Move the readers of a group back to its start cuts."""
+    known = session.client.admin.reader_groups.get(*group)
+    return _shown(session.client.admin.reader_groups.reset(known, wait=not no_wait))
+
+
+@action(app, "delete", examples=["headrace group delete shop/billing"])
+def delete(session: Session, group: GroupName, no_wait: NoWait = False) -> Outcome:
+    """Delete a reader group."""
+    groups = session.client.admin.reader_groups
+    groups.delete(groups.get(*group), wait=not no_wait)
+    document = {"scope": group.scope, "readerGroup": group.name, "deleted": not no_wait}
+    return Outcome(document, text=f"reader group {group} is {'being ' if no_wait else ''}deleted")
+
+
+group_lag.add_to(app)
+
+
+def _document(view: ReaderGroupView) -> dict[str, Any]:
+    configuration = view.configuration
+    return {
+        "scope": view.scope,
+        "readerGroup": view.group,
+        "id": view.group_id,
+        "generation": view.generation,
+        "state": view.state,
+        "stateStream": view.state_stream,
+        "retention": configuration.retention.value,
+        "groupRefreshMs": configuration.group_refresh_ms,
+        "automaticCheckpointIntervalMs": configuration.automatic_checkpoint_interval_ms,
+        "outstandingCheckpointsMax": configuration.outstanding_checkpoints_max,
+        "rolloverSizeBytes": configuration.rollover_size_bytes,
+        "streams": [
+            {"scope": one.scope, "stream": one.stream, "from": _offsets(one.start), "to": _offsets(one.end)}
+            for one in configuration.streams
+        ],
+    }
+
+
+def _shown(view: ReaderGroupView) -> Outcome:
+    configuration = view.configuration
+    details = [
+        ("reader group", f"{view.scope}/{view.group}"),
+        ("state", state_text(view.state)),
+        ("streams", [_stream_text(one) for one in configuration.streams]),
+        ("retention", f"waits for the group: {configuration.retention.value.lower()}"),
+        ("refresh", f"every {configuration.group_refresh_ms} ms"),
+        (
+            "checkpoints",
+            f"every {configuration.automatic_checkpoint_interval_ms} ms, "
+            f"up to {configuration.outstanding_checkpoints_max} at the same time",
+        ),
+        ("rollover", size_text(configuration.rollover_size_bytes)),
+        ("state stream", view.state_stream),
+        ("generation", view.generation),
+        ("id", view.group_id),
+    ]
+    return Outcome(_document(view), details=details)
+
+
+def _stream_text(one: GroupStream) -> str:
+    start = f" from {_cut_text(one.start)}" if one.start else ""
+    end = f" to {_cut_text(one.end)}" if one.end else ""
+    return f"{one.scope}/{one.stream}{start}{end}"
+
+
+def _cut_text(position: StreamCut) -> str:
+    return ",".join(f"{segment_text(segment)}:{offset}" for segment, offset in position.positions)
+
+
+def _offsets(position: StreamCut | None) -> dict[str, int] | None:
+    return None if position is None else {str(segment): offset for segment, offset in position.positions}
+
+
+def _group_streams(
+    streams: Sequence[ScopedName], starts: Sequence[StreamPosition] | None, ends: Sequence[StreamPosition] | None
+) -> tuple[GroupStream, ...]:
+    first, last = dict(starts or ()), dict(ends or ())
+    unknown = {*first, *last} - set(streams)
+    if unknown:
+        raise InvalidRequestError(
+            f"--start or --end names {min(map(str, unknown))}, which is not a stream of the group"
+        )
+    return tuple(GroupStream(*name, _cut(name, first.get(name)), _cut(name, last.get(name))) for name in streams)
+
+
+def _cut(name: ScopedName, offsets: dict[int, int] | None) -> StreamCut | None:
+    return None if offsets is None else StreamCut.of(name.scope, name.name, offsets)
+
+
+def _changed(
+    base: ReaderGroupConfiguration,
+    retention: RetentionMode | None,
+    refresh_ms: int | None,
+    checkpoint_interval_ms: int | None,
+    checkpoints_max: int | None,
+    rollover_size_bytes: int | None,
+) -> ReaderGroupConfiguration:
+    wanted: dict[str, Any] = {
+        "retention": retention,
+        "group_refresh_ms": refresh_ms,
+        "automatic_checkpoint_interval_ms": checkpoint_interval_ms,
+        "outstanding_checkpoints_max": checkpoints_max,
+        "rollover_size_bytes": rollover_size_bytes,
+    }
+    return replace(base, **{name: value for name, value in wanted.items() if value is not None})

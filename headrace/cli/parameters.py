@@ -1,0 +1,183 @@
+"""Types of arguments and options that several commands have. The parsers name what is wrong with a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import typer
+
+from headrace.cli import name_completion
+from headrace.cli.quantities import parse_size
+from headrace.codec.stream_cut_text import parse_stream_cut_text
+from headrace.model.errors import InvalidRequestError
+from headrace.model.names import check_known_name
+from headrace.model.segments import KeyRange, segment_epoch, segment_id, segment_number
+from headrace.model.stream_cuts import END_OF_SEGMENT
+
+T = TypeVar("T")
+INT64_MAX = (1 << 63) - 1
+CUT_HELP = "SEGMENT:OFFSET,... or the text of a stream cut"
+
+
+class ScopedName(NamedTuple):
+    """The name of a stream, a reader group or a table, with its scope."""
+
+    scope: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.scope}/{self.name}"
+
+
+def checked(check: Callable[[str], T]) -> Callable[[str], T]:
+    """`check` as a parser for Typer: its InvalidRequestError becomes a usage error.
+
+    Typer also calls a parser with the default value, which needs no check.
+    """
+
+    def parse(text: str | T) -> T:
+        if not isinstance(text, str):
+            return text
+        try:
+            return check(text)
+        except InvalidRequestError as error:
+            raise typer.BadParameter(error.message) from error
+
+    return parse
+
+
+def parse_scoped_name(text: str) -> ScopedName:
+    scope, slash, name = text.partition("/")
+    if not slash:
+        raise InvalidRequestError(f"{text[:300]!r} has no scope: expected SCOPE/NAME")
+    return ScopedName(check_known_name("scope", scope), check_known_name("stream", name))
+
+
+def parse_number(text: str) -> int:
+    """Accepts only ASCII digits: `int` also accepts blanks, underscores and the digits of other scripts."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= INT64_MAX):
+        raise InvalidRequestError(f"{text[:100]!a} is not a number from 0 to {INT64_MAX}")
+    return int(text)
+
+
+def parse_positive(text: str) -> int:
+    found = parse_number(text)
+    if found < 1:
+        raise InvalidRequestError("expected a number greater than 0")
+    return found
+
+
+def parse_seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e6:
+        raise InvalidRequestError(f"{text[:100]!a} is not a number of seconds from 0 to 999999")
+    return number
+
+
+def parse_segment(text: str) -> int:
+    """Parses `NUMBER@EPOCH`, as tables show a segment, or the id, as JSON has it."""
+    number, at, epoch = text.partition("@")
+    return segment_id(parse_number(epoch), parse_number(number)) if at else parse_number(text)
+
+
+def segment_text(identifier: int) -> str:
+    """A segment for people: its number and the epoch in which it began."""
+    return f"{segment_number(identifier)}@{segment_epoch(identifier)}"
+
+
+def parse_key_range(text: str) -> KeyRange:
+    low, _, high = text.partition(":")
+    try:
+        return KeyRange(float(low), float(high))
+    except ValueError:
+        raise InvalidRequestError(
+            f"{text[:100]!a} is not a key range: expected LOW:HIGH, for example 0.25:0.5"
+        ) from None
+
+
+def parse_cut(text: str) -> dict[int, int]:
+    """Parses `SEGMENT:OFFSET,...`, or the text form that Pravega's clients and `headrace stream cut` return.
+
+    The offset -1 is the end of a sealed segment.
+    """
+    if ":" not in text:
+        return parse_stream_cut_text(text).offsets
+    pairs = [pair.partition(":") for pair in text.split(",")]
+    offsets = {
+        parse_segment(segment): END_OF_SEGMENT if offset == str(END_OF_SEGMENT) else parse_number(offset)
+        for segment, _, offset in pairs
+    }
+    if len(offsets) != len(pairs):
+        raise InvalidRequestError("the stream cut names a segment twice")
+    return offsets
+
+
+def _all_of(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    return lambda text: tuple(parse(part) for part in text.split(","))
+
+
+def rollover_size_option(help_text: str) -> Any:
+    """The option for the size at which Pravega would begin another file of a segment."""
+    return typer.Option(
+        "--rollover-size", "--rollover-size-bytes", parser=checked(parse_size), metavar="SIZE", help=help_text
+    )
+
+
+seconds = checked(parse_seconds)
+number = checked(parse_number)
+positive = checked(parse_positive)
+cut = checked(parse_cut)
+scoped_name = checked(parse_scoped_name)
+segments = checked(_all_of(parse_segment))
+key_ranges = checked(_all_of(parse_key_range))
+
+ScopeName = Annotated[
+    str,
+    typer.Argument(
+        parser=checked(lambda text: check_known_name("scope", text)),
+        metavar="SCOPE",
+        show_default=False,
+        autocompletion=name_completion.scopes,
+    ),
+]
+StreamName = Annotated[
+    ScopedName,
+    typer.Argument(
+        parser=scoped_name, metavar="SCOPE/STREAM", show_default=False, autocompletion=name_completion.streams
+    ),
+]
+GroupName = Annotated[
+    ScopedName,
+    typer.Argument(
+        parser=scoped_name, metavar="SCOPE/GROUP", show_default=False, autocompletion=name_completion.groups
+    ),
+]
+TableName = Annotated[
+    ScopedName,
+    typer.Argument(
+        parser=scoped_name, metavar="SCOPE/TABLE", show_default=False, autocompletion=name_completion.tables
+    ),
+]
+SegmentId = Annotated[
+    int,
+    typer.Argument(
+        parser=checked(parse_segment),
+        metavar="SEGMENT",
+        show_default=False,
+        help="NUMBER@EPOCH, as `headrace segment list` shows it, or the id",
+    ),
+]
+CutArgument = Annotated[dict[int, int], typer.Argument(parser=cut, metavar="CUT", help=CUT_HELP, show_default=False)]
+FromCut = Annotated[
+    dict[int, int] | None,
+    typer.Option("--from", parser=cut, metavar="CUT", help=f"{CUT_HELP} (default: the head)", show_default=False),
+]
+ToCut = Annotated[
+    dict[int, int] | None,
+    typer.Option("--to", parser=cut, metavar="CUT", help=f"{CUT_HELP} (default: the tail)", show_default=False),
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="return when the request is accepted, not when it is done")]

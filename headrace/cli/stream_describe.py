@@ -1,0 +1,146 @@
+"""`headrace stream describe`: everything about one stream on one page."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from headrace.api.retention import SubscriberView
+from headrace.api.segments import EpochSegments
+from headrace.cli.actions import action
+from headrace.cli.outcome import Outcome, Section, state_text, time_text
+from headrace.cli.parameters import ScopedName, StreamName, seconds, segment_text
+from headrace.cli.policy_text import scaling_text
+from headrace.cli.quantities import duration_text, rate_text, size_text
+from headrace.cli.retention import retention_details, retention_document
+from headrace.cli.session import Session
+from headrace.cli.stream_rates import Growth, RateSampler
+from headrace.cli.transaction import transaction_document
+from headrace.model.segments import KeyRange
+
+INTERVAL_S_DEFAULT = 1.0
+BAR_WIDTH = 32
+
+
+class Lag(NamedTuple):
+    """A subscriber, and the bytes between its position and the tail."""
+
+    subscriber: SubscriberView
+    bytes: int
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the action to the application of streams."""
+    action(
+        app,
+        "describe",
+        examples=["headrace stream describe shop/orders", "headrace stream describe shop/orders --interval 10"],
+    )(describe)
+
+
+def describe(
+    session: Session,
+    stream: StreamName,
+    interval: Annotated[
+        float,
+        typer.Option(
+            parser=seconds, metavar="SECONDS", help="how long to watch the stream for its rates; 0: show no rates"
+        ),
+    ] = INTERVAL_S_DEFAULT,
+) -> Outcome:
+    """Show a stream with its segments, rates, retention, subscribers and open transactions."""
+    admin = session.client.admin
+    view = admin.get_stream(*stream)
+    growth = None if view.segments == 0 else _growth(session, stream, interval)
+    segments = admin.epoch_segments(*stream)
+    retention = admin.retention.describe(*stream)
+    lags = [
+        Lag(one, admin.stream_cut_distance(*stream, from_cut=one.offsets)) for one in admin.subscribers.list(*stream)
+    ]
+    transactions = admin.transactions.list_open(*stream)
+    document = {
+        "scope": stream.scope,
+        "stream": stream.name,
+        "state": view.state,
+        "epoch": view.epoch,
+        "bytesPerS": None if growth is None else round(growth.total_bytes_per_s, 1),
+        "segments": [_segment_document(segments, index, growth) for index in range(len(segments.segments))],
+        "retention": retention_document(retention),
+        "subscribers": [
+            {"subscriber": lag.subscriber.subscriber, "lagBytes": lag.bytes, "updatedMs": lag.subscriber.updated_ms}
+            for lag in lags
+        ],
+        "openTransactions": [transaction_document(one) for one in transactions],
+    }
+    details = [
+        ("stream", str(stream)),
+        ("state", state_text(view.state)),
+        ("scaling", scaling_text(view.scaling)),
+        *([("rate", rate_text(growth.total_bytes_per_s))] if growth is not None else []),
+        ("tags", view.tags),
+        ("created", time_text(view.creation_time_ms)),
+        *(pair for pair in retention_details(retention) if pair[0] not in ("subscribers", "retention set")),
+    ]
+    sections = [
+        Section("SUBSCRIBERS", ("SUBSCRIBER", "LAG", "UPDATED"), [_lag_row(lag) for lag in lags]),
+        Section(
+            "OPEN TRANSACTIONS",
+            ("TRANSACTION", "STATE", "CREATED", "LEASE ENDS IN"),
+            [
+                (
+                    one.transaction,
+                    state_text(one.state),
+                    time_text(one.creation_time_ms),
+                    duration_text((one.lease_end_ms - retention.time_ms) / 1000),
+                )
+                for one in transactions
+            ],
+        ),
+    ]
+    columns = ("SEGMENT", "KEY SPACE", "SHARE", *(("RATE",) if growth is not None else ()))
+    rows = [_segment_row(session, segments, index, growth) for index in range(len(segments.segments))]
+    return Outcome(document, columns, rows, details=details, sections=[one for one in sections if one.rows])
+
+
+def key_space_bar(key_range: KeyRange, *, used: str, unused: str) -> str:
+    """The part of the key space that a segment has, as `BAR_WIDTH` characters; at least one of them is `used`."""
+    first = min(BAR_WIDTH - 1, int(key_range.low * BAR_WIDTH + 0.5))
+    last = max(first + 1, int(key_range.high * BAR_WIDTH + 0.5))
+    return unused * first + used * (last - first) + unused * (BAR_WIDTH - last)
+
+
+def _growth(session: Session, stream: ScopedName, interval_s: float) -> Growth | None:
+    if interval_s == 0:
+        return None
+    sampler = RateSampler(session.client.admin)
+    sampler.sample(stream)
+    time.sleep(interval_s)
+    return sampler.sample(stream)
+
+
+def _segment_document(segments: EpochSegments, index: int, growth: Growth | None) -> dict[str, Any]:
+    one = segments.segments[index]
+    return {
+        "segment": one.segment_id,
+        "name": one.name,
+        "low": one.key_range.low,
+        "high": one.key_range.high,
+        "bytesPerS": None if growth is None else round(growth.bytes_per_s.get(one.segment_id, 0.0), 1),
+    }
+
+
+def _segment_row(session: Session, segments: EpochSegments, index: int, growth: Growth | None) -> tuple[Any, ...]:
+    one = segments.segments[index]
+    used, unused = ("█", "·") if session.is_terminal else ("#", ".")
+    row = (
+        segment_text(one.segment_id),
+        key_space_bar(one.key_range, used=used, unused=unused),
+        f"{(one.key_range.high - one.key_range.low) * 100:.1f} %",
+    )
+    return row if growth is None else (*row, rate_text(growth.bytes_per_s.get(one.segment_id, 0.0)))
+
+
+def _lag_row(lag: Lag) -> tuple[Any, ...]:
+    return lag.subscriber.subscriber, size_text(lag.bytes), time_text(lag.subscriber.updated_ms)
