@@ -49,6 +49,16 @@ MODULES = (
     Generated("synchronous_cluster_admin", "cluster_admin", ("AsyncClusterAdmin",)),
     Generated("synchronous_dead_letters_admin", "dead_letters_admin", ("AsyncDeadLettersAdmin",)),
     Generated("synchronous_reader_groups_admin", "reader_groups_admin", ("AsyncReaderGroupsAdmin",)),
+    Generated("synchronous_reader_group", "reader_group", ("AsyncReaderGroup",), internal=frozenset({"open"})),
+    Generated(
+        "synchronous_group_reader",
+        "group_reader",
+        ("AsyncGroupReader",),
+        bases={"AsyncGroupReader": "GroupEvents"},
+        internal=frozenset({"open", "events_of"}),
+    ),
+    Generated("synchronous_revisioned_stream", "revisioned_stream", ("AsyncRevisionedStream",)),
+    Generated("synchronous_state_synchronizer", "state_synchronizer", ("AsyncStateSynchronizer",)),
     Generated("synchronous_retention_admin", "retention_admin", ("AsyncRetentionAdmin", "AsyncSubscribersAdmin")),
     Generated("synchronous_tables_admin", "tables_admin", ("AsyncTablesAdmin",)),
     Generated("synchronous_transactions_admin", "transactions_admin", ("AsyncTransactionsAdmin",)),
@@ -126,19 +136,22 @@ def _class_text(node: ast.ClassDef, base: str | None, left_out: set[str] | froze
     name = _synchronous(node.name)
     members = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
     closes = any(one.name == "closed" and _is_property(one) for one in members)
-    lines = [f"class {name}({base}):" if base else f"class {name}:", *_docstring(node, 1), ""]
-    lines += [f"    def __init__(self, thread: LoopThread, core: {node.name}) -> None:"]
+    generic = next((ast.unparse(one) for one in node.bases if ast.unparse(one).startswith("Generic[")), None)
+    parameters = "" if generic is None else generic.removeprefix("Generic")
+    bases = ", ".join(one for one in (base, generic) if one)
+    lines = [f"class {name}({bases}):" if bases else f"class {name}:", *_docstring(node, 1), ""]
+    lines += [f"    def __init__(self, thread: LoopThread, core: {node.name}{parameters}) -> None:"]
     if base:
         lines += ["        super().__init__(core)"]
     lines += ["        self._thread = thread", "        self._core = core"]
-    used: set[str] = set()
+    used = {one.id for base_class in node.bases for one in _names(base_class)}
     for attribute, kind in _parts(members):
         used.add(kind)
         lines.append(f"        self.{attribute} = {_synchronous(kind)}(thread, core.{attribute})")
     for member in members:
         if member.name in left_out or (member.name.startswith("_") and member.name not in ("__aenter__", "__aexit__")):
             continue
-        text, names = _member_text(name, member, closes=closes)
+        text, names = _member_text(f"{name}{parameters}", member, closes=closes)
         lines += ["", *text]
         used |= names
     return "\n".join(lines), used

@@ -17,11 +17,19 @@ neither boto3 nor Spark.
 from headrace.client.event_blocks import Ack
 from headrace.client.event_reader import AsyncEventReader, EventRead, ReaderOptions
 from headrace.client.event_writer import AsyncEventWriter, WriterOptions
+from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect
 from headrace.client.key_value_table import AsyncKeyValueTable
+from headrace.client.reader_group import AsyncReaderGroup, Checkpoint, GroupLag
+from headrace.client.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.segment_stream import EventBatch
+from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.client.synchronous import EventReader, EventWriter
+from headrace.client.synchronous_group_reader import GroupReader
+from headrace.client.synchronous_reader_group import ReaderGroup
+from headrace.client.synchronous_revisioned_stream import RevisionedStream
+from headrace.client.synchronous_state_synchronizer import StateSynchronizer
 from headrace.client.synchronous_table import KeyValueTable
 from headrace.client.synchronous_transactions import Transaction, TransactionalWriter
 from headrace.client.table_entries import TableEntry, TableKey
@@ -44,6 +52,8 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.key_value_tables import TableConfiguration
+from headrace.model.log_classes import LogClass
+from headrace.model.names import StreamSegmentName
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, ScalingType
@@ -54,10 +64,15 @@ __all__ = [
     "AlreadyExistsError",
     "AsyncEventReader",
     "AsyncEventWriter",
+    "AsyncGroupReader",
     "AsyncHeadrace",
     "AsyncKeyValueTable",
+    "AsyncReaderGroup",
+    "AsyncRevisionedStream",
+    "AsyncStateSynchronizer",
     "AsyncTransaction",
     "AsyncTransactionalWriter",
+    "Checkpoint",
     "ConflictError",
     "CorruptError",
     "EventBatch",
@@ -65,6 +80,11 @@ __all__ = [
     "EventReader",
     "EventWriter",
     "FencedError",
+    "GroupBatch",
+    "GroupEvent",
+    "GroupLag",
+    "GroupReader",
+    "GroupReaderOptions",
     "GroupStream",
     "Headrace",
     "HeadraceError",
@@ -72,18 +92,25 @@ __all__ = [
     "InvalidRequestError",
     "KeyRange",
     "KeyValueTable",
+    "LogClass",
     "NotFoundError",
     "OutOfTimeError",
+    "ReaderGroup",
     "ReaderGroupConfiguration",
     "ReaderOptions",
     "RetentionMode",
     "RetentionPolicy",
     "RetentionType",
+    "RevisionedEntry",
+    "RevisionedStream",
     "ScalingPolicy",
     "ScalingType",
     "SealedError",
     "SegmentReads",
+    "StateForm",
+    "StateSynchronizer",
     "StreamCut",
+    "StreamSegmentName",
     "TableConfiguration",
     "TableEntry",
     "TableKey",

@@ -41,6 +41,7 @@ from headrace.client.transactions_admin import AsyncTransactionsAdmin
 from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
+from headrace.model.log_classes import LogClass
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -108,21 +109,28 @@ class AsyncAdmin:
         tags: Iterable[str] = (),
         timestamp_aggregation_timeout_ms: int = 0,
         rollover_size_bytes: int = 0,
+        acknowledged_by: LogClass = LogClass.STORES,
         exist_ok: bool = False,
         wait: bool = True,
     ) -> StreamView:
         """Creates a stream with the scaling policy `scaling`, by default a fixed number of two segments.
+
+        With `acknowledged_by` S3 an append is acknowledged when S3 has it: later, and cheaper at high rates. This can
+        never be changed.
 
         With `exist_ok` an existing stream is returned unchanged, even if its configuration differs.
 
         Raises:
             AlreadyExistsError: the stream exists, and `exist_ok` is false.
             NotFoundError: there is no such scope.
+            IllegalStateError: code "no_s3_containers": the deployment has no containers for the class S3.
         """
         configuration = _configuration(
             scaling or ScalingPolicy.fixed(2), retention, tags, timestamp_aggregation_timeout_ms, rollover_size_bytes
         )
         body = {"streamName": check_stream_name(stream)} | configuration
+        if acknowledged_by is not LogClass.STORES:
+            body["acknowledgedBy"] = acknowledged_by.value
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         try:
             answer = await self._api.request("POST", path, body=body, repeatable=exist_ok)
@@ -368,6 +376,8 @@ def _configuration(
     timestamp_aggregation_timeout_ms: int,
     rollover_size_bytes: int,
 ) -> dict[str, Any]:
-    return configuration_json(
+    document = configuration_json(
         StreamConfiguration(scaling, retention, tuple(tags), timestamp_aggregation_timeout_ms, rollover_size_bytes)
     )
+    del document["acknowledgedBy"]  # fixed at the creation, so an update does not tell it
+    return document

@@ -13,9 +13,9 @@ import random
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from dataclasses import dataclass
 
-from headrace.client.event_blocks import EVENT_HEADERS, Ack, Block, SegmentQueue, Wants
+from headrace.client.event_blocks import EVENT_HEADERS, Ack, Block, EventRun, ListedEvents, SegmentQueue, Wants
 from headrace.client.routing_table import Route, RoutingTable
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE, EVENT_HEADER_BYTES
@@ -32,6 +32,18 @@ KEYS_KEPT_MAX = 100_000
 """The number of routing keys whose segment is cached, so that most events need no hash."""
 
 Change = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutesNow:
+    """The segments of the stream, as a writer knows them at one moment: `queues[n]` takes positions up to `bounds[n]`.
+
+    `version` changes when a segment is replaced.
+    """
+
+    version: int
+    bounds: Sequence[float]
+    queues: Sequence[SegmentQueue]
 
 
 class BatchAccumulator:
@@ -52,6 +64,7 @@ class BatchAccumulator:
         self._buffered_bytes = 0
         self._failure: HeadraceError | None = None
         self._routes: RoutingTable[SegmentQueue] | None = None
+        self._routes_version = 0
         self._by_key: dict[str | None, SegmentQueue] = {}
         self._listeners: list[Change] = []
 
@@ -91,7 +104,29 @@ class BatchAccumulator:
                 self._check_open()
                 return False
             for queue, its_events, its_keys in self._by_queue(events, routing_keys):
-                self._extend(queue, its_events, its_keys, ack)
+                self._extend(queue, ListedEvents(its_events, its_keys), ack)
+                if queue.wants is Wants.ANY_EVENT:
+                    self._wake(queue)
+            return True
+
+    def routes_now(self) -> RoutesNow:
+        """Returns what `add_runs` needs. Raises the error that ended the writer."""
+        with self.changed:
+            self._check_open()
+            assert self._routes is not None, "a writer is opened before it is used"
+            return RoutesNow(self._routes_version, self._routes.bounds(), self._routes.targets())
+
+    def add_runs(self, routes: RoutesNow, runs: Iterable[tuple[SegmentQueue, EventRun]], ack: Ack) -> bool:
+        """Adds runs of events whose sizes were checked, with one `ack`. The queues are those of `routes`.
+
+        Adds none and returns False if the buffer is full or a segment was replaced: the runs are to be made again.
+        """
+        with self.changed:
+            self._check_open()
+            if self._buffered_bytes >= self._buffer_bytes or routes.version != self._routes_version:
+                return False
+            for queue, run in runs:
+                self._extend(queue, run, ack)
                 if queue.wants is Wants.ANY_EVENT:
                     self._wake(queue)
             return True
@@ -169,7 +204,7 @@ class BatchAccumulator:
 
     def complete(self, blocks: Sequence[Block]) -> None:
         """Acknowledges blocks that are durable."""
-        self.acknowledged_events += sum(len(block.keys) for block in blocks)
+        self.acknowledged_events += sum(block.count for block in blocks)
         self._settle(blocks, None)
 
     def fail(self, queue: SegmentQueue, in_flight: Iterable[Block], error: HeadraceError) -> None:
@@ -202,6 +237,7 @@ class BatchAccumulator:
             routes = self._routes
             assert routes is not None, "a queue exists, so there were routes"
             routes.replace(queue, (Route(key_range, target) for key_range, target in successors))
+            self._routes_version += 1
             self._by_key.clear()
             blocks = [*in_flight, *queue.ready, queue.open]
             queue.ready.clear()
@@ -215,7 +251,7 @@ class BatchAccumulator:
     def _redistribute(self, block: Block) -> None:
         """Copies a block's events into blocks of the successors. Its acknowledgements then wait for these blocks."""
         touched: set[Block] = set()
-        for event, key in zip(block.events(), block.keys, strict=True):
+        for event, key in zip(block.events(), block.event_keys(), strict=True):
             queue = self._by_key.get(key) or self._route(key, even_if_failed=True)
             target = queue.open
             if target.size_bytes + len(event) >= self._block_bytes and target.keys:
@@ -262,14 +298,19 @@ class BatchAccumulator:
         self, events: Sequence[bytes], routing_keys: Sequence[str | None]
     ) -> list[tuple[SegmentQueue, Sequence[bytes], Sequence[str | None]]]:
         """Groups events by queue, in order. Each distinct key is hashed once."""
-        known = self._by_key
+        targets = self._by_key
         distinct = set(routing_keys)
-        targets = {key: known.get(key) or self._route(key) for key in distinct if key is not None}
-        if None not in distinct and len(set(targets.values())) == 1:
-            return [(next(iter(targets.values())), events, routing_keys)]
+        if not distinct <= targets.keys():
+            targets = {key: targets.get(key) or self._route(key) for key in distinct if key is not None}
+        queues: Iterable[SegmentQueue]
+        if None in distinct:
+            queues = [self._route(None) if key is None else targets[key] for key in routing_keys]
+        elif len(set(map(targets.__getitem__, distinct))) == 1:
+            return [(targets[routing_keys[0]], events, routing_keys)]
+        else:
+            queues = map(targets.__getitem__, routing_keys)
         parts: dict[SegmentQueue, tuple[list[bytes], list[str | None]]] = {}
-        for event, key in zip(events, routing_keys, strict=True):
-            queue = self._route(None) if key is None else targets[key]
+        for event, key, queue in zip(events, routing_keys, queues, strict=True):
             part = parts.get(queue)
             if part is None:
                 part = parts[queue] = ([], [])
@@ -277,13 +318,15 @@ class BatchAccumulator:
             part[1].append(key)
         return [(queue, *part) for queue, part in parts.items()]
 
-    def _extend(self, queue: SegmentQueue, events: Sequence[bytes], keys: Sequence[str | None], ack: Ack) -> None:
-        """Fills blocks with slices of the events, which is faster than one event at a time."""
-        lengths = list(map(len, events))
-        ends = list(accumulate(map(EVENT_HEADER_BYTES.__add__, lengths)))
-        self._buffered_bytes += ends[-1]
+    def _extend(self, queue: SegmentQueue, run: EventRun, ack: Ack) -> None:
+        """Fills blocks with slices of the run, which is faster than one event at a time."""
+        self._buffered_bytes += run.size_bytes
+        if queue.open.size_bytes + run.size_bytes <= self._block_bytes:
+            self._fill(queue.open, run, 0, run.count, ack)
+            return
+        ends = run.ends
         first = taken_bytes = 0
-        while first < len(events):
+        while first < run.count:
             block = queue.open
             last = bisect_right(ends, taken_bytes + self._block_bytes - block.size_bytes, first)
             if last == first:
@@ -291,10 +334,14 @@ class BatchAccumulator:
                     self._start_block(queue)
                     continue
                 last = first + 1  # an event larger than a block gets a block of its own
-            block.extend(events[first:last], keys[first:last], lengths[first:last])
-            ack.add_part()
-            block.acks.append(ack)
-            first, taken_bytes = last, ends[last - 1]
+            self._fill(block, run, first, last, ack)
+            first, taken_bytes = last, int(ends[last - 1])
+
+    @staticmethod
+    def _fill(block: Block, run: EventRun, first: int, last: int, ack: Ack) -> None:
+        run.fill(block, first, last)
+        ack.add_part()
+        block.acks.append(ack)
 
     def _start_block(self, queue: SegmentQueue) -> Block:
         """Makes the full open block ready, and returns a new open one."""

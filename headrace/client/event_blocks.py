@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
-from typing import Any
+from itertools import accumulate
+from typing import Any, Protocol
 
 from headrace.codec.events import event_header, split_events
 from headrace.model.errors import UnavailableError
@@ -105,35 +106,63 @@ class Ack:
         return callbacks
 
 
+def is_large(framed_bytes: int) -> bool:
+    """Whether an event of this size, with its header, is too large for one append."""
+    return framed_bytes > EVENT_BYTES_MAX + EVENT_HEADER_BYTES
+
+
+class EventKeys(Protocol):
+    """The routing keys of several consecutive events, in less memory than a list of them."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[str | None]: ...
+
+
 class Block:
     """Events that are appended together.
 
-    Events written one by one share `acks[0]`. `sent_at_s` is the wall-clock time at which the block was first sent.
+    `parts` are headers and events in turn, or whole runs of framed events. `keys` has an entry per event, or one per
+    run. Events written one by one share `acks[0]`. `sent_at_s` is the wall-clock time of the first attempt to send it.
     """
 
-    __slots__ = ("acks", "data", "keys", "last_number", "parts", "sent_at_s", "size_bytes")
+    __slots__ = ("acks", "data", "keys", "last_number", "parts", "run_events", "sent_at_s", "size_bytes")
 
     def __init__(self, ack: Ack) -> None:
-        self.parts: list[bytes] = []
-        self.keys: list[str | None] = []
+        self.parts: list[bytes | memoryview] = []
+        self.keys: list[str | EventKeys | None] = []
+        self.run_events = 0
+        """By how much `keys` is shorter than the number of events."""
         self.size_bytes = 0
         self.acks = [ack]
         self.data: bytes | None = None
         self.last_number = 0
         self.sent_at_s = 0.0
 
+    @property
+    def count(self) -> int:
+        """The number of events."""
+        return len(self.keys) + self.run_events
+
     def extend(self, events: Sequence[bytes], keys: Sequence[str | None], lengths: Sequence[int]) -> None:
-        parts: list[bytes] = [b""] * (2 * len(events))
+        parts: list[bytes | memoryview] = [b""] * (2 * len(events))
         parts[::2] = map(EVENT_HEADERS.__getitem__, lengths)
         parts[1::2] = events
         self.parts += parts
         self.keys += keys
         self.size_bytes += sum(lengths) + EVENT_HEADER_BYTES * len(events)
 
+    def extend_framed(self, framed: memoryview, keys: EventKeys) -> None:
+        """Adds a run of events that have their headers."""
+        self.parts.append(framed)
+        self.keys.append(keys)
+        self.run_events += len(keys) - 1
+        self.size_bytes += len(framed)
+
     @property
     def is_large(self) -> bool:
         """Whether the block is too large for one append. It then holds a single event and is never sealed."""
-        return self.size_bytes > EVENT_BYTES_MAX + EVENT_HEADER_BYTES
+        return is_large(self.size_bytes)
 
     def seal(self) -> bytes:
         """Returns the data of the append. The block takes no more events, and frees the memory of the single ones."""
@@ -143,8 +172,57 @@ class Block:
         return self.data
 
     def events(self) -> list[bytes]:
-        """Returns the events without their headers."""
-        return self.parts[1::2] if self.data is None else split_events(self.data, 0)[0]
+        """Returns the events without their headers. The block takes no more events."""
+        return [bytes(self.parts[1])] if self.is_large else split_events(self.seal(), 0)[0]
+
+    def event_keys(self) -> Iterator[str | None]:
+        """Yields the routing key of each event."""
+        for one in self.keys:
+            if one is None or isinstance(one, str):
+                yield one
+            else:
+                yield from one
+
+
+class EventRun(Protocol):
+    """Consecutive events for one segment that are not in blocks yet: at least one.
+
+    `size_bytes` is their size with their headers.
+    """
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """Where each event ends if all stand one after the other with their headers, in bytes."""
+        ...
+
+    def fill(self, block: Block, first: int, last: int) -> None:
+        """Adds the events `[first, last)` to a block."""
+        ...
+
+
+class ListedEvents:
+    """A run of events that are Python objects."""
+
+    __slots__ = ("_events", "_keys", "_lengths", "count", "size_bytes")
+
+    def __init__(self, events: Sequence[bytes], keys: Sequence[str | None]) -> None:
+        self._events, self._keys = events, keys
+        self._lengths = list(map(len, events))
+        self.count = len(events)
+        self.size_bytes = sum(self._lengths) + EVENT_HEADER_BYTES * self.count
+
+    @property
+    def ends(self) -> Sequence[int]:
+        return list(accumulate(map(EVENT_HEADER_BYTES.__add__, self._lengths)))
+
+    def fill(self, block: Block, first: int, last: int) -> None:
+        block.extend(self._events[first:last], self._keys[first:last], self._lengths[first:last])
 
 
 class Wants(IntEnum):

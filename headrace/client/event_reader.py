@@ -7,22 +7,27 @@ segments and their successors are read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
+from headrace.client.column_errors import arrow_missing
 from headrace.client.read_progress import ReadProgress
+from headrace.client.recorded_successors import recorded_successors
 from headrace.client.segment_connections import SegmentConnections
-from headrace.client.segment_stream import EventBatch, OnTruncation, SegmentStream
+from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, EventBatches, OnTruncation, SegmentStream
 from headrace.client.time_windows import TimeWindow, TimeWindows
 from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WINDOW_BYTES_MAX = 1024 * 1024
 WINDOW_BYTES_MIN = 64 * 1024
@@ -32,6 +37,8 @@ WINDOWS_BYTES_TOTAL = 64 * 1024 * 1024
 BATCHES_WAITING_MAX = 4
 
 Start = Literal["head", "tail"] | StreamCut
+AnyBatch = EventBatch | ArrowBatch
+Assemble = Callable[[int, int], Assembler[AnyBatch]]
 
 
 class EventRead(NamedTuple):
@@ -74,12 +81,13 @@ class AsyncEventReader:
         self._connections = SegmentConnections(admin, scope, stream)
         self._plan: dict[int, RangeBetween] | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._arrived: asyncio.Queue[EventBatch | _SegmentEnded | BaseException] = asyncio.Queue(BATCHES_WAITING_MAX)
+        self._arrived: asyncio.Queue[AnyBatch | _SegmentEnded | BaseException] = asyncio.Queue(BATCHES_WAITING_MAX)
+        self._assemble: Assemble | None = None
         self._progress = ReadProgress({})
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
 
     async def open(self) -> None:
-        """Gets the start position from the controller, and starts to read.
+        """Gets the start position from the controller. The first call for events starts to read.
 
         Raises:
             NotFoundError: there is no such stream.
@@ -93,6 +101,9 @@ class AsyncEventReader:
                 )
         start = await self._start_offsets()
         if self._end is None:
+            if END_OF_SEGMENT in start.values():
+                # The lengths are needed for `position`, and a segment that was not reached must not be read.
+                start = (await self._admin.segments_between(self.scope, self.stream, start)).start.offsets
             self._progress = ReadProgress(start)
         else:
             between = await self._admin.segments_between(self.scope, self.stream, start, self._end)
@@ -100,8 +111,6 @@ class AsyncEventReader:
             if not self._plan.keys() >= between.start.offsets.keys():
                 raise CorruptError("the controller's answer lacks segments of the start cut")
             self._progress = ReadProgress(between.start.offsets)
-        for segment_id, offset in self._progress.offsets.items():
-            self._read(segment_id, offset)
 
     async def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
         """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
@@ -111,10 +120,33 @@ class AsyncEventReader:
             UnavailableError: a segment's store could not be reached for too long.
             CorruptError: a segment does not contain valid events.
         """
-        batch = await self._next_batch(timeout_s)
+        batch = await self._next_event_batch(timeout_s)
         if batch is not None:
             self._progress.advance(batch.segment_id, batch.end_offset)
         return batch
+
+    async def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
+        """Returns the next events of one segment as a `pyarrow.RecordBatch` (extra `headrace[arrow]`).
+
+        Its columns are `segment_id` and `offset` (int64), and `event` (large binary). None when `timeout_s` has passed,
+        or when `ended` is true. A reader returns either Arrow batches or events.
+
+        Raises:
+            InvalidRequestError: pyarrow is not installed.
+            IllegalStateError: the reader has already returned events in another form.
+            HeadraceError: an error of `read_batch`.
+        """
+        self._begin(_arrow_batches())
+        batch = await self._next_batch(timeout_s)
+        if batch is None:
+            return None
+        self._progress.advance(batch.segment_id, batch.end_offset)
+        return batch.events
+
+    async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """Yields Arrow batches until `ended` is true. See `read_arrow_batch`."""
+        while (batch := await self.read_arrow_batch()) is not None:
+            yield batch
 
     @property
     def ended(self) -> bool:
@@ -137,7 +169,7 @@ class AsyncEventReader:
 
     async def __aiter__(self) -> AsyncIterator[EventRead]:
         """Yields single events, and moves `position` past each of them. Stops when `ended` is true."""
-        while (batch := await self._next_batch(None)) is not None:
+        while (batch := await self._next_event_batch(None)) is not None:
             for read in events_of(batch, self._progress):
                 yield read
 
@@ -161,10 +193,16 @@ class AsyncEventReader:
 
     async def next_unread(self, timeout_s: float | None) -> tuple[EventBatch, ReadProgress] | None:
         """Returns a batch without moving `position`, and the progress that the caller advances event by event."""
-        batch = await self._next_batch(timeout_s)
+        batch = await self._next_event_batch(timeout_s)
         return None if batch is None else (batch, self._progress)
 
-    async def _next_batch(self, timeout_s: float | None) -> EventBatch | None:
+    async def _next_event_batch(self, timeout_s: float | None) -> EventBatch | None:
+        self._begin(EventBatches)
+        batch = await self._next_batch(timeout_s)
+        assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
+        return batch
+
+    async def _next_batch(self, timeout_s: float | None) -> AnyBatch | None:
         deadline_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         while not self._progress.has_ended:
             try:
@@ -172,7 +210,7 @@ class AsyncEventReader:
                     arrived = await self._arrived.get()
             except TimeoutError:
                 return None
-            if isinstance(arrived, EventBatch):
+            if isinstance(arrived, EventBatch | ArrowBatch):
                 return arrived
             if isinstance(arrived, BaseException):
                 raise arrived
@@ -185,6 +223,18 @@ class AsyncEventReader:
             return self._start.offsets
         return (await self._admin.stream_cut(self.scope, self.stream, at=self._start)).offsets
 
+    def _begin(self, assemble: Assemble) -> None:
+        """Starts to read, in the form in which the events are asked for first."""
+        if self._assemble is assemble:
+            return
+        if self._assemble is not None:
+            raise IllegalStateError(
+                "a reader returns either Arrow batches or events: open another reader at the `position` of this one"
+            )
+        self._assemble = assemble
+        for segment_id, offset in self._progress.offsets.items():
+            self._read(segment_id, offset)
+
     def _read(self, segment_id: int, start: int) -> None:
         task = asyncio.get_running_loop().create_task(self._read_segment(segment_id, start))
         self._tasks[segment_id] = task
@@ -192,6 +242,7 @@ class AsyncEventReader:
     async def _read_segment(self, segment_id: int, start: int) -> None:
         stop = None if self._plan is None else self._plan[segment_id].end_offset
         window_bytes = WINDOWS_BYTES_TOTAL // max(1, self._progress.open_segments)
+        assert self._assemble is not None, "only called after `_begin`"
         stream = SegmentStream(
             self._connections,
             segment_id,
@@ -201,6 +252,7 @@ class AsyncEventReader:
             window_bytes=max(WINDOW_BYTES_MIN, min(WINDOW_BYTES_MAX, window_bytes)),
             on_truncation=self._options.on_truncation,
             backoff=Backoff(self._options.give_up_after_s),
+            assemble=self._assemble,
         )
         try:
             await stream.run(self._arrived.put)
@@ -217,12 +269,17 @@ class AsyncEventReader:
             following = self._plan[segment_id].successors
             return {one: self._plan[one].predecessors for one in following}
         backoff = Backoff(self._options.give_up_after_s)
-        while True:
-            found = await self._admin.successors(self.scope, self.stream, segment_id, as_recorded=True)
-            if found.segments or found.sealed:
-                return {one.segment.segment_id: one.predecessors for one in found.segments}
-            # The stream is being sealed: the store has sealed the segment, and the controller has not recorded it yet.
-            await backoff.wait(IllegalStateError(f"segment {segment_id} is sealed but has no successors"))
+        found = await recorded_successors(self._admin, self.scope, self.stream, segment_id, backoff)
+        return {one.segment.segment_id: one.predecessors for one in found.segments}
+
+
+def _arrow_batches() -> Assemble:
+    """Imports what needs pyarrow."""
+    try:
+        from headrace.client.arrow_batches import ArrowBatches
+    except ImportError as error:
+        raise arrow_missing("read_arrow_batch") from error
+    return ArrowBatches
 
 
 def events_of(batch: EventBatch, progress: ReadProgress) -> Iterator[EventRead]:

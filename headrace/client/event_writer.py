@@ -13,19 +13,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.api.segments import SegmentView, Successors
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BLOCK_BYTES, BUFFER_BYTES, BatchAccumulator, too_large
+from headrace.client.column_errors import arrow_missing
 from headrace.client.event_blocks import Ack
+from headrace.client.recorded_successors import recorded_successors
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import WRITER_ID_BITS, SegmentAppender
 from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import (
     HeadraceError,
-    IllegalStateError,
     InvalidRequestError,
     NotFoundError,
     SealedError,
@@ -34,6 +35,9 @@ from headrace.model.errors import (
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
 from headrace.model.names import segment_name
 from headrace.model.writer_marks import check_writer_name
+
+if TYPE_CHECKING:
+    from headrace.client.column_writes import ColumnSlice
 
 Event = bytes | bytearray | memoryview
 RoutingKeys = Sequence[str | None] | str | None
@@ -147,18 +151,13 @@ class WriterCore:
 
         Raises SealedError if the stream ends with the segment, NotFoundError if the stream was deleted.
         """
-        backoff = self._backoff()
-        while True:
-            try:
-                found = await self._admin.successors(self.scope, self.stream, segment_id, as_recorded=True)
-            except NotFoundError as error:
-                raise NotFoundError(f"stream {self.scope}/{self.stream} was deleted") from error
-            if found.segments:
-                return found
-            if found.sealed:
-                raise self._sealed()
-            # The stream is being sealed: the store has sealed the segment, and the controller has not recorded it yet.
-            await backoff.wait(IllegalStateError(f"segment {segment_id} is sealed but has no successors"))
+        try:
+            found = await recorded_successors(self._admin, self.scope, self.stream, segment_id, self._backoff())
+        except NotFoundError as error:
+            raise NotFoundError(f"stream {self.scope}/{self.stream} was deleted") from error
+        if not found.segments:
+            raise self._sealed()
+        return found
 
     def _appender(self, segment: SegmentView) -> SegmentAppender:
         """Returns the appender of a segment. Segments that were merged into one share its appender."""
@@ -217,6 +216,26 @@ class AsyncEventWriter:
         for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
             last = first + BATCH_SLICE_EVENTS
             while not self._accumulator.add_batch(payloads[first:last], keys[first:last], ack):
+                await self._until(self._accumulator.has_room)
+        self._accumulator.settle(ack)
+        return ack
+
+    async def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
+        """Queues the events of an Arrow or numpy column, without a Python object per event (extra `headrace[arrow]`).
+
+        `events` is an Arrow array of binary or string, a numpy array of bytes, text, records or rows of uint8, anything
+        that exports such a column to Arrow, or a table with the column `event` and perhaps `routing_key`. Other columns
+        of a table are ignored. `routing_keys` is a column of text (null: no key), one key for all, or None.
+
+        Raises:
+            InvalidRequestError: code "event_too_large", the columns do not have these types or lengths, an event is
+                null, or pyarrow is not installed. No event is queued.
+            HeadraceError: the error that ended the writer, for example SealedError.
+        """
+        slices = column_slices(events, routing_keys, EVENT_BYTES_MAX_LARGE, too_large)
+        ack = self._accumulator.new_ack()
+        for one in slices:
+            while not one.add_to(self._accumulator, ack):
                 await self._until(self._accumulator.has_room)
         self._accumulator.settle(ack)
         return ack
@@ -295,6 +314,17 @@ def checked_batch(events: Iterable[Event], routing_keys: RoutingKeys) -> tuple[l
     if len(routing_keys) != len(payloads):
         raise InvalidRequestError(f"{len(payloads)} events came with {len(routing_keys)} routing keys")
     return payloads, routing_keys
+
+
+def column_slices(
+    events: Any, routing_keys: Any, event_bytes_max: int, refuse: Callable[[int], InvalidRequestError]
+) -> list[ColumnSlice]:
+    """Returns the events of columns in slices. Imports what needs pyarrow; see `column_writes.column_slices`."""
+    try:
+        from headrace.client import column_writes
+    except ImportError as error:
+        raise arrow_missing("write_many") from error
+    return column_writes.column_slices(events, routing_keys, event_bytes_max, refuse)
 
 
 def closed_error() -> HeadraceError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 import httpx
 
@@ -15,9 +15,15 @@ from headrace.client.event_writer import AsyncEventWriter, WriterCore, WriterOpt
 from headrace.client.http_api import HttpApi
 from headrace.client.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.loop_thread import LoopThread
+from headrace.client.reader_group import AsyncReaderGroup
+from headrace.client.revisioned_stream import AsyncRevisionedStream
 from headrace.client.segment_reads import SegmentReads
+from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.client.synchronous import EventReader, EventWriter
 from headrace.client.synchronous_admin import Admin
+from headrace.client.synchronous_reader_group import ReaderGroup
+from headrace.client.synchronous_revisioned_stream import RevisionedStream
+from headrace.client.synchronous_state_synchronizer import StateSynchronizer
 from headrace.client.synchronous_table import KeyValueTable
 from headrace.client.synchronous_transactions import TransactionalWriter
 from headrace.client.time_cuts import stream_cut_at
@@ -30,6 +36,20 @@ DEFAULT_URL = "http://127.0.0.1:10080"
 """Where `headrace up` listens."""
 
 Auth = httpx.Auth | Literal["aws-iam"] | None
+
+S = TypeVar("S")
+U = TypeVar("U")
+
+
+class _Opened(Protocol):
+    """What `Headrace` closes at its end, unless it is closed already."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class AsyncHeadrace:
@@ -97,6 +117,40 @@ class AsyncHeadrace:
         """Opens a key-value table. Raises NotFoundError if there is no such table."""
         return await open_table(self.admin.tables, scope, table)
 
+    async def reader_group(self, scope: str, group: str) -> AsyncReaderGroup:
+        """Opens a group that `admin.reader_groups.create` made. Raises NotFoundError if there is no such group."""
+        opened = AsyncReaderGroup(self.admin, scope, group)
+        await opened.open()
+        return opened
+
+    async def revisioned_stream(self, scope: str, stream: str) -> AsyncRevisionedStream:
+        """Opens a stream of one segment for conditional writes.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: code "not_one_segment": the stream has several segments.
+        """
+        segments = await self.admin.segments(scope, stream)
+        if len(segments) != 1:
+            raise InvalidRequestError(
+                f"stream {scope}/{stream} has {len(segments)} segments: create one of exactly one segment",
+                code="not_one_segment",
+            )
+        return AsyncRevisionedStream(self.admin, scope, stream, segments[0].segment_id)
+
+    async def state_synchronizer(self, scope: str, stream: str, form: StateForm[S, U]) -> AsyncStateSynchronizer[S, U]:
+        """Opens a state that several processes share in a stream of one segment. Reads it as far as it is written.
+
+        Raises the same errors as `revisioned_stream`, and CorruptError if the stream holds something else.
+        """
+        synchronizer = AsyncStateSynchronizer(await self.revisioned_stream(scope, stream), form)
+        try:
+            await synchronizer.fetch()
+        except BaseException:
+            await synchronizer.close()
+            raise
+        return synchronizer
+
     async def close(self) -> None:
         """Closes the connections to the controller. Close writers, readers and tables first."""
         await self._api.close()
@@ -129,7 +183,7 @@ class Headrace:
             self._thread.close()
             raise
         self.admin = Admin(self._thread, self._core.admin)
-        self._open: list[EventWriter | TransactionalWriter | EventReader | SegmentReads | KeyValueTable] = []
+        self._open: list[_Opened] = []
 
     def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> EventWriter:
         """Opens a writer of the stream. Raises NotFoundError, or SealedError if the stream is sealed."""
@@ -176,6 +230,24 @@ class Headrace:
         self._keep(opened)
         return opened
 
+    def reader_group(self, scope: str, group: str) -> ReaderGroup:
+        """See `AsyncHeadrace.reader_group`."""
+        opened = ReaderGroup(self._thread, self._thread.run(self._core.reader_group(scope, group)))
+        self._keep(opened)
+        return opened
+
+    def revisioned_stream(self, scope: str, stream: str) -> RevisionedStream:
+        """See `AsyncHeadrace.revisioned_stream`."""
+        opened = RevisionedStream(self._thread, self._thread.run(self._core.revisioned_stream(scope, stream)))
+        self._keep(opened)
+        return opened
+
+    def state_synchronizer(self, scope: str, stream: str, form: StateForm[S, U]) -> StateSynchronizer[S, U]:
+        """See `AsyncHeadrace.state_synchronizer`."""
+        opened = StateSynchronizer(self._thread, self._thread.run(self._core.state_synchronizer(scope, stream, form)))
+        self._keep(opened)
+        return opened
+
     def segment_reads(self, scope: str, stream: str) -> SegmentReads:
         """Returns an object that reads ranges of bytes of the stream's segments."""
         reads = SegmentReads(self.admin, scope, stream)
@@ -201,7 +273,7 @@ class Headrace:
         if problems and error is None:
             raise problems[0]
 
-    def _keep(self, opened: EventWriter | TransactionalWriter | EventReader | SegmentReads | KeyValueTable) -> None:
+    def _keep(self, opened: _Opened) -> None:
         """Remembers an opened object, so that `close` closes it with the client."""
         self._open = [one for one in self._open if not one.closed] + [opened]
 

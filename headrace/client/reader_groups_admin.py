@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from headrace.api.reader_groups import ReaderGroupView, configuration_json
+from headrace.api.segments import SegmentEndpoint
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
 from headrace.model.errors import NotFoundError
@@ -12,6 +13,7 @@ from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (
     ReaderGroupConfiguration,
     check_group_id,
+    state_stream_name,
 )
 
 _PASSING = ("CREATING", "UPDATING")
@@ -85,6 +87,12 @@ class AsyncReaderGroupsAdmin:
         await self._api.request("DELETE", path, query={"readerGroupId": known.group_id})
         if wait:
             await until(f"deleting reader group {known.scope}/{known.group}", lambda: self._is_gone(known), bool)
+
+    async def state_segment_endpoint(self, scope: str, group: str) -> SegmentEndpoint:
+        """Returns the address of the store of the segment in which the group's readers keep their state."""
+        stream = state_stream_name(check_reader_group_name(group))
+        path = f"/v1/scopes/{check_scope_name(scope)}/streams/{stream}/segments/0/endpoint"
+        return parsed(SegmentEndpoint.from_json, await self._api.request("GET", path))
 
     async def _settled(self, view: ReaderGroupView, *, wait: bool) -> ReaderGroupView:
         if not wait or view.state not in _PASSING:

@@ -37,6 +37,10 @@ class RoutingTable(Generic[T]):
         """Returns the first target whose upper bound is at least the position, as Pravega does."""
         return self._targets[bisect_left(self._highs, position)]
 
+    def bounds(self) -> list[float]:
+        """Returns the upper bounds of the parts of the key space, in key order: `targets()[n]` has the part n."""
+        return list(self._highs)
+
     def targets(self) -> list[T]:
         """Returns all targets in key order. A target with several parts appears several times."""
         return list(self._targets)

@@ -256,7 +256,7 @@ class SegmentAppender:
             if block is None:
                 break
             acknowledged = False
-            self._last_number += len(block.keys)
+            self._last_number += block.count
             block.last_number = self._last_number
             block.sent_at_s = time.time()
             self.in_flight.append(block)
@@ -267,9 +267,7 @@ class SegmentAppender:
 
     def _send_block(self, flow: Flow, block: Block) -> None:
         data = block.seal()
-        flow.send(
-            wire.AppendBlockEnd(self._writer_id, len(data), data, len(block.keys), block.last_number, flow.next_id())
-        )
+        flow.send(wire.AppendBlockEnd(self._writer_id, len(data), data, block.count, block.last_number, flow.next_id()))
 
     def _complete(self, last_event_number: int, offset: int | None = None) -> bool:
         """Acknowledges the blocks up to this number. Returns whether there were any.
@@ -279,7 +277,7 @@ class SegmentAppender:
         done: list[Block] = []
         while self.in_flight and self.in_flight[0].last_number <= last_event_number:
             done.append(self.in_flight.popleft())
-        first_number = self.in_flight[0].last_number - len(self.in_flight[0].keys) if self.in_flight else None
+        first_number = self.in_flight[0].last_number - self.in_flight[0].count if self.in_flight else None
         inside = first_number is not None and first_number < last_event_number
         if inside or last_event_number > self._last_number:
             raise CorruptError(

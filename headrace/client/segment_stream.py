@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from headrace import wire
 from headrace.client.backoff import Backoff
@@ -32,8 +32,66 @@ class EventBatch(NamedTuple):
     events: list[bytes]
 
 
-class SegmentStream:
-    """Reads one segment once: call `run` a single time."""
+class ArrowBatch(NamedTuple):
+    """Consecutive events of one segment as an Arrow record batch. The last one ends at `end_offset`."""
+
+    segment_id: int
+    end_offset: int
+    events: Any
+
+
+Batch = TypeVar("Batch", covariant=True)
+
+
+class Assembler(Protocol[Batch]):
+    """Turns consecutive reads of one segment into batches. It keeps the start of an incomplete event."""
+
+    @property
+    def offset(self) -> int:
+        """Where the first event starts that is not yet in a batch, in bytes."""
+        ...
+
+    @property
+    def cut_off_bytes(self) -> int:
+        """The bytes after `offset` that belong to an incomplete event."""
+        ...
+
+    def add(self, data: memoryview) -> Batch | None:
+        """Returns the events that these bytes complete, None if there are none.
+
+        Raises:
+            CorruptError: the bytes are not events.
+        """
+        ...
+
+
+class EventBatches:
+    """Assembles batches of single events."""
+
+    def __init__(self, segment_id: int, offset: int) -> None:
+        self._segment_id = segment_id
+        self._events = EventAssembler(offset)
+
+    @property
+    def offset(self) -> int:
+        return self._events.offset
+
+    @property
+    def cut_off_bytes(self) -> int:
+        return self._events.cut_off_bytes
+
+    def add(self, data: memoryview) -> EventBatch | None:
+        offset = self._events.offset
+        events = self._events.add(data)
+        return EventBatch(self._segment_id, offset, self._events.offset, events) if events else None
+
+
+class SegmentStream(Generic[Batch]):
+    """Reads one segment once: call `run` a single time.
+
+    `stored_at_us` is when the bytes that came last were stored, by the clock of the store, in microseconds since the
+    Unix epoch; 0 if it is not known.
+    """
 
     def __init__(
         self,
@@ -46,18 +104,22 @@ class SegmentStream:
         window_bytes: int,
         on_truncation: OnTruncation,
         backoff: Backoff,
+        assemble: Callable[[int, int], Assembler[Batch]],
     ) -> None:
+        """`assemble(segment_id, offset)` makes the assembler of the segment's bytes from an offset on."""
         self.segment_id = segment_id
+        self.stored_at_us = 0
         self._connections = connections
         self._name = segment_name
         self._stop = stop
         self._window_bytes = window_bytes
         self._on_truncation = on_truncation
         self._backoff = backoff
-        self._assembler = EventAssembler(start)
+        self._assemble = assemble
+        self._assembler = assemble(segment_id, start)
         self._ended = stop is not None and start >= stop
 
-    async def run(self, deliver: Callable[[EventBatch], Awaitable[None]]) -> None:
+    async def run(self, deliver: Callable[[Batch], Awaitable[None]]) -> None:
         """Passes all events to `deliver`. Returns at the stop or at the end of the segment.
 
         Raises:
@@ -75,7 +137,7 @@ class SegmentStream:
                 await self._backoff.wait(problem)
         self._connections.forget(self.segment_id)
 
-    async def _converse(self, deliver: Callable[[EventBatch], Awaitable[None]]) -> None:
+    async def _converse(self, deliver: Callable[[Batch], Awaitable[None]]) -> None:
         """Reads over one connection until the end, or until it is lost."""
         connection = await self._connections.to_segment(self.segment_id)
         replies = SingleReply()
@@ -84,13 +146,16 @@ class SegmentStream:
             asked_at = self._next_offset
             waiting = self._ask(flow, replies)
             while not self._ended:
-                data = self._data_of(flow, await answer_within(flow, waiting, READ_TIMEOUT_S), asked_at)
+                reply = await answer_within(flow, waiting, READ_TIMEOUT_S)
+                data = self._data_of(flow, reply, asked_at)
                 self._backoff.progress()
                 asked_at = self._next_offset + len(data)
                 if not self._ended:
                     waiting = self._ask(flow, replies, after=len(data))
-                batch = self._parse(data)
-                del data  # frees the receive buffer, so that the connection does not allocate another one
+                if isinstance(reply, wire.SegmentRead):
+                    self.stored_at_us = reply.ordering_number
+                batch = self._assembler.add(data) if data else None
+                del data, reply  # frees the receive buffer, so that the connection does not allocate another one
                 if batch is not None:
                     await deliver(batch)
             if self._assembler.cut_off_bytes:
@@ -137,10 +202,10 @@ class SegmentStream:
         if isinstance(reply, wire.SegmentIsSealed) and self._stop is None:
             self._ended = True
         elif isinstance(reply, wire.NoSuchSegment) and skip:
-            self._assembler = EventAssembler(self._assembler.offset)
+            self._assembler = self._assemble(self.segment_id, self._assembler.offset)
             self._ended = True
         elif isinstance(reply, wire.SegmentIsTruncated) and skip and reply.start_offset > self._next_offset:
-            self._assembler = EventAssembler(reply.start_offset)
+            self._assembler = self._assemble(self.segment_id, reply.start_offset)
             self._ended = self._stop is not None and reply.start_offset >= self._stop
         elif isinstance(reply, wire.NoSuchSegment):
             raise TruncatedError(
@@ -149,9 +214,3 @@ class SegmentStream:
             )
         else:
             raise problem_of(flow, reply)
-
-    def _parse(self, data: memoryview) -> EventBatch | None:
-        """Returns the events that these bytes complete."""
-        offset = self._assembler.offset
-        events = self._assembler.add(data) if data else []
-        return EventBatch(self.segment_id, offset, self._assembler.offset, events) if events else None

@@ -7,10 +7,11 @@ all other synchronous classes from the asynchronous ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from headrace.client.batch_accumulator import BatchAccumulator
+from headrace.client.batch_accumulator import BatchAccumulator, too_large
 from headrace.client.event_blocks import Ack
 from headrace.client.event_reader import AsyncEventReader, EventRead, events_of
 from headrace.client.event_writer import (
@@ -20,14 +21,20 @@ from headrace.client.event_writer import (
     WriterCore,
     checked_batch,
     closed_error,
+    column_slices,
     event_bytes,
 )
+from headrace.client.group_reader import AsyncGroupReader, GroupEvent
 from headrace.client.loop_thread import LoopThread
 from headrace.client.segment_stream import EventBatch
 from headrace.client.time_windows import TimeWindow
-from headrace.client.transactional_writer import AsyncTransaction, transaction_event
-from headrace.model.errors import UnavailableError
+from headrace.client.transactional_writer import AsyncTransaction, too_large_for_transaction, transaction_event
+from headrace.model.errors import InvalidRequestError, UnavailableError
+from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
 from headrace.model.stream_cuts import StreamCut
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class EventWriter:
@@ -71,6 +78,10 @@ class EventWriter:
                 self._accumulator.wait_for_room()
         self._accumulator.settle(ack)
         return ack
+
+    def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
+        """Queues the events of an Arrow or numpy column. See `AsyncEventWriter.write_many`."""
+        return _write_many(self._accumulator, events, routing_keys, EVENT_BYTES_MAX_LARGE, too_large)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until all written events are durable.
@@ -136,6 +147,10 @@ class TransactionEvents:
             self._accumulator.wait_for_room()
         return ack
 
+    def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
+        """Queues the events of an Arrow or numpy column. See `AsyncTransaction.write_many`."""
+        return _write_many(self._accumulator, events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction)
+
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until all written events are durable.
 
@@ -165,6 +180,15 @@ class EventReader:
             CorruptError: a segment does not contain valid events.
         """
         return self._thread.run(self._reader.read_batch(timeout_s))
+
+    def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
+        """Returns the next events of a segment as a record batch. See `AsyncEventReader.read_arrow_batch`."""
+        return self._thread.run(self._reader.read_arrow_batch(timeout_s))
+
+    def arrow_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields Arrow batches until `ended` is true. See `AsyncEventReader.read_arrow_batch`."""
+        while (batch := self.read_arrow_batch()) is not None:
+            yield batch
 
     def __iter__(self) -> Iterator[EventRead]:
         """Yields single events, and moves `position` past each. Waits at the tail; stops when `ended` is true."""
@@ -198,6 +222,36 @@ class EventReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class GroupEvents:
+    """The hand-written part of `GroupReader`, which yields events. The rest is generated."""
+
+    _thread: LoopThread
+
+    def __init__(self, reader: AsyncGroupReader) -> None:
+        self._reader = reader
+
+    def __iter__(self) -> Iterator[GroupEvent]:
+        """Yields single events. Waits at the tail; stops when `ended` is true."""
+        while (batch := self._thread.run(self._reader.read_batch())) is not None:
+            yield from self._reader.events_of(batch)
+
+
+def _write_many(
+    accumulator: BatchAccumulator,
+    events: Any,
+    routing_keys: Any,
+    event_bytes_max: int,
+    refuse: Callable[[int], InvalidRequestError],
+) -> Ack:
+    slices = column_slices(events, routing_keys, event_bytes_max, refuse)
+    ack = accumulator.new_ack()
+    for one in slices:
+        while not one.add_to(accumulator, ack):
+            accumulator.wait_for_room()
+    accumulator.settle(ack)
+    return ack
 
 
 def _flush(accumulator: BatchAccumulator, timeout_s: float | None) -> None:

@@ -20,6 +20,7 @@ from headrace.client.synchronous_tables_admin import TablesAdmin
 from headrace.client.synchronous_transactions_admin import TransactionsAdmin
 from headrace.client.synchronous_watermarks_admin import WatermarksAdmin
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
+from headrace.model.log_classes import LogClass
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.stream_cuts import StreamCut
@@ -69,16 +70,21 @@ class Admin:
         tags: Iterable[str] = (),
         timestamp_aggregation_timeout_ms: int = 0,
         rollover_size_bytes: int = 0,
+        acknowledged_by: LogClass = LogClass.STORES,
         exist_ok: bool = False,
         wait: bool = True,
     ) -> StreamView:
         """Creates a stream with the scaling policy `scaling`, by default a fixed number of two segments.
+
+        With `acknowledged_by` S3 an append is acknowledged when S3 has it: later, and cheaper at high rates. This can
+        never be changed.
 
         With `exist_ok` an existing stream is returned unchanged, even if its configuration differs.
 
         Raises:
             AlreadyExistsError: the stream exists, and `exist_ok` is false.
             NotFoundError: there is no such scope.
+            IllegalStateError: code "no_s3_containers": the deployment has no containers for the class S3.
         """
         return self._thread.run(
             self._core.create_stream(
@@ -89,6 +95,7 @@ class Admin:
                 tags=tags,
                 timestamp_aggregation_timeout_ms=timestamp_aggregation_timeout_ms,
                 rollover_size_bytes=rollover_size_bytes,
+                acknowledged_by=acknowledged_by,
                 exist_ok=exist_ok,
                 wait=wait,
             )

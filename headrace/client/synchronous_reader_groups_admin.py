@@ -6,6 +6,7 @@ Generated from `reader_groups_admin.py` by `make synchronous`: change that file,
 from __future__ import annotations
 
 from headrace.api.reader_groups import ReaderGroupView
+from headrace.api.segments import SegmentEndpoint
 from headrace.client.loop_thread import LoopThread
 from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.model.reader_groups import ReaderGroupConfiguration
@@ -65,3 +66,7 @@ class ReaderGroupsAdmin:
         Raises IllegalStateError, code "reader_group_mismatch", if another group has the name now.
         """
         self._thread.run(self._core.delete(known, wait=wait))
+
+    def state_segment_endpoint(self, scope: str, group: str) -> SegmentEndpoint:
+        """Returns the address of the store of the segment in which the group's readers keep their state."""
+        return self._thread.run(self._core.state_segment_endpoint(scope, group))

@@ -13,15 +13,13 @@ from datetime import UTC, datetime, timedelta
 from headrace import wire
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
-from headrace.client.backoff import Backoff
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_connections import SegmentConnections
-from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.client.segment_requests import SegmentRequests
+from headrace.model.errors import InvalidRequestError
 from headrace.model.names import segment_name
 from headrace.model.stream_cuts import StreamCut
-from headrace.wire.connections.asynchronous import SingleReply, answer_within, problem_of
 
-REPLY_TIMEOUT_S = 30.0
 RETRY_TIMEOUT_S = 60.0
 SEARCHES_AT_ONCE_MAX = 64
 
@@ -38,11 +36,18 @@ async def stream_cut_at(admin: AsyncAdmin, scope: str, stream: str, time: dateti
     ranges = {one.segment.segment_id: one for one in between.ranges}
     progress = ReadProgress(between.start.offsets)
     connections = SegmentConnections(admin, scope, stream)
+    requests = SegmentRequests(connections, RETRY_TIMEOUT_S)
     searches = asyncio.Semaphore(SEARCHES_AT_ONCE_MAX)
 
     async def search(segment_id: int) -> int:
         async with searches:
-            return await _locate(connections, segment_id, segment_name(scope, stream, segment_id), ordering)
+            name = segment_name(scope, stream, segment_id)
+            located = await requests.ask_for(
+                segment_id,
+                lambda request_id: wire.LocateOffset(request_id, name, 0, "", ordering),
+                wire.OffsetLocated,
+            )
+            return located.offset
 
     try:
         opened = list(between.start.offsets)
@@ -63,25 +68,3 @@ def _successors(ranges: Mapping[int, RangeBetween], segment_id: int, offset: int
     if here is None or offset < here.end_offset:
         return {}
     return {one: ranges[one].predecessors for one in here.successors}
-
-
-async def _locate(connections: SegmentConnections, segment_id: int, name: str, ordering: int) -> int:
-    backoff = Backoff(RETRY_TIMEOUT_S)
-    while True:
-        try:
-            connection = await connections.to_segment(segment_id)
-            replies = SingleReply()
-            flow = connection.open_flow(replies)
-            try:
-                command = wire.LocateOffset(flow.next_id(), name, 0, "", ordering)
-                reply = await answer_within(flow, replies.ask(flow, command), REPLY_TIMEOUT_S)
-                if isinstance(reply, wire.OffsetLocated):
-                    return reply.offset
-                raise problem_of(flow, reply)
-            finally:
-                flow.close()
-        except HeadraceError as problem:
-            if problem.retry == "never":
-                raise
-            connections.forget(segment_id)
-            await backoff.wait(problem)

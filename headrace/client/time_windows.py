@@ -7,24 +7,22 @@ passed it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.admin import AsyncAdmin
-from headrace.client.backoff import Backoff
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.segment_requests import MakeCommand, SegmentRequests
 from headrace.codec.events import EventAssembler
 from headrace.codec.watermark_event import watermark_of_payload
-from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
+from headrace.model.errors import NotFoundError, TruncatedError
 from headrace.model.names import mark_segment_name, mark_stream_name
 from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.watermarks import Watermark, is_at_or_behind
 from headrace.model.writer_marks import Positions, positions_of
-from headrace.wire.connections.asynchronous import SingleReply, answer_within, problem_of
 
-REPLY_TIMEOUT_S = 30.0
 READ_BYTES = 1024 * 1024
 WATERMARK_BYTES_USUAL = 16 * 1024
 _SEGMENT_ID = 0
@@ -48,9 +46,9 @@ class TimeWindows:
     def __init__(self, admin: AsyncAdmin, scope: str, stream: str, give_up_after_s: float) -> None:
         self._admin = admin
         self._scope, self._stream = scope, stream
-        self._give_up_after_s = give_up_after_s
         self._name = mark_segment_name(scope, stream)
         self._connections = SegmentConnections(_MarkEndpoints(admin, stream), scope, mark_stream_name(stream))
+        self._requests = SegmentRequests(self._connections, give_up_after_s)
         self._segments: dict[int, StreamSegment] = {}
         self._passed: Watermark | None = None
         self._ahead: deque[Watermark] = deque()
@@ -185,26 +183,9 @@ class TimeWindows:
     def _gone(self) -> NotFoundError:
         return NotFoundError(f"stream {self._scope}/{self._stream} has no watermarks any more: it was deleted")
 
-    async def _ask(self, command: Callable[[int], wire.WireCommand]) -> wire.WireCommand:
+    async def _ask(self, command: MakeCommand) -> wire.WireCommand:
         """Sends a request to the mark segment's store until it answers. Raises errors that are final."""
-        backoff = Backoff(self._give_up_after_s)
-        while True:
-            try:
-                connection = await self._connections.to_segment(_SEGMENT_ID)
-                replies = SingleReply()
-                flow = connection.open_flow(replies)
-                try:
-                    reply = await answer_within(flow, replies.ask(flow, command(flow.next_id())), REPLY_TIMEOUT_S)
-                    if isinstance(reply, wire.WrongHost | wire.ErrorMessage):
-                        raise problem_of(flow, reply)
-                    return reply
-                finally:
-                    flow.close()
-            except HeadraceError as problem:
-                if problem.retry == "never":
-                    raise
-                self._connections.forget(_SEGMENT_ID)
-                await backoff.wait(problem)
+        return await self._requests.ask(_SEGMENT_ID, command)
 
 
 class _MarkEndpoints:

@@ -12,13 +12,14 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from headrace.api.transactions import TransactionView
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.event_blocks import Ack
-from headrace.client.event_writer import Event, WriterOptions, event_bytes
+from headrace.client.event_writer import Event, WriterOptions, column_slices, event_bytes
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import SegmentAppender
 from headrace.client.segment_connections import SegmentConnections
@@ -75,6 +76,21 @@ class AsyncTransaction:
         payload = transaction_event(event)
         while (ack := self.accumulator.add(payload, routing_key)) is None:
             await self._until(self.accumulator.has_room)
+        return ack
+
+    async def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
+        """Queues the events of an Arrow or numpy column, as `AsyncEventWriter.write_many`.
+
+        Raises:
+            InvalidRequestError: as there; a transaction accepts events of up to 8 MiB.
+            IllegalStateError: code "transaction_aborted" or "transaction_committed".
+        """
+        slices = column_slices(events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction)
+        ack = self.accumulator.new_ack()
+        for one in slices:
+            while not one.add_to(self.accumulator, ack):
+                await self._until(self.accumulator.has_room)
+        self.accumulator.settle(ack)
         return ack
 
     async def flush(self) -> None:
@@ -252,12 +268,16 @@ def transaction_event(event: Event) -> bytes:
     """Returns the event as bytes. Raises InvalidRequestError, code "event_too_large"."""
     payload = event_bytes(event)
     if len(payload) > EVENT_BYTES_MAX:
-        raise InvalidRequestError(
-            f"an event of {len(payload)} bytes is too large for a transaction: at most {EVENT_BYTES_MAX} bytes",
-            details={"bytes": len(payload), "bytes_max": EVENT_BYTES_MAX},
-            code="event_too_large",
-        )
+        raise too_large_for_transaction(len(payload))
     return payload
+
+
+def too_large_for_transaction(size_bytes: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"an event of {size_bytes} bytes is too large for a transaction: at most {EVENT_BYTES_MAX} bytes",
+        details={"bytes": size_bytes, "bytes_max": EVENT_BYTES_MAX},
+        code="event_too_large",
+    )
 
 
 def _ended(how: str) -> IllegalStateError:

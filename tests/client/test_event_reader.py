@@ -95,6 +95,25 @@ def test_stopping_and_going_on_at_the_position(cluster: Cluster, seed: int) -> N
         assert rounds > 5
 
 
+def test_a_start_may_be_at_ends_of_unknown_lengths(cluster: Cluster) -> None:
+    """As Java readers write the position in a sealed segment that they have read."""
+    with cluster.client() as headrace:
+        _fill(cluster, headrace, scales=False, per_key=5)
+        ends = headrace.admin.stream_cut("s", "t").offsets
+        cluster.scale([0], [(0.0, 0.25), (0.25, 0.5)])
+        with headrace.writer("s", "t") as writer:
+            for key in range(10):
+                writer.write(b"k%d:after" % key, f"k{key}")
+        tail = headrace.admin.stream_cut("s", "t")
+        written = StreamCut.of("s", "t", {0: -1, 1: ends[1]})
+        for end in (None, tail):
+            with headrace.reader("s", "t", start=written, end=end) as reader:
+                assert reader.position.offsets == ends
+                events = {read.event for _, read in zip(range(10), reader, strict=False)}
+                assert events == {b"k%d:after" % key for key in range(10)}
+                assert 0 not in reader.position.offsets
+
+
 def test_slow_reader_allocates_no_extra_buffers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each other one would be fresh memory, for every reply."""
     made: list[int] = []

@@ -1,49 +1,50 @@
-"""`headrace event`: append, read and tail over the scripted cluster."""
+"""`headrace event`: write and read over the scripted cluster."""
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from scripted_cluster import Cluster
 
-from headrace.cli import main, resource_command
+from headrace.cli import main, session
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
     """Runs the command line with `given` as standard input: exit code, output, complaints."""
-    monkeypatch.setattr(resource_command, "connect", lambda url, **options: cluster.client(**options))
+    monkeypatch.setattr(session, "open_client", lambda url, auth, retry_s: cluster.client(retry_s=retry_s))
 
-    def run(*arguments: str, given: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(given)))
-        try:
-            code = main(["event", *arguments])
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+    def run(*arguments: str, given: bytes | io.BytesIO = b"") -> tuple[int, str, str]:
+        source = io.BytesIO(given) if isinstance(given, bytes) else given
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=source))
+        code = main(["event", *arguments])
+        shown = capsysbinary.readouterr()
+        return code, shown.out.decode("utf-8", "surrogateescape"), shown.err.decode()
 
     return run
 
 
 def test_lines_are_appended_and_read(run: Run, cluster: Cluster):
-    assert run("append", "s/t", given=b"one\ntwo\r\n\nthree") == (0, "4 events appended\n", "")
+    assert run("write", "s/t", given=b"one\ntwo\r\n\nthree") == (0, "4 events written\n", "")
     assert sorted(cluster.all_events()) == [b"", b"one", b"three", b"two"]
     code, shown, _ = run("read", "s/t")
     assert (code, sorted(shown.splitlines())) == (0, ["", "one", "three", "two"])
-    assert json.loads(run("append", "s/t", "--json")[1]) == {"appended": 0}
+    assert json.loads(run("write", "s/t", "--json")[1]) == {"appended": 0}
 
 
 def test_events_of_one_key_keep_their_order(run: Run):
-    run("append", "s/t", "--routing-key", "k", given=b"1\n2\n3\n")
+    run("write", "s/t", "--routing-key", "k", given=b"1\n2\n3\n")
     assert run("read", "s/t")[1] == "1\n2\n3\n"
-    run("append", "s/t", "--key-separator", ":", given=b"k:4\nother:a:b\n")
+    run("write", "s/t", "--key-separator", ":", given=b"k:4\nother:a:b\n")
     events = run("read", "s/t")[1].splitlines()
     assert [event for event in events if event.isdecimal()] == ["1", "2", "3", "4"]
     assert "a:b" in events
@@ -64,23 +65,124 @@ def test_people_get_no_controls(run: Run, cluster: Cluster):
 def test_reading_begins_and_ends_where_it_is_told(run: Run, cluster: Cluster):
     cluster.put(0, b"one", b"two", b"three")
     assert run("read", "s/t", "--count", "2")[1] == "one\ntwo\n"
-    assert run("read", "s/t", "--start", "0:11,1:0")[1] == "two\nthree\n"
-    assert run("read", "s/t", "--start", "tail") == (0, "", "")
-    assert run("tail", "s/t", "--start", "head", "--count", "3")[1] == "one\ntwo\nthree\n"
+    assert run("read", "s/t", "--from", "0@0:11,1@0:0")[1] == "two\nthree\n"
+    assert run("read", "s/t", "--from", "latest") == (0, "", "")
+    assert run("read", "s/t", "--follow", "--from", "earliest", "--count", "3")[1] == "one\ntwo\nthree\n"
 
 
 def test_what_makes_no_sense(run: Run, cluster: Cluster):
-    code, out, err = run("append", "s/t", "--key-separator", ":", given=b"no key\n")
+    code, out, err = run("write", "s/t", "--key-separator", ":", given=b"no key\n")
     assert (code, out) == (1, "")
-    assert err.startswith("headrace event append: line 1 has no ':'")
+    assert err.startswith("headrace event write: line 1 has no ':'")
     assert cluster.all_events() == []
-    for arguments in (("read",), ("read", "t"), ("read", "s/t", "--start", "middle"), ("tail", "s/t", "--count", "0")):
+    for arguments in (("read",), ("read", "t"), ("read", "s/t", "--from", "middle"), ("read", "s/t", "--count", "0")):
         assert run(*arguments)[0] == 2
-    assert run("append", "s/t", "--routing-key", "k", "--key-separator", ":")[0] == 2
+    assert run("write", "s/t", "--routing-key", "k", "--key-separator", ":")[0] == 2
+
+
+def test_old_names_of_event_commands_work(run: Run):
+    code, out, err = run("append", "s/t", given=b"one\n")
+    assert (code, out) == (0, "1 event written\n")
+    assert "`event append` is `event write` now" in err
+    code, out, err = run("tail", "s/t", "--start", "head", "--count", "1")
+    assert (code, out, err.count("\n")) == (0, "one\n", 2)
+
+
+@pytest.mark.parametrize("form", ["raw", "base64", "json"])
+def test_any_bytes_survive_writing_and_reading(run: Run, cluster: Cluster, form: str):
+    events = [b"", b"\r\n", b"\x00\xff\n", b"x" * 70_000]
+    given = b"".join(len(event).to_bytes(4, "big") + event for event in events)
+    assert run("write", "s/t", "--format", "raw", "--routing-key", "k", given=given)[:2] == (0, "4 events written\n")
+    code, shown, _ = run("read", "s/t", "--format", form)
+    assert code == 0
+    if form == "raw":
+        assert shown.encode("utf-8", "surrogateescape") == given
+    elif form == "base64":
+        assert [base64.b64decode(line) for line in shown.splitlines()] == events
+    elif form == "json":
+        found = [json.loads(line) for line in shown.splitlines()]
+        assert [one["event"].encode() if "event" in one else base64.b64decode(one["base64"]) for one in found] == events
+
+
+def test_a_field_of_json_lines_is_the_routing_key(run: Run, cluster: Cluster):
+    given = b'{"customer": "a", "n": 1}\n\n{"customer": 7, "n": 2}\r\n{"n": 3, "customer": {"b": 1}}'
+    assert run("write", "s/t", "--format", "jsonl", "--key-field", "customer", given=given)[0] == 0
+    assert sorted(cluster.all_events()) == sorted(line for line in given.splitlines() if line)
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "reason"),
+    [
+        (("--format", "jsonl"), b"1\n{", "line 2 is not JSON"),
+        (("--format", "jsonl"), b"1\n" + b"[" * 100_000, "line 2 is not JSON"),
+        (("--format", "jsonl", "--key-field", "k"), b'{"k": 1}\n{"K": 1}', "line 2 has no field 'k'"),
+        (("--format", "jsonl", "--key-field", "k"), b'{"k": 1}\n[1]', "line 2 has no field 'k'"),
+        (("--format", "raw"), b"\0\0\0\1a\0\0", "inside the length of event 2"),
+        (("--format", "raw"), b"\0\0\0\1a\0\0\0\5abc", "inside event 2: 3 of 5 bytes"),
+        (("--format", "raw"), b"\0\0\0\1aGET / HTTP", "event 2 has 1195725856 bytes"),
+        (("--key-separator", ","), b"k,1\n\xff,2", "the routing key of line 2 is not UTF-8"),
+    ],
+)
+def test_bad_input_says_which_event_and_what_is_written(
+    run: Run, cluster: Cluster, options: tuple[str, ...], given: bytes, reason: str
+):
+    code, out, err = run("write", "s/t", *options, given=given)
+    assert (code, out) == (1, "")
+    assert reason in err
+    assert "the 1 event before are written" in err
+    assert len(cluster.all_events()) == 1
+
+
+def test_events_come_from_files(run: Run, cluster: Cluster, tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"1\n2")
+    (tmp_path / "b").write_bytes(b"3\n")
+    given = ("write", "s/t", str(tmp_path / "a"), "-", str(tmp_path / "b"), "--routing-key", "k")
+    assert run(*given, given=b"0\n")[:2] == (0, "4 events written\n")
+    assert run("read", "s/t")[1] == "1\n2\n0\n3\n"
+    code, _, err = run("write", "s/t", str(tmp_path / "none"))
+    assert (code, "No such file" in err) == (1, True)
+
+
+class _Interrupted(io.BytesIO):
+    """Standard input that is interrupted by Ctrl-C after three lines."""
+
+    lines = 0
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        self.lines += 1
+        if self.lines > 3:
+            raise KeyboardInterrupt
+        return b"event\n"
+
+
+def test_an_interrupted_write_tells_what_is_acknowledged(run: Run):
+    code, out, err = run("write", "s/t", given=_Interrupted())
+    assert (code, out) == (130, "")
+    assert re.fullmatch(r"headrace event write: interrupted: [0-3] of 3 events acknowledged\n", err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("write", "s/t", "--format", "raw", "--key-separator", ","),
+        ("write", "s/t", "--key-field", "k"),
+        ("write", "s/t", "--key-separator", ""),
+        ("read", "s/t", "--follow", "--to", "latest"),
+        ("read", "s/t", "--format", "xml"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(run: Run, arguments: tuple[str, ...]):
+    assert run(*arguments)[0] == 2
+
+
+def test_reading_stops_at_a_cut(run: Run, cluster: Cluster):
+    cluster.put(0, b"one", b"two", b"three")
+    assert run("read", "s/t", "--to", "0@0:22,1@0:0")[1] == "one\ntwo\n"
+    assert run("read", "s/t", "--to", "earliest")[1] == ""
 
 
 def test_a_sealed_stream_takes_no_events(run: Run, cluster: Cluster):
     cluster.seal_stream()
-    code, out, err = run("append", "s/t", given=b"one\n")
+    code, out, err = run("write", "s/t", given=b"one\n")
     assert (code, out) == (1, "")
     assert "sealed" in err

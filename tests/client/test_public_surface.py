@@ -36,6 +36,9 @@ PUBLIC = {
     "SegmentReads", "StreamCut", "TableConfiguration", "TableEntry", "TableKey", "TimeWindow",
     "WriterOptions", "connect",
     "AsyncTransaction", "AsyncTransactionalWriter", "Transaction", "TransactionalWriter",
+    "AsyncRevisionedStream", "AsyncStateSynchronizer", "RevisionedEntry", "RevisionedStream", "StateForm",
+    "StateSynchronizer", "AsyncGroupReader", "AsyncReaderGroup", "Checkpoint", "GroupBatch", "GroupEvent", "GroupLag",
+    "GroupReader", "GroupReaderOptions", "ReaderGroup", "StreamSegmentName", "LogClass",
 }  # fmt: skip
 ERRORS = {
     "AlreadyExistsError", "ConflictError", "CorruptError", "FencedError", "HeadraceError", "IllegalStateError",

@@ -357,7 +357,7 @@ def test_large_events_over_scales_drops_and_kills(real: RealCluster, headrace: H
         for number in range(100):
             blanks = [b" " * dice.choice((0, 0, 0, 0, LARGE, 3 * LARGE)) for _ in keys]
             events = [b"%s:%d" % (key.encode(), number) + blank for key, blank in zip(keys, blanks, strict=True)]
-            writer.write_batch(events, keys)
+            dice.choice((writer.write_batch, writer.write_many))(events, keys)
             if number == 40:
                 scale.start()
             trouble = dice.random()

@@ -1,0 +1,232 @@
+"""The asynchronous API of one reader of a reader group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple
+
+from headrace.client.admin import AsyncAdmin
+from headrace.client.event_reader import ReaderOptions
+from headrace.client.group_member import GroupMember
+from headrace.client.group_segments import OwnedSegment, OwnedSegments
+from headrace.client.group_synchronizer import GroupSynchronizer
+from headrace.client.segment_stream import EventBatch
+from headrace.model.errors import InvalidRequestError
+from headrace.model.group_state import GroupState
+from headrace.model.group_updates import GroupUpdate
+from headrace.model.limits import EVENT_HEADER_BYTES
+from headrace.model.names import StreamSegmentName, check_reader_name
+
+LEASE_S_DEFAULT = 30.0
+LEASE_S_MIN = 0.2
+
+
+class GroupEvent(NamedTuple):
+    """An event and its position: `offset` is the offset of its header in the segment, in bytes."""
+
+    event: bytes
+    scope: str
+    stream: str
+    segment_id: int
+    offset: int
+
+
+class GroupBatch(NamedTuple):
+    """Consecutive events of one segment. The first starts at `offset`, the last ends at `end_offset`."""
+
+    events: list[bytes]
+    scope: str
+    stream: str
+    segment_id: int
+    offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReaderOptions:
+    """Options of a reader of a group.
+
+    A reader that vanishes without a word is declared dead after `lease_s` seconds, and others read its segments on. It
+    is at least 0.2 and should be longer than the pauses of the process. For the other options see `ReaderOptions`.
+    """
+
+    lease_s: float = LEASE_S_DEFAULT
+    reading: ReaderOptions = field(default_factory=ReaderOptions)
+
+    def __post_init__(self) -> None:
+        if not LEASE_S_MIN <= self.lease_s <= 86_400:
+            raise InvalidRequestError(f"lease_s is {self.lease_s}: it must be between {LEASE_S_MIN} and 86400 seconds")
+
+
+class AsyncGroupReader:
+    """A reader of a group. Make it with `AsyncReaderGroup.reader`, use it with `async with`.
+
+    An event counts as processed when the next one is asked for, or the reader is closed without an error. All methods
+    raise IllegalStateError, code "reader_offline", if the reader was declared offline: then others read its segments.
+    """
+
+    def __init__(self, admin: AsyncAdmin, scope: str, group: str, reader: str, options: GroupReaderOptions) -> None:
+        self._wake = asyncio.Event()
+        self._segments = OwnedSegments(admin, options.reading, self._wake.set)
+        self._group = GroupSynchronizer(admin, scope, group, self._applied)
+        self._member = GroupMember(admin, self._group, check_reader_name(reader), options.lease_s, self._segments)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._current: OwnedSegment | None = None
+        self._given_to = 0
+        self._is_closed = False
+
+    async def open(self) -> None:
+        """Joins the group.
+
+        Raises:
+            NotFoundError: there is no such group.
+            IllegalStateError: code "reader_online": the group has a reader of this name.
+        """
+        try:
+            await self._group.open()
+            await self._member.join()
+        except BaseException:
+            await self._group.close()
+            raise
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._member.follow()), loop.create_task(self._member.beat())]
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._wake.set())
+
+    @property
+    def name(self) -> str:
+        """The name of the reader in its group."""
+        return self._member.reader
+
+    @property
+    def segments(self) -> tuple[StreamSegmentName, ...]:
+        """The segments that the reader owns."""
+        return tuple(self._segments.owned)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the group has read all events up to its end cuts, or to the ends of its sealed streams."""
+        return self._group.state.has_ended
+
+    @property
+    def closed(self) -> bool:
+        return self._is_closed
+
+    async def read_batch(self, timeout_s: float | None = None) -> GroupBatch | None:
+        """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
+
+        The events that were returned before count as processed.
+
+        Raises:
+            TruncatedError: unread events have been truncated, and `on_truncation` is "error".
+            UnavailableError: a store or the controller could not be reached for too long.
+            CorruptError: a segment does not contain valid events.
+        """
+        self._confirm()
+        loop = asyncio.get_running_loop()
+        deadline_s = float("inf") if timeout_s is None else loop.time() + timeout_s
+        while True:
+            self._wake.clear()
+            self._check_tasks()
+            wait_s = await self._member.take_part()
+            if (arrived := self._segments.next_batch()) is not None:
+                if arrived.batch is None:
+                    continue
+                self._current, self._given_to = arrived.owned, arrived.batch.end_offset
+                return _group_batch(arrived.owned.segment, arrived.batch)
+            if self.ended or loop.time() >= deadline_s:
+                return None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(wait_s, deadline_s - loop.time())):
+                    await self._wake.wait()
+
+    async def __aiter__(self) -> AsyncIterator[GroupEvent]:
+        """Yields single events. Waits at the tail; stops when `ended` is true."""
+        while (batch := await self.read_batch()) is not None:
+            owned, revision = self._current, self._group.entries.revision
+            for event in self.events_of(batch):
+                yield event
+                if self._group.entries.revision != revision:
+                    self._confirm()
+                    await self._member.take_part()
+                    revision = self._group.entries.revision
+                    if owned is None or self._segments.owned.get(owned.segment) is not owned:
+                        break  # the rest of the batch is for the next owner
+                    self._current = owned
+
+    def events_of(self, batch: GroupBatch) -> Iterator[GroupEvent]:
+        """Yields the events of the newest batch. Each counts as processed when the next one is asked for."""
+        owned, offset = self._current, batch.offset
+        for event in batch.events:
+            if owned is not None:
+                owned.position = offset
+            following = offset + EVENT_HEADER_BYTES + len(event)
+            self._given_to = following
+            yield GroupEvent(event, batch.scope, batch.stream, batch.segment_id, offset)
+            offset = following
+
+    async def release(self, segment: StreamSegmentName) -> bool:
+        """Leaves a segment to other readers for a while. The next one begins after the processed events.
+
+        Returns False, and keeps the segment, if a checkpoint waits for this reader.
+
+        Raises:
+            InvalidRequestError: the reader does not own the segment.
+        """
+        self._confirm()
+        if segment not in self._segments.owned:
+            raise InvalidRequestError(f"reader {self.name!r} does not own segment {segment}")
+        return await self._member.release(segment)
+
+    async def close(self) -> None:
+        """Leaves the group: other readers continue after the events that were returned. A second call does nothing."""
+        self._confirm()
+        await self._leave()
+
+    async def __aenter__(self) -> AsyncGroupReader:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._confirm()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self._member.leave()
+        finally:
+            await self._segments.close()
+            await self._group.close()
+
+    def _confirm(self) -> None:
+        """What was returned is processed."""
+        if self._current is not None:
+            self._current.position = self._given_to
+            self._current.oldest_us = 0
+            self._current = None
+
+    def _check_tasks(self) -> None:
+        """Raises the error with which the state of the group could no longer be followed."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    def _applied(self, update: GroupUpdate, state: GroupState) -> None:
+        self._member.heard(update)
+        self._wake.set()
+
+
+def _group_batch(segment: StreamSegmentName, batch: EventBatch) -> GroupBatch:
+    return GroupBatch(batch.events, segment.scope, segment.stream, segment.segment_id, batch.offset, batch.end_offset)

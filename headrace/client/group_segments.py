@@ -1,0 +1,149 @@
+"""The segments that one reader of a group owns: they are read at the same time, into one bounded queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from headrace.client.admin import AsyncAdmin
+from headrace.client.backoff import Backoff
+from headrace.client.event_reader import (
+    BATCHES_WAITING_MAX,
+    WINDOW_BYTES_MAX,
+    WINDOW_BYTES_MIN,
+    WINDOWS_BYTES_TOTAL,
+    ReaderOptions,
+)
+from headrace.client.group_synchronizer import END_UNBOUNDED
+from headrace.client.segment_connections import SegmentConnections
+from headrace.client.segment_stream import EventBatch, EventBatches, SegmentStream
+from headrace.model.names import StreamSegmentName, segment_name
+from headrace.model.stream_cuts import END_OF_SEGMENT
+
+
+class OwnedSegment:
+    """A segment while this reader owns it. `position` is the offset after the last event that was processed."""
+
+    def __init__(self, segment: StreamSegmentName, position: int) -> None:
+        self.segment = segment
+        self.position = position
+        self.has_ended = False
+        self.oldest_us = 0
+        self.task: asyncio.Task[None] | None = None
+
+    def lag_ms(self, now_ms: float) -> int:
+        """How long ago the oldest event that is not processed was stored; 0 if there is none."""
+        return max(0, int(now_ms - self.oldest_us / 1000)) if self.oldest_us else 0
+
+
+class Arrived(NamedTuple):
+    """A batch of a segment and when it was stored; None after the last one."""
+
+    owned: OwnedSegment
+    batch: EventBatch | None
+    stored_at_us: int = 0
+
+
+class OwnedSegments:
+    """Reads the segments of one reader. `on_arrival` is called when `next_batch` may return something else than
+    before."""
+
+    def __init__(self, admin: AsyncAdmin, options: ReaderOptions, on_arrival: Callable[[], None]) -> None:
+        self._admin = admin
+        self._options = options
+        self._on_arrival = on_arrival
+        self._connections: dict[tuple[str, str], SegmentConnections] = {}
+        self._queue: asyncio.Queue[Arrived | BaseException] = asyncio.Queue(BATCHES_WAITING_MAX)
+        self._stopped: set[asyncio.Task[None]] = set()
+        self.owned: dict[StreamSegmentName, OwnedSegment] = {}
+
+    @property
+    def positions(self) -> dict[StreamSegmentName, int]:
+        """The offsets after the processed events."""
+        return {segment: one.position for segment, one in self.owned.items()}
+
+    @property
+    def read_to_end(self) -> tuple[StreamSegmentName, ...]:
+        """The segments of which all events were processed."""
+        return tuple(segment for segment, one in self.owned.items() if one.has_ended)
+
+    def lags_ms(self, now_ms: float) -> Mapping[StreamSegmentName, int]:
+        """How far each segment is behind."""
+        return {segment: one.lag_ms(now_ms) for segment, one in self.owned.items()}
+
+    def begin(self, segment: StreamSegmentName, offset: int, end: int | None) -> None:
+        """Starts to read a segment from an offset to its end, or to the offset `end`."""
+        owned = self.owned[segment] = OwnedSegment(segment, offset)
+        stop = None if end is None or end == END_UNBOUNDED else end
+        if offset == END_OF_SEGMENT or (stop is not None and offset >= stop):
+            owned.has_ended = True
+        else:
+            owned.task = asyncio.get_running_loop().create_task(self._read(owned, stop))
+
+    def end(self, segment: StreamSegmentName) -> None:
+        """Stops reading a segment. What has arrived of it is dropped."""
+        task = self.owned.pop(segment).task
+        if task is not None and not task.done():
+            task.cancel()
+            self._stopped.add(task)
+            task.add_done_callback(self._stopped.discard)
+
+    def end_all(self) -> None:
+        """Stops reading all segments."""
+        for segment in tuple(self.owned):
+            self.end(segment)
+
+    def next_batch(self) -> Arrived | None:
+        """Returns the next batch that has arrived, None if there is none. Raises the error that ended a segment."""
+        while not self._queue.empty():
+            arrived = self._queue.get_nowait()
+            if isinstance(arrived, BaseException):
+                raise arrived
+            if self.owned.get(arrived.owned.segment) is not arrived.owned:
+                continue
+            if arrived.batch is not None:
+                arrived.owned.oldest_us = arrived.stored_at_us
+                return arrived
+            arrived.owned.has_ended = True
+            arrived.owned.oldest_us = 0
+            return arrived
+        return None
+
+    async def close(self) -> None:
+        tasks = [*self._stopped, *(one.task for one in self.owned.values() if one.task is not None)]
+        self.end_all()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connections in self._connections.values():
+            await connections.close()
+        self._connections.clear()
+
+    async def _read(self, owned: OwnedSegment, stop: int | None) -> None:
+        segment = owned.segment
+        window_bytes = WINDOWS_BYTES_TOTAL // max(1, len(self.owned))
+        stream = SegmentStream(
+            self._connections_to(segment),
+            segment.segment_id,
+            segment_name(segment.scope, segment.stream, segment.segment_id),
+            start=owned.position,
+            stop=stop,
+            window_bytes=max(WINDOW_BYTES_MIN, min(WINDOW_BYTES_MAX, window_bytes)),
+            on_truncation=self._options.on_truncation,
+            backoff=Backoff(self._options.give_up_after_s),
+            assemble=EventBatches,
+        )
+        try:
+            await stream.run(lambda batch: self._put(Arrived(owned, batch, stream.stored_at_us)))
+            await self._put(Arrived(owned, None))
+        except Exception as error:  # noqa: BLE001 - the next `next_batch` raises it
+            await self._put(error)
+
+    async def _put(self, arrived: Arrived | BaseException) -> None:
+        await self._queue.put(arrived)
+        self._on_arrival()
+
+    def _connections_to(self, segment: StreamSegmentName) -> SegmentConnections:
+        name = (segment.scope, segment.stream)
+        if name not in self._connections:
+            self._connections[name] = SegmentConnections(self._admin, *name)
+        return self._connections[name]

@@ -1,0 +1,81 @@
+"""`GroupReader` for programs without an event loop; thread-safe.
+
+Generated from `group_reader.py` by `make synchronous`: change that file, not this one.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from headrace.client.group_reader import AsyncGroupReader, GroupBatch
+from headrace.client.loop_thread import LoopThread
+from headrace.client.synchronous import GroupEvents
+from headrace.model.names import StreamSegmentName
+
+
+class GroupReader(GroupEvents):
+    """A reader of a group. Make it with `ReaderGroup.reader`, use it with `with`.
+
+    An event counts as processed when the next one is asked for, or the reader is closed without an error. All methods
+    raise IllegalStateError, code "reader_offline", if the reader was declared offline: then others read its segments.
+    """
+
+    def __init__(self, thread: LoopThread, core: AsyncGroupReader) -> None:
+        super().__init__(core)
+        self._thread = thread
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        """The name of the reader in its group."""
+        return self._core.name
+
+    @property
+    def segments(self) -> tuple[StreamSegmentName, ...]:
+        """The segments that the reader owns."""
+        return self._core.segments
+
+    @property
+    def ended(self) -> bool:
+        """Whether the group has read all events up to its end cuts, or to the ends of its sealed streams."""
+        return self._core.ended
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    def read_batch(self, timeout_s: float | None = None) -> GroupBatch | None:
+        """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
+
+        The events that were returned before count as processed.
+
+        Raises:
+            TruncatedError: unread events have been truncated, and `on_truncation` is "error".
+            UnavailableError: a store or the controller could not be reached for too long.
+            CorruptError: a segment does not contain valid events.
+        """
+        return self._thread.run(self._core.read_batch(timeout_s))
+
+    def release(self, segment: StreamSegmentName) -> bool:
+        """Leaves a segment to other readers for a while. The next one begins after the processed events.
+
+        Returns False, and keeps the segment, if a checkpoint waits for this reader.
+
+        Raises:
+            InvalidRequestError: the reader does not own the segment.
+        """
+        return self._thread.run(self._core.release(segment))
+
+    def close(self) -> None:
+        """Leaves the group: other readers continue after the events that were returned. A second call does nothing."""
+        if not self.closed:
+            self._thread.run(self._core.close())
+
+    def __enter__(self) -> GroupReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.closed:
+            self._thread.run(self._core.__aexit__(kind, error, trace))
