@@ -1,7 +1,7 @@
 """`python -m segmentstore_fargate`: one segment store, configured by its environment (see config.py).
 
 Prints one line `ready ...` to stdout when it serves; logs go to stderr. Exit codes: 0 after SIGTERM or SIGINT, 1 after
-a failure or a stop that was cut short, 2 if it could not start as configured.
+a failure or a stop that was cut short, 2 if it could not start as configured, 4 if its journal failed or is unusable.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from typing import Final, NoReturn
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from segmentstore_fargate.config import StoreConfig, read_config
 from segmentstore_fargate.native_memory import give_back_memory
+from segmentstore_fargate.restart_policy import JOURNAL_FAILED
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
 _log = logging.getLogger("segmentstore_fargate")
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""Python's default is 5 ms. The threads that write to S3 and DynamoDB compute for some milliseconds at a time, and the
+event loop and the journal's thread would wait so long for the interpreter (`benchmarks/results/loop-pauses.json`)."""
 
 SIGNALS_TOGETHER_S: Final = 1.0
 STOP_SLACK_S: Final = 5.0
@@ -28,6 +33,7 @@ STOP_SLACK_S: Final = 5.0
 
 def main() -> int:
     give_back_memory()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         config = read_config(os.environ)
     except InvalidRequestError as error:
@@ -43,6 +49,7 @@ def main() -> int:
 
 
 async def _serve(config: StoreConfig) -> int:
+    process = None
     try:
         process = SegmentStoreProcess(config, os.environ)
         loop, signals = asyncio.get_running_loop(), _Signals(process)
@@ -52,7 +59,7 @@ async def _serve(config: StoreConfig) -> int:
     except (HeadraceError, OSError) as error:
         _log.critical("event=start_failed error=%r", str(error))
         print(f"segment store: {error}", file=sys.stderr)
-        return 2
+        return JOURNAL_FAILED if process is not None and process.journal_unusable else 2
 
 
 async def serve(process: SegmentStoreProcess, config: StoreConfig) -> int:

@@ -2,15 +2,21 @@
 
 | variable | meaning | default |
 |---|---|---|
-| HEADRACE_STORE_ID | name of this store in claims and logs, for example store-0 | required |
+| HEADRACE_STORE_ID | name of this store in claims and logs | zone and task on ECS, else required |
 | HEADRACE_STORE_INDEX, HEADRACE_STORE_COUNT | of unowned containers it takes every COUNT-th from INDEX on | 0, 1 |
 | HEADRACE_CAPACITY | weight of a process in the assignment of containers | 100 |
 | HEADRACE_TAKE_OVER_AFTER_S | how long other stores wait for it to return on its own disk when it is lost | 300 |
 | HEADRACE_PROCESSES | processes of this store; each has its share of containers and cache, and its ports | 1 |
 | HEADRACE_PROCESS | index of this process among them; set by the supervisor | 0 |
 | HEADRACE_CONTAINER_COUNT | containers of the deployment; the number never changes | 8 |
+| HEADRACE_S3_CONTAINERS | additional containers whose appends S3 acknowledges; from 0 changed once, never again | 0 |
 | HEADRACE_DATA_DIR | directory of the journal, on a volume of its own | required |
 | HEADRACE_LISTEN_HOST, HEADRACE_LISTEN_PORT | address to listen on; port 0: the system chooses | 127.0.0.1, 0 |
+| HEADRACE_COPIES | stores that keep each entry of a log until S3 has it: 1 or 3 | 1 |
+| HEADRACE_REPLICA_PORT | port for other stores, with 3 copies; port 0: the system chooses | 0 |
+| HEADRACE_REPLICA_SECRET | what its stores prove to each other, from 32 characters | required with 3 copies |
+| HEADRACE_LOG_COMPRESSION | compress log entries of 3 copies: on, off, or auto (on outside of the zone local) | auto |
+| HEADRACE_CLUSTER_ID | names the deployment to its stores, 32 hexadecimal digits | required with 3 copies |
 | HEADRACE_ADVERTISED_HOST | address that clients get | the task's on ECS, else LISTEN_HOST |
 | HEADRACE_ZONE | availability zone id | local |
 | HEADRACE_METADATA_TABLE, HEADRACE_CHUNK_BUCKET | DynamoDB table and S3 bucket | required |
@@ -41,17 +47,21 @@ Region, credentials and endpoints come from the standard AWS_* variables.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX
-from headrace.deployment_defaults import CONTAINER_COUNT
+from headrace.deployment_defaults import CONTAINER_COUNT, S3_CONTAINERS_MAX
 from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S
 from headrace.model.containers import containers_of_store
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
+from headrace.model.log_classes import ContainerLayout
+from headrace.model.replica_placement import LOCAL_ZONE
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
 from headrace.segmentstore.log.journal_commits import JOURNAL_FILE_BYTES
 from headrace.segmentstore.tables.limits import TableLimits
@@ -69,6 +79,13 @@ APPEND_CACHE_BYTES_MIN: Final = 2 * WIRE_FRAME_PAYLOAD_BYTES_MAX
 JOURNAL_FILE_BYTES_MIN: Final = 32 << 20
 STOP_DEADLINE_DEFAULT_S: Final = 60.0
 PROCESSES_MAX: Final = 64
+COPIES: Final = (1, 3)
+"""One: the journal of the owner. Three: the owner and a store in each of two other zones."""
+
+REPLICA_SECRET_CHARACTERS: Final = (32, 1024)
+"""The smallest and the largest number. As many random characters as a key of HMAC-SHA256 has bytes, or more."""
+
+CLUSTER_ID_BYTES: Final = 16
 _PORT_MAX: Final = 65535
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -76,16 +93,18 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     """One process. `advertised_host` None: ask the platform. `health_port` None: no pages.
-    `scaling_reports_queue_url` None: reports are logged only.
+    `scaling_reports_queue_url` None: reports are logged only. `classes` are the containers of each class of logs.
 
     All processes of the store share `data_dir`; `layout` maps its journal directories to containers. `process` is the
     number of this process among them.
+
+    With one copy `replica_secret` may be empty and `cluster_id` zeros: no other store is asked for anything.
     """
 
     store_id: str
     process: int
     containers: tuple[int, ...]
-    container_count: int
+    classes: ContainerLayout
     data_dir: Path
     journal_dir: Path
     layout: Layout
@@ -107,6 +126,16 @@ class StoreConfig:
     log_level: str
     capacity: int
     take_over_after_s: float
+    copies: int
+    replica_port: int
+    replica_secret: bytes = field(repr=False)
+    cluster_id: bytes
+    compresses_log: bool
+
+    @property
+    def container_count(self) -> int:
+        """All containers of the deployment."""
+        return self.classes.count
 
 
 def read_config(environment: Mapping[str, str]) -> StoreConfig:
@@ -115,7 +144,9 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
     container_count = read.integer("HEADRACE_CONTAINER_COUNT", CONTAINER_COUNT, least=1)
     processes = read.integer("HEADRACE_PROCESSES", 1, least=1, most=PROCESSES_MAX)
     process = read.integer("HEADRACE_PROCESS", 0, least=0, most=processes - 1)
-    layout = _read_layout(read, container_count, processes)
+    s3_containers = read.integer("HEADRACE_S3_CONTAINERS", 0, least=0, most=S3_CONTAINERS_MAX)
+    classes = ContainerLayout(container_count, s3_containers)
+    shares = _read_shares(read, classes, processes)
     cache_bytes = read.integer("HEADRACE_CACHE_BYTES", CACHE_BYTES_DEFAULT, least=processes * CACHE_BYTES_MIN)
     connections_max = read.integer("HEADRACE_CONNECTIONS_MAX", CONNECTIONS_MAX, least=1)
     limits = _read_limits(read, cache_bytes, processes)
@@ -127,7 +158,8 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
             f"{APPEND_CACHE_BYTES_MIN} are needed: HEADRACE_READ_CACHE_BYTES and HEADRACE_RECEIVE_BYTES are parts of it"
         )
     journal_dir = journal_directory(process, processes)
-    listen_port, health_port = _read_ports(read, process, processes)
+    ports = _read_ports(read, process, processes)
+    copies, zone = _read_copies(read), environment.get("HEADRACE_ZONE", LOCAL_ZONE)
     log_level = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper()
     if log_level not in LOG_LEVELS:
         raise InvalidRequestError(f"HEADRACE_LOG_LEVEL is {log_level!r}, expected one of {', '.join(LOG_LEVELS)}")
@@ -135,15 +167,16 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
     return StoreConfig(
         store_id=read.text("HEADRACE_STORE_ID") + (f".{process}" if processes > 1 else ""),
         process=process,
-        containers=layout[journal_dir],
-        container_count=container_count,
+        containers=shares[journal_dir],
+        classes=classes,
         data_dir=Path(read.text("HEADRACE_DATA_DIR")),
         journal_dir=Path(read.text("HEADRACE_DATA_DIR")) / journal_dir,
-        layout=layout,
+        # Logs in S3 are not on the volume: its layout stays when a deployment gets containers of this class.
+        layout={name: tuple(one for one in share if one < container_count) for name, share in shares.items()},
         listen_host=environment.get("HEADRACE_LISTEN_HOST", "127.0.0.1"),
-        listen_port=listen_port,
+        listen_port=ports["HEADRACE_LISTEN_PORT"] or 0,
         advertised_host=environment.get("HEADRACE_ADVERTISED_HOST") or None,
-        zone=environment.get("HEADRACE_ZONE", "local"),
+        zone=zone,
         metadata_table=read.text("HEADRACE_METADATA_TABLE"),
         chunk_bucket=read.text("HEADRACE_CHUNK_BUCKET"),
         scaling_reports_queue_url=environment.get("HEADRACE_SCALING_REPORTS_QUEUE_URL") or None,
@@ -162,44 +195,94 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
             ),
         ),
         connections_max=connections_max,
-        health_port=health_port,
+        health_port=ports["HEADRACE_HEALTH_PORT"],
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,
         capacity=read.integer("HEADRACE_CAPACITY", CAPACITY_DEFAULT, least=1),
         take_over_after_s=read.seconds("HEADRACE_TAKE_OVER_AFTER_S", TAKE_OVER_AFTER_DEFAULT_S),
+        copies=copies,
+        replica_port=ports["HEADRACE_REPLICA_PORT"] or 0,
+        replica_secret=_read_replica_secret(environment, copies),
+        cluster_id=_read_cluster_id(environment, copies),
+        compresses_log=_read_log_compression(environment, zone),
     )
 
 
-def _read_layout(read: _Reader, container_count: int, processes: int) -> dict[str, tuple[int, ...]]:
+def _read_shares(read: _Reader, classes: ContainerLayout, processes: int) -> dict[str, tuple[int, ...]]:
     """Containers by journal directory: the processes of all stores together count through them."""
     store_count = read.integer("HEADRACE_STORE_COUNT", 1, least=1)
     store_index = read.integer("HEADRACE_STORE_INDEX", 0, least=0, most=store_count - 1)
-    if processes > 1 and store_count * processes > container_count:
+    if processes > 1 and store_count * processes > classes.store_containers:
         raise InvalidRequestError(
             f"HEADRACE_PROCESSES is {processes}: with {store_count} stores that is more processes than the "
-            f"{container_count} containers of HEADRACE_CONTAINER_COUNT"
+            f"{classes.store_containers} containers of HEADRACE_CONTAINER_COUNT"
         )
     first, count = store_index * processes, store_count * processes
     return {
-        journal_directory(process, processes): containers_of_store(first + process, count, container_count)
+        journal_directory(process, processes): containers_of_store(first + process, count, classes.count)
         for process in range(processes)
     }
 
 
-def _read_ports(read: _Reader, process: int, processes: int) -> tuple[int, int | None]:
-    """Of one process: the first has the ports that are named, the others those that follow."""
+def _read_ports(read: _Reader, process: int, processes: int) -> dict[str, int | None]:
+    """The ports of one process by variable: the first has the ports that are named, the others those that follow.
+
+    0: the system chooses. None: no health port is named.
+    """
     most = _PORT_MAX + 1 - processes
-    listen_port = read.integer("HEADRACE_LISTEN_PORT", 0, least=0, most=most)
-    health_port = read.integer("HEADRACE_HEALTH_PORT", -1, least=0, most=most)
-    if listen_port and health_port > 0 and abs(listen_port - health_port) < processes:
+    named = {
+        "HEADRACE_LISTEN_PORT": read.integer("HEADRACE_LISTEN_PORT", 0, least=0, most=most),
+        "HEADRACE_HEALTH_PORT": read.integer("HEADRACE_HEALTH_PORT", -1, least=0, most=most),
+        "HEADRACE_REPLICA_PORT": read.integer("HEADRACE_REPLICA_PORT", 0, least=0, most=most),
+    }
+    for (name, port), (other_name, other) in combinations(named.items(), 2):
+        if port > 0 and other > 0 and abs(port - other) < processes:
+            raise InvalidRequestError(
+                f"{other_name} is {other} and {name} {port}: {processes} processes need as many ports from each of "
+                "them on"
+            )
+    return {name: port + process if port > 0 else None if port < 0 else 0 for name, port in named.items()}
+
+
+def _read_log_compression(environment: Mapping[str, str], zone: str) -> bool:
+    """Traffic between zones is paid for; stores of the zone `local` are on one machine."""
+    chosen = environment.get("HEADRACE_LOG_COMPRESSION", "auto").lower()
+    if chosen not in ("auto", "on", "off"):
+        raise InvalidRequestError(f"HEADRACE_LOG_COMPRESSION is {chosen!r}, expected auto, on or off")
+    return chosen == "on" or (chosen == "auto" and zone != LOCAL_ZONE)
+
+
+def _read_copies(read: _Reader) -> int:
+    copies = read.integer("HEADRACE_COPIES", 1, least=0)
+    if copies not in COPIES:
+        raise InvalidRequestError(f"HEADRACE_COPIES is {copies}, expected 1 or 3")
+    return copies
+
+
+def _read_replica_secret(environment: Mapping[str, str], copies: int) -> bytes:
+    """Raises InvalidRequestError, whose message never contains the secret."""
+    secret = environment.get("HEADRACE_REPLICA_SECRET", "")
+    if not secret and copies == 1:
+        return b""
+    least, most = REPLICA_SECRET_CHARACTERS
+    if not least <= len(secret) <= most or not secret.isascii() or not secret.isprintable():
         raise InvalidRequestError(
-            f"HEADRACE_HEALTH_PORT is {health_port} and HEADRACE_LISTEN_PORT {listen_port}: {processes} processes need "
-            "as many ports from each of them on"
+            f"HEADRACE_REPLICA_SECRET has {len(secret)} characters, expected {least} to {most} printable ASCII "
+            "characters, the same for all stores of the deployment"
         )
-    return (
-        listen_port + process if listen_port else 0,
-        health_port + process if health_port > 0 else None if health_port < 0 else 0,
-    )
+    return secret.encode("ascii")
+
+
+def _read_cluster_id(environment: Mapping[str, str], copies: int) -> bytes:
+    """Of all stores of the deployment the same. With one copy it may be missing."""
+    value = environment.get("HEADRACE_CLUSTER_ID", "")
+    if not value and copies == 1:
+        return bytes(CLUSTER_ID_BYTES)
+    if re.fullmatch(r"[0-9a-fA-F]{32}", value) is None:
+        raise InvalidRequestError(
+            f"HEADRACE_CLUSTER_ID is {value!r}, expected 32 hexadecimal digits that all stores of the deployment share"
+        )
+    return bytes.fromhex(value)
 
 
 def _read_receive_bytes(read: _Reader, cache_bytes: int, processes: int, connections_max: int) -> int:

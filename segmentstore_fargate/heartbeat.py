@@ -25,10 +25,12 @@ from headrace.model.cluster import (
     LEASE_S,
     UNSERVED_MAX_MS,
     ContainerMap,
+    ReplicationStatus,
     StoreLease,
     giving_way_ms,
     leaving,
     left,
+    noted_replication,
     noted_serving,
     registered,
     registration_wait_ms,
@@ -54,7 +56,8 @@ T = TypeVar("T")
 class Heartbeat:
     """`identity` is the lease without its times. `on_map` is called after every heartbeat; `map` is the map it read.
 
-    `serves_something` says whether this store serves a container, or has none to open.
+    `serves_something` says whether this store serves a container, or has none to open. `status` is what the lease says
+    of replicated logs.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Heartbeat:
         serves_something: Callable[[], bool],
         on_map: Callable[[], None],
         on_fatal: Callable[[HeadraceError], None],
+        status: Callable[[], ReplicationStatus],
     ) -> None:
         self._store = store
         self._records = records
@@ -74,6 +78,7 @@ class Heartbeat:
         self._serves_something = serves_something
         self._on_map = on_map
         self._on_fatal = on_fatal
+        self._status = status
         self._lease = identity
         self._version = -1
         self._taken_up = identity  # the last registration, whose answer may have been lost
@@ -132,10 +137,17 @@ class Heartbeat:
             ThrottledError, UnavailableError, ConflictError: the metadata store does not answer; the lease runs on.
         """
         started_s = self._clock.monotonic_s()
-        await self.in_thread(self._renew)
+        status = self._status()
+        await self.in_thread(lambda: self._renew(status))
         await self._check_claims()
         self._extend_gate(started_s)
         self._on_map()
+
+    async def name_replica(self, replica_id: str) -> None:
+        """Name the replica of this store's journal in the lease, unless it does so already; raises as `beat`."""
+        self._identity = replace(self._identity, replica_id=replica_id)
+        if self._lease.replica_id != replica_id:
+            await self.beat()
 
     def take_map(self, found: StoredMap) -> None:
         """Remember a map that was read, unless a newer one was read meanwhile."""
@@ -187,6 +199,7 @@ class Heartbeat:
         return 0.0
 
     def _write_lease(self, lease: StoreLease, version: int | None) -> None:
+        lease = replace(lease, replica_id=self._identity.replica_id)  # it may be named while a heartbeat is under way
         self._records.store.write(write_lease(lease, version))
         self._lease, self._version = lease, 0 if version is None else version + 1
 
@@ -209,9 +222,10 @@ class Heartbeat:
                 _log.exception("event=heartbeat_failed held=%d", self._store.gate.held)
         return True
 
-    def _renew(self) -> None:
+    def _renew(self, status: ReplicationStatus) -> None:
         now_ms = self._clock.now_ms()
         self._lease = noted_serving(self._lease, self._serves_something(), now_ms)
+        self._lease = noted_replication(self._lease, status)
         if giving_way_ms(self._lease, now_ms):
             self._take_up_again()
             return

@@ -2,7 +2,8 @@
 
 Another number of processes or stores assigns containers to other journals. A process with such settings would not find
 the logs of its containers, would open them empty or from tier 2, and would lose acknowledged events. Therefore a store
-uses a volume with logs only with the settings under which they were written.
+uses a volume with logs only with the settings under which they were written. If logs have three copies, journals are
+replicas, which say themselves what they hold, and any settings do.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ def journal_directory(process: int, processes: int) -> str:
     return _SINGLE_PROCESS if processes == 1 else f"process-{process}/journal"
 
 
-def settle_layout(data_dir: Path, layout: Layout) -> None:
+def settle_layout(data_dir: Path, layout: Layout, copies: int = 1) -> None:
     """Record the layout of a volume without logs, or check that the volume has this layout.
+
+    With more `copies` than one the layout of a volume with logs may change.
 
     Raises:
         IllegalStateError: there are logs in another layout.
@@ -52,7 +55,7 @@ def settle_layout(data_dir: Path, layout: Layout) -> None:
             return
         logs = sorted({str(path.parent.relative_to(data_dir)) for path in _log_files(data_dir)})
         of_older_version = found is None and list(wanted) == logs == [_SINGLE_PROCESS]
-        if logs and not of_older_version:
+        if logs and copies == 1 and not of_older_version:
             raise IllegalStateError(
                 f"{data_dir} has logs laid out as {found or 'in an unknown way'}, but the settings ask for {wanted}: "
                 "start with the old numbers of processes and stores (HEADRACE_PROCESSES, HEADRACE_STORE_COUNT, "

@@ -22,6 +22,7 @@ from headrace.metadata.container_map import StoredMap
 from headrace.model.cluster import (
     ContainerAction,
     ContainerMap,
+    ReplicationStatus,
     StoreLease,
     StoreState,
     action_when_closed,
@@ -29,6 +30,7 @@ from headrace.model.cluster import (
 )
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import HeadraceError
+from headrace.model.log_classes import LogClass
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.periodic_task import UNTIL_WOKEN, PeriodicTask, Rest
@@ -68,6 +70,7 @@ class Membership:
         identity: StoreLease,
         place: Place,
         on_fatal: Callable[[HeadraceError], None],
+        status: Callable[[], ReplicationStatus] = ReplicationStatus,
     ) -> None:
         self._store = store
         self._records = ClusterRecords(metadata_store)
@@ -80,15 +83,19 @@ class Membership:
         self._leaving = False
         self._looked = False
         self.heartbeat = Heartbeat(
-            store, self._records, clock, identity, self._serves_something, self._settling.wake, on_fatal
+            store, self._records, clock, identity, self._serves_something, self._settling.wake, on_fatal, status
         )
         self._hand_overs = HandOvers(store, clock, self._settling.wake)
         self._openings = ContainerOpenings(store, clock, self._claim, self.heartbeat.confirm, self._settling.wake)
 
     @property
     def missing(self) -> list[int]:
-        """Containers that the map assigns to this store and that it does not serve."""
-        return [each for each in self._map.map.containers_of(self.identity.store_id) if each not in self._store.owned]
+        """Containers that the map assigns to this store and that it does not serve.
+
+        The map may have more containers (`s3_containers`), for stores with a newer configuration.
+        """
+        mine = self._map.map.containers_of(self.identity.store_id)
+        return [each for each in mine if each not in self._store.owned and each < self._place.container_count]
 
     async def register(self) -> None:
         """Register this store's lease and start to renew it. Waits while the metadata store does not answer.
@@ -188,26 +195,28 @@ class Membership:
             wanted = [each for each in sorted({*self.missing, *self._store.logs_at_rest}) if self._store.is_free(each)]
         if wanted:
             for state in await self._in_thread(lambda: self._records.containers(wanted)):
-                if self._action(state, container_map) is ContainerAction.OPEN and not self._leaving:
+                action = await self._action(state, container_map)
+                if action is ContainerAction.OPEN and not self._leaving:
                     self._openings.begin(state)
         self._looked = True
         self._map_done = version
         await self._hand_over_due(container_map)
 
-    def _action(self, state: ContainerState, container_map: ContainerMap) -> ContainerAction:
+    async def _action(self, state: ContainerState, container_map: ContainerMap) -> ContainerAction:
         if state.container in self._store.logs_at_rest:
-            self._store.drop_past_log(state.container, state.pointer)
+            await self._store.drop_past_log(state.container, state.pointer)
         return action_when_closed(self.identity.store_id, state.container, state.hold, container_map)
 
     async def _claim(self, seen: ContainerState | int) -> int | None:
         """Claim a container; None if it is not free, or must not be opened here any more."""
         if isinstance(seen, int):
             (found,) = await self._in_thread(lambda: self._records.containers([seen]))
-            if self._action(found, self._map.map) is not ContainerAction.OPEN:
+            if await self._action(found, self._map.map) is not ContainerAction.OPEN:
                 return None
         else:
             found = seen
-        claim = ContainerClaim(self.identity.store_id, self.identity.host, self.identity.port, self.identity.zone)
+        own, in_s3 = self.identity, self._store.layout.class_of(found.container) is LogClass.S3
+        claim = ContainerClaim(own.store_id, own.host, own.port, own.zone, log_in_s3=in_s3)
         return await self._in_thread(lambda: claim_free_container(self._records, found, claim, self._clock.now_ms()))
 
     async def _hand_over_due(self, container_map: ContainerMap) -> None:

@@ -1,7 +1,7 @@
 """GET /metrics: the metrics of a store in the text format of Prometheus.
 
-The two tables in this module define all metrics; docs/operating/metrics.md lists them. Values are read at each scrape.
-Every metric of a container has the reserved label `container`.
+The two tables in this module and that of `replication_metrics` define all metrics; docs/operating/metrics.md lists
+them. Values are read at each scrape. Every metric of a container has the reserved label `container`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from headrace.segmentstore.metrics import JournalMetrics, RequestMetrics
 from headrace.segmentstore.owned_container import OwnedContainer
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.metric_families import Metric, Value, metric_family
+from segmentstore_fargate.replication_metrics import REPLICATION_METRICS, MeasuredReplication
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -38,6 +39,7 @@ class MeasuredStore:
     metadata_store: MeasuredMetadataStore
     serves: Callable[[], bool]
     scaling_reports_dropped: Callable[[], int]
+    replication: MeasuredReplication | None = None
 
 
 def _seconds(requests: Mapping[str, RequestMetrics]) -> Mapping[tuple[str, ...], Value]:
@@ -142,8 +144,15 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     ),
     Metric(
         "gauge",
+        "headrace_journal_damaged_entries",
+        "entries whose checksum was wrong when the journal was read at the start",
+        lambda s: s.journal.damaged_entries,
+    ),
+    Metric(
+        "gauge",
         "headrace_throttle_level",
-        "the fullest of cache, journal and the containers' shares of it: appends slow down from 0.75 on, wait at 1",
+        "the fullest of cache, journal, the containers' shares of it and the bytes that wait for replicas: appends "
+        "slow down from 0.75 on, wait at 1",
         lambda s: s.store.throttle.level,
     ),
     Metric("gauge", "headrace_cache_capacity_bytes", "memory for appended data", lambda s: s.store.pool.capacity_bytes),
@@ -255,7 +264,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
 )
 
 
-def _flush_lag_s(store: SegmentStore, owned: OwnedContainer) -> float:
+def flush_lag_s(store: SegmentStore, owned: OwnedContainer) -> float:
     """The age of the oldest byte to flush. Flushed segments are skipped: they stay dirty for some passes."""
     since = [
         segment.untiered_since_s
@@ -326,7 +335,7 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
         "gauge",
         "headrace_flush_lag_seconds",
         "age of the oldest byte that is not in tier 2",
-        lambda c: _flush_lag_s(c.store, c.owned),
+        lambda c: flush_lag_s(c.store, c.owned),
     ),
     Metric(
         "counter",
@@ -400,6 +409,9 @@ class MetricsPage(Collector):
     def collect(self) -> Iterator[MetricFamily]:
         for metric in STORE_METRICS:
             yield metric_family(metric, {(): self._measured}, ())
+        if self._measured.replication is not None:
+            for shared in REPLICATION_METRICS:
+                yield metric_family(shared, {(): self._measured.replication}, ())
         store = self._measured.store
         containers: dict[tuple[str, ...], MeasuredContainer] = {
             (str(number),): MeasuredContainer(store, owned) for number, owned in sorted(store.owned.items())

@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 TASK_METADATA_VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
 TASK_METADATA_TIMEOUT_S: Final = 5.0
 TASK_ARN_LABEL: Final = "com.amazonaws.ecs.task-arn"
+TASK_REVISION_LABEL: Final = "com.amazonaws.ecs.task-definition-version"
 
 
 def claim_if_unchanged(
@@ -61,7 +62,7 @@ def claim_free_container(
         checks.append(check_snapshot(state))
     elif state.hold is not None and state.hold.store_id != claim.store_id:
         owner = records.lease(state.hold.store_id)
-        if not may_be_taken_over(owner.lease if owner else None, now_ms):
+        if not may_be_taken_over(owner.lease if owner else None, now_ms, log_in_s3=state.hold.log_in_s3):
             _log.info("event=holder_waited_for container=%d store=%s", state.container, state.hold.store_id)
             return None
         checks.append(check_lease(state.hold.store_id, owner))
@@ -70,10 +71,11 @@ def claim_free_container(
 
 @dataclass(frozen=True, slots=True)
 class OwnTask:
-    """This process's ECS task: its address in the VPC, and its ARN."""
+    """This process's ECS task: its address in the VPC, its ARN, and the revision of its task definition."""
 
     address: str
     arn: str
+    revision: int
 
 
 def own_task(environment: Mapping[str, str]) -> OwnTask | None:
@@ -88,6 +90,8 @@ def own_task(environment: Mapping[str, str]) -> OwnTask | None:
     try:
         with urllib.request.urlopen(uri, timeout=TASK_METADATA_TIMEOUT_S) as response:
             body = json.load(response)
-        return OwnTask(str(body["Networks"][0]["IPv4Addresses"][0]), str(body["Labels"][TASK_ARN_LABEL]))
+        labels = body["Labels"]
+        address = str(body["Networks"][0]["IPv4Addresses"][0])
+        return OwnTask(address, str(labels[TASK_ARN_LABEL]), int(labels[TASK_REVISION_LABEL]))
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise UnavailableError(f"the task metadata endpoint does not tell this task's address: {error!r}") from error

@@ -14,14 +14,12 @@ from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
-from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
-from headrace.model.cluster import StoreLease
-from headrace.model.errors import FencedError, HeadraceError
+from headrace.model.cluster import ReplicationStatus, StoreLease
+from headrace.model.errors import CorruptError, FencedError, HeadraceError
 from headrace.model.rates import TICK_S
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
@@ -29,11 +27,16 @@ from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector
 from segmentstore_fargate.health import Answer, HealthServer, json_answer
 from segmentstore_fargate.heartbeat import until_answered
-from segmentstore_fargate.layout import mark_served, mark_settled, settle_layout, volume_id
+from segmentstore_fargate.layout import mark_served, settle_layout, volume_id
+from segmentstore_fargate.ledgers import check_containers, ledgers_of
+from segmentstore_fargate.log_watch import log_watch
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
 from segmentstore_fargate.registration import own_task
+from segmentstore_fargate.replication import Replication
+from segmentstore_fargate.restart_policy import JOURNAL_FAILED
 from segmentstore_fargate.scaling import StoreScalingReports
+from segmentstore_fargate.settled import ReplicatedPlace, SettledLatch
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +45,10 @@ LISTEN_AFTER_S: Final = 10.0
 
 
 class SegmentStoreProcess:
-    """A segment store process: starts, serves until `stop` or a fatal failure, and stops."""
+    """A segment store process: starts, serves until `stop` or a fatal failure, and stops.
+
+    `journal_unusable` says whether a start failed because its journal could not be read or written.
+    """
 
     def __init__(self, config: StoreConfig, environment: Mapping[str, str]) -> None:
         self._config = config
@@ -50,11 +56,11 @@ class SegmentStoreProcess:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._started = False
-        self._settled = False
+        self.journal_unusable = False
         self._membership: Membership | None = None
         self._ticks = PeriodicTask(self._tick, retry_first_s=TICK_S)
         self._clock = SystemClock()
-        settle_layout(config.data_dir, config.layout)
+        settle_layout(config.data_dir, config.layout, config.copies)
         self._disk = DiskJournalDisk(config.journal_dir)
         measured_disk = MeasuredJournalDisk(self._disk, self._clock)
         self._journal = Journal(
@@ -63,24 +69,32 @@ class SegmentStoreProcess:
             self._loop.call_soon_threadsafe,
             file_bytes=config.journal_file_bytes,
             logs_on_volume=len(config.layout),
-            on_failure=self._fail,
+            copies=config.copies,
+            on_failure=self._journal_failed,
         )
         self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
         self._chunk_storage = S3ChunkStorage(config.chunk_bucket, s3_client())
         measured_chunks = MeasuredChunkStorage(self._chunk_storage, self._clock)
         self._scaling_reports = StoreScalingReports(config.scaling_reports_queue_url)
+        self._replication = self._replicate() if config.copies > 1 else None
         self._store = SegmentStore(
-            OneCopyLedgers(self._journal),
+            ledgers_of(config.classes, self._journal, self._replication, measured_chunks, self._metadata_store),
             config.cache_bytes - config.limits.read_cache_bytes - config.receive_bytes,
             self._clock,
             self._metadata_store,
             measured_chunks,
-            container_count=config.container_count,
+            container_count=config.classes.store_containers,
+            s3_containers=config.classes.s3_containers,
             limits=config.limits,
             table_limits=config.table_limits,
             on_failure=self._container_failed,
             scaling_reports=self._scaling_reports,
         )
+        place = ReplicatedPlace(
+            self._metadata_store, config.store_id, config.container_count, lambda: self._store.owned
+        )
+        find_reasons = self._find_unsettled if self._replication is None else place.find_reasons
+        self._latch = SettledLatch(config.data_dir, config.process, find_reasons)
         self._listener = WireListener(
             self._store,
             lambda: secrets.randbits(128),
@@ -97,9 +111,11 @@ class SegmentStoreProcess:
                 self._metadata_store,
                 lambda: self._serves,
                 lambda: self._scaling_reports.dropped,
+                self._replication.measured if self._replication is not None else None,
             )
         )
         self._health = HealthServer({"/health": self._alive, "/ready": self._ready, "/metrics": self._metrics_answer})
+        self._log_watch = log_watch(self._store, self._replication.ledgers if self._replication is not None else None)
         self._collector = QuietCollector(lambda: self._journal.synced_commits)
 
     async def start(self) -> str:
@@ -116,13 +132,18 @@ class SegmentStoreProcess:
         """
         config = self._config
         bound = bind_socket(config.listen_host, config.listen_port)
+        replication = self._replication
         try:
-            membership = await self._register(bound.getsockname()[1])
-            await asyncio.to_thread(self._journal.start)
+            replica_port = replication.bind() if replication else 0
+            membership = await self._register(bound.getsockname()[1], replica_port)
+            await self._start_journal()
+            mark_served(config.data_dir)
+            if replication is not None:
+                await self._start_replication(replication, membership)
         except BaseException:
             bound.close()
             raise
-        mark_served(config.data_dir)
+        self._latch.start()  # before containers are opened: the first store of a deployment waits for others
         joining = asyncio.ensure_future(membership.join())
         try:
             await asyncio.wait([joining], timeout=LISTEN_AFTER_S)
@@ -131,6 +152,7 @@ class SegmentStoreProcess:
         finally:
             joining.cancel()
         self._collector.start()
+        self._log_watch.start()
         self._scaling_reports.start()
         self._started = True
         self._ticks.start()
@@ -138,16 +160,51 @@ class SegmentStoreProcess:
         own = membership.identity
         return f"ready store={own.store_id} host={own.host} port={own.port} containers={containers}"
 
-    async def _register(self, port: int) -> Membership:
+    async def _start_journal(self) -> None:
+        try:
+            await asyncio.to_thread(self._journal.start)
+        except (CorruptError, OSError):
+            self.journal_unusable = True
+            raise
+
+    def _replicate(self) -> Replication:
+        return Replication(
+            self._config,
+            self._environment,
+            self._disk,
+            self._journal,
+            self._metadata_store,
+            self._clock,
+            self._replica_damaged,
+            self._store_ended,
+        )
+
+    async def _start_replication(self, replication: Replication, membership: Membership) -> None:
+        """Serve the own replicas. Their id is known only now if the journal is new, or replaced a damaged one."""
+        replica = await replication.start()
+        await until_answered("lease", lambda: membership.heartbeat.name_replica(replica.hex()))
+        await until_answered("leases", replication.watch_peers)
+
+    def _replica_damaged(self, container: int, error: Exception) -> None:
+        """An entry on this volume has changed. The next start finds out which ones, and gets them from other stores."""
+        _log.critical("event=replica_damaged container=%d error=%r", container, error)
+        self._fail()
+
+    async def _store_ended(self) -> None:
+        """The lease of another store was ended: its containers may be this store's now."""
+        if self._membership is not None:
+            await self._membership.heartbeat.beat()
+
+    async def _register(self, port: int, replica_port: int) -> Membership:
         """Open the health port, and register this store's lease.
 
         This comes before the journal is read, which may take long: other stores wait only for a store with a lease.
         """
-        config = self._config
+        config, replication = self._config, self._replication
         if config.health_port is not None:
             await self._health.start(config.listen_host, config.health_port)
             _log.info("event=health_open store=%s port=%d", config.store_id, self._health.port)
-        await until_answered("containers", lambda: asyncio.to_thread(self._check_container_count))
+        await until_answered("containers", lambda: asyncio.to_thread(self._check_containers))
         task = await until_answered("task", lambda: asyncio.to_thread(own_task, self._environment))
         identity = StoreLease(
             config.store_id,
@@ -157,18 +214,28 @@ class SegmentStoreProcess:
             config.capacity,
             volume_id(config.data_dir, secrets.token_hex(16)),
             task.arn if task else "",
-            int(config.take_over_after_s * 1000),
+            # Other stores have the logs, too: no store has to wait for this one.
+            0 if replication else int(config.take_over_after_s * 1000),
+            replica_id=replication.known_replica if replication else "",
+            replica_port=replica_port,
+            revision=task.revision if task else 0,
         )
         place = Place(config.container_count, config.containers)
         self._membership = Membership(
-            self._store, self._metadata_store, self._clock, identity, place, self._membership_failed
+            self._store,
+            self._metadata_store,
+            self._clock,
+            identity,
+            place,
+            self._membership_failed,
+            replication.status if replication else ReplicationStatus,
         )
         await self._membership.register()
         return self._membership
 
-    def _check_container_count(self) -> None:
-        """Check the number of containers, before the lease: another number would map segments to wrong containers."""
-        check_fixed_setting(self._metadata_store, FixedSetting.CONTAINERS, self._config.container_count)
+    def _check_containers(self) -> None:
+        """Check the numbers of containers, before the lease: others would map segments to wrong containers."""
+        check_containers(self._metadata_store, self._config.classes)
 
     async def ended(self) -> int:
         """Wait for the end of the process. Returns the exit code."""
@@ -186,6 +253,8 @@ class SegmentStoreProcess:
         _log.info("event=stopping store=%s", self._config.store_id)
         deadline_s = self._clock.monotonic_s() + self._config.stop_deadline_s
         self._collector.stop()
+        await self._log_watch.stop()
+        await self._latch.stop()
         await self._ticks.stop()
         if self._membership is not None:
             await self._membership.announce_leaving()
@@ -193,8 +262,12 @@ class SegmentStoreProcess:
         await self._listener.stop()
         await self._store.close(max(0.0, deadline_s - self._clock.monotonic_s()))
         await self._scaling_reports.stop()
+        if self._replication is not None:
+            await self._replication.leave(deadline_s)
         if self._membership is not None:
             await self._membership.end()
+        if self._replication is not None:
+            await self._replication.stop()
         await self._health.stop()
         await asyncio.to_thread(self._journal.close)
         await asyncio.to_thread(self._chunk_storage.close)
@@ -210,26 +283,21 @@ class SegmentStoreProcess:
         _log.critical("event=membership_failed code=%s error=%r", error.specific_code, error.message)
         self._fail()
 
-    def _fail(self) -> None:
+    def _journal_failed(self) -> None:
+        self._fail(JOURNAL_FAILED)
+
+    def _fail(self, code: int = 1) -> None:
         self._listener.drop_all()
         if not self._ended.done():
-            self._ended.set_result(1)
+            self._ended.set_result(code)
 
     async def _tick(self) -> Rest:
         self._store.tick_rates()
-        if self._serves and not self._settled:
-            self._note_settled()
         return Rest.fixed(TICK_S)
 
-    def _note_settled(self) -> None:
-        """Set the latch of the health check (probe.py). From now on only a failed process makes the check fail."""
-        try:
-            mark_settled(self._config.data_dir, self._config.process)
-        except OSError as error:
-            _log.warning("event=settled_not_noted store=%s error=%r", self._config.store_id, error)
-            return
-        self._settled = True
-        _log.info("event=settled store=%s containers=%d", self._config.store_id, len(self._store.owned))
+    async def _find_unsettled(self) -> list[str]:
+        """Why this process, which has the only copy of its logs, has not taken its place yet."""
+        return [] if self._serves else ["containers of this store are not served yet"]
 
     @property
     def _serves(self) -> bool:

@@ -1,8 +1,8 @@
 """The durable log of one segment container: an append-only sequence of numbered entries with one writer at a time.
 
-Its implementation today is the journal of one node; a replicated log of several nodes is planned. Entries of a
-container are numbered without gaps; they become durable, and are reported so, in their order. An owner with a higher
-epoch fences the ones before it.
+Entries of a container are numbered without gaps; they become durable, and are reported so, in their order. An owner
+with a higher epoch fences the ones before it. One implementation keeps one copy of each entry, another keeps copies on
+several stores, a third one keeps objects in S3.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ class Ledger(Protocol):
         ...
 
     @property
-    def found_epoch(self) -> int | None:
-        """The epoch of the owner that wrote the newest entry found when the ledger was opened; None if it had none."""
+    def held_bytes(self) -> int:
+        """Bytes from the truncation point to the end."""
         ...
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes from the truncation point to the end."""
+    def unacknowledged_fill(self) -> float:
+        """Appended bytes that wait for other stores or S3, as a share of what all logs of a process may have waiting.
+
+        0 in a log that waits for neither.
+        """
         ...
 
     @property
@@ -72,8 +75,8 @@ class Ledger(Protocol):
         """Queue an entry made of `parts` and return its number.
 
         The parts must not change until `released` is called. That may be before or after `done`: copies on other
-        disks can make an entry durable while this process still writes it to its own. A caller whose parts never
-        change passes no `released`.
+        disks can make an entry durable while this process still writes it to its own. A later entry may be released
+        first. A caller whose parts never change passes no `released`.
 
         Raises:
             InvalidRequestError: more than `entry_bytes_max`.
@@ -94,18 +97,27 @@ class Ledger(Protocol):
 class LedgerStore(Protocol):
     """The ledgers of the containers of one store."""
 
-    def open(self, container: int, epoch: int) -> Ledger:
+    def needs_lease(self, container: int) -> bool:
+        """Whether acknowledgements of a container must wait while the lease of the store may have ended.
+
+        With one copy nothing else keeps an owner that was taken over from acknowledging. Replicas refuse its entries,
+        and in S3 their names are taken.
+        """
+        ...
+
+    async def open(self, container: int, epoch: int) -> Ledger:
         """The container's ledger for its owner of `epoch`; fences every owner with a lower epoch.
 
         Raises:
             FencedError: an owner with a higher epoch has opened it already.
+            UnavailableError: the ledger is still open in this process, or too few replicas answer. Try again.
         """
         ...
 
-    def release(self, container: int) -> None:
+    async def release(self, container: int) -> None:
         """Close an open ledger so that it can be opened again with everything in it.
 
-        Blocks until every entry that it accepted is durable. Nothing happens if it is not open.
+        Returns when the log does not read the memory of any entry any more. Nothing happens if it is not open.
 
         Raises:
             UnavailableError: the log has failed.
@@ -113,16 +125,17 @@ class LedgerStore(Protocol):
         ...
 
     def epochs(self) -> Mapping[int, int]:
-        """The containers that have a log here, opened or not, and the epoch of its newest owner here."""
+        """The containers that have a log on this volume only, opened or not, and the epoch of its newest owner here."""
         ...
 
     def space(self) -> LogSpace:
         """How much room the logs take, and may take."""
         ...
 
-    def forget(self, container: int) -> None:
-        """Nothing of the container's log here is needed any more: it takes no entries, and its space is free.
+    async def forget(self, container: int) -> None:
+        """Nothing of the container's log is needed any more, because tier 2 has everything.
 
-        It may be opened again, and is empty then. Nothing happens if there is none. Raises as `Ledger.append` does.
+        It takes no entries, and its space is free. It may be opened again, and is empty then. Nothing happens if there
+        is none. Raises as `Ledger.append` does.
         """
         ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 UNACKNOWLEDGED_BYTES_MAX: Final = 64 << 20
-"""Appended and not acknowledged, per process. Then the connections that append are not read, as for a full cache."""
+"""Appended and not acknowledged, all logs of a process together. Connections that append slow down before it."""
 
 LINK_UNSENT_BYTES_MAX: Final = 8 << 20
 """Waiting in a link. Beyond that the member catches up from the journal, so that a slow peer pins no memory."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from headrace.codec.log_record_header import RecordHeader
 from headrace.codec.replica_messages import Entry, Nack, Open, Opened, Read
 from headrace.model.container_logs import ContainerLog
 from headrace.model.ensembles import ReplicaId
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Source(Enum):
@@ -167,10 +172,13 @@ WriterEffect = (
 
 @dataclass(frozen=True, slots=True)
 class QueueRecord:
-    """Write a record to the journal, in this order. The shell reports it with `committed` when it is durable."""
+    """Write a record to the journal, in this order. The shell reports it with `committed` when it is durable.
+
+    `parts` are together the `header.length` bytes of its payload.
+    """
 
     header: RecordHeader
-    payload: bytes | memoryview
+    parts: Sequence[Buffer]
 
 
 @dataclass(frozen=True, slots=True)

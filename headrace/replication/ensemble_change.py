@@ -44,6 +44,11 @@ class EnsembleChange:
     def current(self) -> Ensemble:
         return self.log.ensemble
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether a request to the metadata store is under way."""
+        return self.phase in (ChangePhase.WRITING, ChangePhase.READING)
+
     def begin(self, wanted: Ensemble, now_ms: int) -> None:
         """Decide a change. From here on both ensembles count."""
         assert self.phase is ChangePhase.NONE

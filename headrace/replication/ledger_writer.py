@@ -16,8 +16,9 @@ from headrace.codec.replica_messages import (
     Open,
     Opened,
 )
-from headrace.model.container_logs import ContainerLog
+from headrace.model.container_logs import ContainerLog, emptied
 from headrace.model.ensembles import NO_POSITION, Ensemble, ReplicaId, joint_quorum_position
+from headrace.model.replica_placement import Placement
 from headrace.replication.bounds import REOPEN_FIRST_MS, REOPEN_MAX_MS, WriterBounds
 from headrace.replication.effects import (
     Acknowledge,
@@ -36,7 +37,6 @@ from headrace.replication.entry_sizes import EntrySizes
 from headrace.replication.member_states import FED, Member, MemberState
 from headrace.replication.repair_policy import (
     MemberView,
-    Placement,
     RepairBounds,
     next_ensemble,
     wanted_learners,
@@ -67,17 +67,16 @@ class LedgerWriter:
         self.confirmed = self.next_entry - 1
         self.positions: dict[ReplicaId, int] = {}
         self.has_failed = False
+        self.is_closed = False
         self._change = EnsembleChange(log, version, self.epoch, bounds)
         self._bounds = bounds
         self._members: dict[ReplicaId, Member] = {}
         self._placement = Placement()
         self._sizes = EntrySizes(self.next_entry, bounds.size_mark_bytes)
-        self._sessions = sessions
-        self._released = NO_POSITION
+        self.sessions = sessions
+        self._released = self.confirmed  # the own journal has it since the recovery, and no memory does
         self._pulse_at_ms = now_ms
         self._now_ms = now_ms
-
-    # What the shell may look at.
 
     @property
     def log(self) -> ContainerLog:
@@ -92,31 +91,39 @@ class LedgerWriter:
         return self._change.wanted
 
     @property
-    def may_append(self) -> bool:
-        """Whether the bytes that are not acknowledged are within their bound."""
-        return not self.has_failed and self._sizes.lag(self.confirmed) < self._bounds.unacknowledged_bytes
+    def unacknowledged_fill(self) -> float:
+        """The appended bytes that no quorum holds yet, as a share of their bound. The caller waits from 1 on."""
+        return self._sizes.lag(self.confirmed) / self._bounds.unacknowledged_bytes
 
     def member_states(self) -> Mapping[ReplicaId, MemberState]:
         return {replica: member.state for replica, member in self._members.items()}
 
     def session_of(self, replica: ReplicaId) -> int:
         """The number of the newest OPEN to a replica."""
-        member = self._members.get(replica)
-        return 0 if member is None else member.session
+        return self._members[replica].session if replica in self._members else 0
+
+    @property
+    def final_record(self) -> tuple[ContainerLog, int] | None:
+        """The record that ends the log, and the version that it replaces; None until everything is acknowledged.
+
+        The caller writes it after `close`, when tier 2 has everything. If the outcome is unknown it is written again;
+        if another version is there, the next owner recovers the log.
+        """
+        is_settled = self.confirmed == self.next_entry - 1 and self._change.phase is ChangePhase.NONE
+        if self.has_failed or not self.is_closed or not is_settled:
+            return None
+        return emptied(self.log, self.next_entry), self._change.version
 
     # Events.
 
     def start(self) -> list[WriterEffect]:
         """Open all members, the own replica first."""
-        effects: list[WriterEffect] = []
-        for replica in (self.own, *(one for one in self.log.members if one != self.own)):
-            self._members[replica] = Member(self._now_ms)
-            effects += self._open(replica)
-        return effects
+        return self._admit((self.own, *self.log.members))
 
     def append(self, size: int) -> tuple[int, list[WriterEffect]]:
         """Number an entry of `size` bytes, and send it to every member that streams."""
         assert not self.has_failed
+        assert not self.is_closed, "a log that is about to end takes no entries"
         entry = self.next_entry
         self.next_entry += 1
         self._sizes.append(entry, size)
@@ -129,21 +136,19 @@ class LedgerWriter:
     def opened(self, replica: ReplicaId, message: Opened) -> list[WriterEffect]:
         """A replica promised this epoch and told what it holds."""
         member = self._current(replica, message.session)
-        if member is None or member.state is not MemberState.OPENING:
+        if member is None or member.state is not MemberState.OPENING or message.promise != self.epoch:
             return []
         truncated = max(self.truncated, message.truncated)
+        if truncated > self.confirmed + 1:  # of a log whose loss was accepted: it would pass for our entries
+            member.state = MemberState.REFUSED
+            return [Suspect(replica, f"its log is truncated at {truncated}, this one ends at {self.confirmed}")]
         position = told_position(self.chain, truncated, message.runs)
         known = self.positions.get(replica, NO_POSITION)
         if max(position, had_position(self.chain, truncated, message.runs)) < known:
             member.state = MemberState.REFUSED
             return [Suspect(replica, f"its position was {known} and is {position}")]
         self.positions[replica] = position
-        member.sent = position
-        member.state = MemberState.CATCHING_UP
-        member.is_reading = False
-        member.reopen_wait_ms = REOPEN_FIRST_MS
-        member.progress_ms = self._now_ms
-        member.told = (NO_POSITION, message.truncated)
+        member.opened(position, message.truncated, self._now_ms)
         return self._progress(replica, member)
 
     def acknowledged(self, replica: ReplicaId, session: int, epoch: int, last: int) -> list[WriterEffect]:
@@ -170,7 +175,7 @@ class LedgerWriter:
             member.sent = message.value - 1
             member.state = MemberState.CATCHING_UP
             return self._feed(replica, member)
-        self._lose(member, REOPEN_MAX_MS if message.code == NACK_DISK_FULL else REOPEN_FIRST_MS)
+        member.lose(self._now_ms, REOPEN_MAX_MS if message.code == NACK_DISK_FULL else REOPEN_FIRST_MS)
         return []
 
     def sent(self, replica: ReplicaId, session: int, last: int) -> list[WriterEffect]:
@@ -179,6 +184,9 @@ class LedgerWriter:
         if member is None or not member.is_reading:
             return []
         member.is_reading = False
+        if last <= member.sent and member.sent + 1 >= self.truncated:  # the own journal has not got it: fenced?
+            member.lose(self._now_ms, REOPEN_MAX_MS)
+            return []
         member.sent = max(last, self.positions[replica])
         return self._feed(replica, member)
 
@@ -192,18 +200,26 @@ class LedgerWriter:
         """The link to a replica has ended. Its position still counts: what is durable stays durable."""
         member = self._members.get(replica)
         if not self.has_failed and member is not None and member.state is not MemberState.REFUSED:
-            self._lose(member, REOPEN_FIRST_MS)
+            member.lose(self._now_ms, REOPEN_FIRST_MS)
 
     def other_replica(self, replica: ReplicaId) -> None:
         """Another replica answers where this one was."""
         member = self._members.get(replica)
         if not self.has_failed and member is not None:
-            self._lose(member, REOPEN_MAX_MS)
+            member.lose(self._now_ms, REOPEN_MAX_MS)
             member.state = MemberState.REFUSED
 
     def place(self, placement: Placement) -> None:
         """Where copies are wanted, and which replicas are destroyed."""
         self._placement = placement
+
+    def close(self) -> None:
+        """Take no more entries, and begin no change of the ensemble: the log is about to end."""
+        self.is_closed = True
+
+    def ended(self) -> list[WriterEffect]:
+        """The final record is written: no replica is needed any more."""
+        return [*self._drop(list(self._members)), *self._fail("the log has ended")]
 
     def truncate(self, truncated: int) -> None:
         """A checkpoint is acknowledged: tier 2 has everything before this entry."""
@@ -218,14 +234,15 @@ class LedgerWriter:
         return self._adopt_members()
 
     def record_unknown(self) -> list[WriterEffect]:
-        self._change.unknown(self._now_ms)
+        if self._change.is_asking:
+            self._change.unknown(self._now_ms)
         return []
 
     def record_conflict(self) -> list[WriterEffect]:
         return [] if self.has_failed else self._change.conflict()
 
     def record_read(self, log: ContainerLog, version: int) -> list[WriterEffect]:
-        if self.has_failed:
+        if self.has_failed or not self._change.is_asking:
             return []
         if log.ledgers[-1:] != self.log.ledgers[-1:]:
             return self._fail("the log record has another ledger")
@@ -264,19 +281,13 @@ class LedgerWriter:
 
     def _open(self, replica: ReplicaId) -> list[WriterEffect]:
         member = self._members[replica]
-        self._sessions += 1
-        member.session = self._sessions
+        self.sessions += 1
+        member.session = self.sessions
         member.state = MemberState.OPENING
         member.reopen_at_ms = self._now_ms + max(member.reopen_wait_ms, 2 * REOPEN_FIRST_MS)
         member.reopen_wait_ms = min(2 * member.reopen_wait_ms, REOPEN_MAX_MS)
         message = Open(self.container, member.session, self.epoch, self.truncated, self.chain.ledgers)
         return [OpenMember(replica, message)]
-
-    def _lose(self, member: Member, wait_ms: int) -> None:
-        if member.state in FED:
-            member.silent_since_ms = self._now_ms
-        member.state = MemberState.DOWN
-        member.reopen_at_ms = self._now_ms + wait_ms
 
     def _tend(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
         """Open a member that is down, or that has not acknowledged for too long what was sent."""
@@ -289,7 +300,7 @@ class LedgerWriter:
             return self._feed(replica, member)
         if self._now_ms - member.progress_ms < self._bounds.stall_ms:
             return []
-        self._lose(member, 0)
+        member.lose(self._now_ms, 0)
         return self._open(replica)
 
     def _progress(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
@@ -356,13 +367,9 @@ class LedgerWriter:
 
     def _repair(self) -> list[WriterEffect]:
         """Feed the learners that placement wants, and decide the next change."""
-        effects: list[WriterEffect] = []
         learners = wanted_learners(self._change.current, self.own, self._placement)
-        for replica in learners:
-            if replica not in self._members:
-                self._members[replica] = Member(self._now_ms)
-                effects += self._open(replica)
-        if self._change.phase is not ChangePhase.NONE:
+        effects = self._admit(learners)
+        if self._change.phase is not ChangePhase.NONE or self.is_closed:
             return effects
         effects += self._drop([one for one in self._members if one not in learners and one not in self.log.members])
         bounds = RepairBounds(self._bounds.silence_ms, self._bounds.lag_bytes)
@@ -373,25 +380,26 @@ class LedgerWriter:
         return effects
 
     def _view(self, replica: ReplicaId, member: Member) -> MemberView:
-        is_fed = member.state in FED
         position = self.positions.get(replica, NO_POSITION)
         lag = self._sizes.lag(position, self.confirmed + 1)
-        return MemberView(
-            member.state is MemberState.STREAMING,
-            0 if is_fed else self._now_ms - member.silent_since_ms,
-            lag,
-            is_fed and lag <= self._bounds.join_lag_bytes and position >= self.log.ledgers[-1].first - 1,
-        )
+        is_near = lag <= self._bounds.join_lag_bytes and position >= self.log.ledgers[-1].first - 1
+        is_streaming = member.state is MemberState.STREAMING
+        return MemberView(is_streaming, member.silent_ms(self._now_ms), lag, is_near and member.state in FED)
 
     def _adopt_members(self) -> list[WriterEffect]:
         """The record has other members: the ones that were removed are not needed any more."""
-        learners = wanted_learners(self._change.current, self.own, self._placement)
-        effects = self._drop([one for one in self._members if one not in learners and one not in self.log.members])
-        for replica in self.log.members:
+        learned = (*self.log.members, *wanted_learners(self._change.current, self.own, self._placement))
+        effects = self._drop([one for one in self._members if one not in learned])
+        return effects + self._admit(self.log.members) + self._confirm()
+
+    def _admit(self, replicas: Iterable[ReplicaId]) -> list[WriterEffect]:
+        """Open replicas that this owner did not know."""
+        effects: list[WriterEffect] = []
+        for replica in replicas:
             if replica not in self._members:
                 self._members[replica] = Member(self._now_ms)
                 effects += self._open(replica)
-        return effects + self._confirm()
+        return effects
 
     def _drop(self, replicas: Iterable[ReplicaId]) -> list[WriterEffect]:
         effects: list[WriterEffect] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from headrace.codec.replica_messages import NACK_FENCED, Entries, Nack, Open, Opened, Read
+from headrace.codec.replica_messages import NACK_FENCED, Entries, Nack, Open, Opened
 from headrace.model.container_logs import (
     ContainerLog,
     LedgerChain,
@@ -20,11 +20,11 @@ from headrace.model.container_logs import (
 )
 from headrace.model.ensembles import COPIES_MIN, NO_POSITION, Ensemble, ReplicaId
 from headrace.replication.bounds import RecoveryBounds
+from headrace.replication.copy_sources import CopySources
 from headrace.replication.effects import (
     Blocked,
     Fail,
     OpenMember,
-    ReadEntries,
     ReadRecord,
     Send,
     SendCopies,
@@ -35,6 +35,8 @@ from headrace.replication.effects import (
     WriteRecord,
     WriterEffect,
 )
+from headrace.replication.log_ends import find_log_end
+from headrace.replication.repair_policy import members_after_takeover
 from headrace.replication.told_positions import had_position, told_position
 
 
@@ -84,11 +86,10 @@ class LogRecovery:
         self._answers: dict[ReplicaId, Opened] = {}
         self._positions: dict[ReplicaId, int] = {}
         self._sent: dict[ReplicaId, int] = {}
+        self._sources = CopySources(container, bounds.copy_window_bytes)
+        self._confirmed = NO_POSITION
         self._grace_until_ms: int | None = None
         self._retry_at_ms = now_ms
-        self._request = 0
-        self._is_reading = False
-        self._read_from: ReplicaId | None = None
         self._blocked: str | None = None
         self._is_asking = False
 
@@ -106,6 +107,10 @@ class LogRecovery:
 
     # Events.
 
+    def want(self, wanted: tuple[ReplicaId, ...], zones: Mapping[ReplicaId, str]) -> None:
+        """Placement wants other replicas now, for example because a store has started."""
+        self._wanted, self._zones = wanted, zones
+
     def start(self, claim_version: int) -> list[WriterEffect]:
         """Take the container over from the owner whose claim has this version."""
         return [WriteClaim(claim_version)]
@@ -120,10 +125,11 @@ class LogRecovery:
         return self._fail("another store has the claim")
 
     def record_read(self, log: ContainerLog | None, version: int) -> list[WriterEffect]:
-        """The record as of after the claim; version 0 if there is none."""
+        """The record as of after the claim; version 0 if there is none. While blocked, an operator may change it."""
         self._is_asking = False
-        if self.step is not RecoveryStep.READ:
-            return []
+        is_changed = self.step in (RecoveryStep.FENCE, RecoveryStep.COPY) and version > self._version
+        if self.step is not RecoveryStep.READ and not is_changed:
+            return self._go_on()
         self._log, self._version = log, version
         if log is not None and log.ledgers and log.ledgers[-1].epoch == self.epoch:
             return self._serve(log, version)
@@ -133,7 +139,7 @@ class LogRecovery:
         self._answers.clear()
         self._positions.clear()
         self._sent.clear()
-        self._is_reading = False
+        self._sources.begin(self._chain)
         self._grace_until_ms = None
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
         return self._open(self._asked())
@@ -142,10 +148,11 @@ class LogRecovery:
         """The outcome of a request to the metadata store is not known. `tick` repeats it, one request at a time."""
         self._is_asking = False
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
-        return []
+        return self._go_on()
 
     def opened(self, replica: ReplicaId, message: Opened) -> list[WriterEffect]:
-        if self._session.get(replica) != message.session:
+        """A replica promised this epoch. An answer to an earlier attempt of this process promises a lower one."""
+        if self._session.get(replica) != message.session or message.promise != self.epoch:
             return []
         if self.step is RecoveryStep.FENCE:
             self._answers[replica] = message
@@ -154,13 +161,17 @@ class LogRecovery:
             self._answers[replica] = message
             self.truncated = max(self.truncated, message.truncated)
             self._note_position(replica, told_position(self._chain, self.truncated, message.runs))
+            self._sources.note(replica, had_position(self._chain, self.truncated, message.runs))
             self._sent[replica] = self._positions[replica]
             return self._copy()
         return []
 
     def refused(self, replica: ReplicaId, message: Nack) -> list[WriterEffect]:
-        """A replica has promised a higher epoch, or could not take a message: that one is opened again by `tick`."""
-        if message.code == NACK_FENCED and message.value > self.epoch:
+        """A replica has promised a higher epoch, or could not take a message: that one is opened again by `tick`.
+
+        Before the claim nothing was sent: the NACK is for an earlier attempt of this process.
+        """
+        if self.step is not RecoveryStep.CLAIM and message.code == NACK_FENCED and message.value > self.epoch:
             return self._fail(f"replica {replica.hex()[:8]} promised epoch {message.value}")
         return []
 
@@ -173,13 +184,9 @@ class LogRecovery:
 
     def entries(self, request: int, message: Entries) -> list[WriterEffect]:
         """Entries that this process lacks."""
-        if self.step is not RecoveryStep.COPY or not self._is_reading or request != self._request:
-            return []
-        self._is_reading = False
-        lacking = self._positions[self.own] + 1
-        copies = tuple(one for one in message.entries if lacking <= one.header.entry <= self.last)
+        copies = self._sources.answer(request, message, self.last) if self.step is RecoveryStep.COPY else None
         if not copies:
-            return []
+            return [] if copies is None else self._copy()
         self.truncated = max(self.truncated, *(one.header.truncated for one in copies))
         self._sent[self.own] = copies[-1].header.entry
         return [SendCopies(self.own, copies)]
@@ -219,9 +226,10 @@ class LogRecovery:
             case RecoveryStep.READ:
                 return self._read_record()
             case RecoveryStep.FENCE:
-                return self._blocked_by_silence() + self._open(one for one in self._asked() if one not in self._answers)
+                silent = [one for one in self._asked() if one not in self._answers]
+                return self._blocked_by_silence() + self._open(silent) + self._look_for_operator()
             case RecoveryStep.COPY:
-                return self._repeat_copy()
+                return self._repeat_copy() + self._look_for_operator()
             case RecoveryStep.OPEN:
                 return self._write_record()
             case _:
@@ -273,10 +281,9 @@ class LogRecovery:
         return effects
 
     def _blocked_by_silence(self) -> list[WriterEffect]:
-        ensemble = self._ensemble()
-        if self._grace_until_ms is not None:
+        missing = [one.hex()[:8] for one in self._ensemble().members if one not in self._answers]
+        if self._grace_until_ms is not None or not missing:
             return []
-        missing = [member.hex()[:8] for member in ensemble.members if member not in self._answers]
         return self._block(f"{len(missing)} members do not answer: {', '.join(missing)}")
 
     def _block(self, reason: str) -> list[WriterEffect]:
@@ -285,36 +292,39 @@ class LogRecovery:
         self._blocked = reason
         return [Blocked(reason)]
 
+    def _look_for_operator(self) -> list[WriterEffect]:
+        """While the recovery is blocked, an operator may accept the loss of members: the record says so."""
+        return [] if self._blocked is None else self._read_record()
+
+    def _go_on(self) -> list[WriterEffect]:
+        """No request is under way any more: the next ledger may be opened."""
+        return self._copy() if self.step is RecoveryStep.COPY else []
+
     def _look_at_answers(self) -> list[WriterEffect]:
         ensemble = self._ensemble()
         if self.own not in self._answers or not self._is_fenced(ensemble):
             return []
         if self._grace_until_ms is None:
             self._grace_until_ms = self._now_ms + self._bounds.fence_grace_ms
-        if all(member in self._answers for member in ensemble.members):
+        has_loss = self._log is not None and self._log.has_accepted_loss
+        if not has_loss and all(member in self._answers for member in ensemble.members):
             return self._find_end()
         return []
 
     def _find_end(self) -> list[WriterEffect]:
         """The end of the log is the longest position that an answer has."""
-        answers = {one: answer for one, answer in self._answers.items() if one in self._ensemble().members}
-        self.truncated = max([self.truncated, *(answer.truncated for answer in self._answers.values())])
-        if not self._chain.ledgers:
-            self.last = self.truncated - 1
-        else:
-            floor = self._chain.ledgers[-1].first - 1
-            had = {one: had_position(self._chain, self.truncated, answer.runs) for one, answer in answers.items()}
-            self.last = max(floor, self._end_of_log(had))
-            confirmed = max(answer.confirmed for answer in answers.values()) - 1
-            if self.last < max(confirmed, self.truncated - 1):
-                self._grace_until_ms = None
-                return self._block(f"entry {confirmed} was acknowledged, the log ends at {self.last}")
+        end = find_log_end(self._log, self.truncated, self._answers, self._end_of_log)
+        self.last, self._confirmed, self.truncated = end
+        if self.last < self._confirmed:
+            self._grace_until_ms = None
+            return self._block(f"entry {self._confirmed} was acknowledged, the log ends at {self.last}")
         self._grace_until_ms = self._now_ms + self._bounds.fence_grace_ms
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
+        self._blocked = None
         self.step = RecoveryStep.COPY
-        self._positions = {
-            one: told_position(self._chain, self.truncated, answer.runs) for one, answer in self._answers.items()
-        }
+        for one, answer in self._answers.items():
+            self._positions[one] = told_position(self._chain, self.truncated, answer.runs)
+            self._sources.note(one, had_position(self._chain, self.truncated, answer.runs))
         self._sent = dict(self._positions)
         return [SendPulse(one, NO_POSITION, self.truncated) for one in self._answers] + self._copy()
 
@@ -326,7 +336,7 @@ class LogRecovery:
         complete = tuple(one for one in self._answers if self._positions.get(one, NO_POSITION) >= self.last)
         members = self._members_of(complete)
         if self._has_copies(members) and (len(members) == len(self._answered()) or self._grace_until_ms is None):
-            return self._open_ledger(members)
+            return [] if self._is_asking else self._open_ledger(members)
         if self._positions[self.own] < self.last:
             return self._read_lacking() if self._sent.get(self.own, NO_POSITION) <= self._positions[self.own] else []
         return [
@@ -347,43 +357,33 @@ class LogRecovery:
         return self._members_of(tuple(self._answers))
 
     def _members_of(self, replicas: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:
-        """This process, members of the ensemble in other zones, and learners if these are too few."""
-        members: list[ReplicaId] = []
-        zones: set[str] = set()
-        for one in (self.own, *self._asked()):
-            is_needed = one in self._ensemble().members or len(members) < min(COPIES_MIN, self._copies)
-            zone = self._zones.get(one, one.hex())
-            if one in replicas and zone not in zones and is_needed and len(members) < self._copies:
-                members.append(one)
-                zones.add(zone)
-        return tuple(members)
+        candidates = tuple(one for one in (self.own, *self._asked()) if one in replicas)
+        return members_after_takeover(candidates, self._ensemble(), self._zones)
 
     def _read_lacking(self) -> list[WriterEffect]:
-        """Ask the replica that holds the most for what this process lacks."""
-        first = self._positions[self.own] + 1
-        sources = [one for one in self._answers if self._positions.get(one, NO_POSITION) >= first]
-        if not sources:
-            return self._block(f"entry {first} was there, and no replica that answered has it intact")
-        if self._is_reading:
+        """Ask the replica that holds the most for what this process lacks.
+
+        If none has an entry intact, and no ack quorum can have had it, it was not acknowledged: the log ends before it.
+        """
+        if self._sources.is_reading:
             return []
-        source = max(sources, key=lambda one: (self._positions[one], one))
-        self._is_reading = True
-        self._request += 1
-        epoch = self._chain.epoch_of(first)
-        assert epoch is not None
-        end = self._chain.bounds(epoch)
-        last = self.last if end is None or end[1] is None else min(self.last, end[1] - 1)
-        last = min(last, self._positions[source])
-        message = Read(self._request, self.container, epoch, first, last, self._bounds.copy_window_bytes)
-        return [ReadEntries(source, message)]
+        first = self._positions[self.own] + 1
+        question = self._sources.ask(first, self.last, self._positions)
+        if question is not None:
+            return [question]
+        if first <= self._confirmed or self._sources.may_be_acknowledged(first, self._ensemble()):
+            return self._block(f"entry {first} was there, and no replica that answered has it intact")
+        self.last = first - 1
+        return self._copy()
 
     def _repeat_copy(self) -> list[WriterEffect]:
         """Open again those that do not proceed: messages may have been lost."""
-        self._is_reading = False
-        late = [one for one in self._asked() if self._positions.get(one, NO_POSITION) < self.last]
-        for one in late:
-            self._sent.pop(one, None)
-        return self._open(late)
+        self._sources.forget_question()
+        return self._open(
+            one
+            for one in self._asked()
+            if one not in self._answers or self._positions.get(one, NO_POSITION) < self.last
+        )
 
     def _open_ledger(self, members: tuple[ReplicaId, ...]) -> list[WriterEffect]:
         self.step = RecoveryStep.OPEN

@@ -36,3 +36,23 @@ class Member:
     reopen_wait_ms: int = REOPEN_FIRST_MS
     progress_ms: int = 0
     told: tuple[int, int] = (NO_POSITION, 0)
+
+    def opened(self, position: int, truncated: int, now_ms: int) -> None:
+        """The replica told its position and its truncation point."""
+        self.sent = position
+        self.state = MemberState.CATCHING_UP
+        self.is_reading = False
+        self.reopen_wait_ms = REOPEN_FIRST_MS
+        self.progress_ms = now_ms
+        self.told = (NO_POSITION, truncated)
+
+    def lose(self, now_ms: int, wait_ms: int) -> None:
+        """The link is lost; open again after a while."""
+        if self.state in FED:
+            self.silent_since_ms = now_ms
+        self.state = MemberState.DOWN
+        self.reopen_at_ms = now_ms + wait_ms
+
+    def silent_ms(self, now_ms: int) -> int:
+        """The time since the replica was fed last; 0 while it is."""
+        return 0 if self.state in FED else now_ms - self.silent_since_ms

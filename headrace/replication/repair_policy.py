@@ -6,21 +6,10 @@ An ensemble never has fewer than two members. A learner receives the log without
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.model.ensembles import COPIES_MIN, Ensemble, ReplicaId
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where copies are wanted: the replica of each zone, the zone of each replica, and the replicas that are destroyed.
-
-    A replica is destroyed if its store registered with another replica id, or its task has stopped or is about to.
-    """
-
-    wanted: Mapping[str, ReplicaId] = field(default_factory=dict)
-    zones: Mapping[ReplicaId, str] = field(default_factory=dict)
-    destroyed: frozenset[ReplicaId] = frozenset()
+from headrace.model.replica_placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +68,21 @@ def next_ensemble(
         if member != own and _is_dispensable(ensemble, member, views, bounds):
             return Ensemble(tuple(one for one in ensemble.members if one != member), ensemble.copies)
     return None
+
+
+def members_after_takeover(
+    candidates: tuple[ReplicaId, ...], ensemble: Ensemble, zones: Mapping[ReplicaId, str]
+) -> tuple[ReplicaId, ...]:
+    """One candidate of each zone, in their order: members of the ensemble, and others if these are too few."""
+    chosen: list[ReplicaId] = []
+    taken: set[str] = set()
+    for one in candidates:
+        is_needed = not chosen or one in ensemble.members or len(chosen) < ensemble.ack_quorum
+        zone = zones.get(one, one.hex())
+        if zone not in taken and is_needed and len(chosen) < ensemble.copies:
+            chosen.append(one)
+            taken.add(zone)
+    return tuple(chosen)
 
 
 def _without(ensemble: Ensemble, member: ReplicaId, ready: list[ReplicaId], placement: Placement) -> Ensemble | None:

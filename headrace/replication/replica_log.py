@@ -13,8 +13,9 @@ Between looking at the promise and queueing a record nothing else may run: the s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.codec.log_record_header import RecordHeader, RecordKind
 from headrace.codec.replica_messages import (
@@ -23,7 +24,6 @@ from headrace.codec.replica_messages import (
     NACK_PROTOCOL,
     OPENED_WHOLE,
     Drop,
-    Entry,
     HeldRun,
     Nack,
     Open,
@@ -33,6 +33,9 @@ from headrace.codec.replica_messages import (
 from headrace.model.container_logs import LedgerChain
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
 from headrace.replication.recovered_logs import RecoveredLog
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Session(NamedTuple):
@@ -69,9 +72,12 @@ class ReplicaLog:
         self.promise = recovered.promise
         self.truncated = recovered.truncated
         self.confirmed = recovered.confirmed
+        self._confirmed_by = 0
+        self._truncated_queued = recovered.truncated
         self._runs = {run.epoch: _Run(run.start, run.end, run.end, run.had_end) for run in recovered.runs}
         self._chain = LedgerChain(())
         self._session: Session | None = None
+        self._newest_open = (0, 0)
         self._opened_after: int | None = None
         self._gap_told_at: int | None = None
         self._records_queued = 0
@@ -87,6 +93,11 @@ class ReplicaLog:
     @property
     def chain(self) -> LedgerChain:
         return self._chain
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this replica holds no entry of any ledger."""
+        return not self._runs
 
     @property
     def expected(self) -> int:
@@ -109,17 +120,20 @@ class ReplicaLog:
             self.promise = message.writer_epoch
             effects.append(self._queued(self._record(RecordKind.PROMISE, message.writer_epoch)))
         self._session = Session(message.writer_epoch, message.session, link)
+        self._newest_open = self._session[:2]
         self._gap_told_at = None
         self._chain = LedgerChain(message.ledgers)
+        if self._confirmed_by < max((start.epoch for start in message.ledgers), default=1):
+            self.confirmed = 0
         self._discard_outside_chain()
         self._measure()
         effects += self._truncate(message.truncated)
         self._opened_after = self._records_queued
         return effects + self._opened_if_durable()
 
-    def entry(self, link: int, message: Entry) -> list[ReplicaEffect]:
-        """An entry. Its writer epoch says which writer sent it; the link does not matter."""
-        header, session = message.header, self._session
+    def entry(self, link: int, header: RecordHeader, parts: Sequence[Buffer]) -> list[ReplicaEffect]:
+        """An entry, whose payload is in `parts`. Its writer epoch says who sent it; the link does not matter."""
+        session = self._session
         if self._refuses_writer(header.writer_epoch):
             return [self._nack(link, 0, NACK_FENCED, self.promise)]
         if session is None:
@@ -127,13 +141,14 @@ class ReplicaLog:
         if not self._chain.has(header.ledger_epoch, header.entry):
             return [self._nack(link, session.number, NACK_PROTOCOL, header.entry)]
         effects = self._truncate(header.truncated)
-        self.confirmed = max(self.confirmed, header.confirmed)
+        if header.writer_epoch == header.ledger_epoch:
+            self._note_confirmed(header.writer_epoch, header.confirmed)
         if self._is_gap(header.entry):
             return effects + self._tell_gap()
         if header.entry < self._expected:
             return effects + (self._held() if header.entry < self._durable_end else [])
         self._gap_told_at = None
-        effects.append(self._queued(QueueRecord(header, message.payload)))
+        effects.append(self._queued(QueueRecord(header, parts)))
         self._queue.append(_Queued(self._records_queued, header.ledger_epoch, header.entry))
         self._extend(header.ledger_epoch, header.entry)
         return effects + self._held_on_receipt()
@@ -156,11 +171,18 @@ class ReplicaLog:
         return self._held() if self._durable_end > before else []
 
     def pulse(self, link: int, confirmed: int, truncated: int) -> list[ReplicaEffect]:
-        """What the writer knows, while it appends nothing."""
+        """What the writer knows, while it appends nothing.
+
+        No entry brings the truncation point to the journal then: it gets a record, so that old files become free.
+        """
         if self._session is None or self._session.link != link:
             return []
-        self.confirmed = max(self.confirmed, confirmed)
-        return self._truncate(truncated)
+        if self._chain.ledgers and self._chain.ledgers[-1].epoch == self._session.writer_epoch:
+            self._note_confirmed(self._session.writer_epoch, confirmed)
+        effects = self._truncate(truncated)
+        if self.truncated > self._truncated_queued:
+            effects.append(self._queued(self._record(RecordKind.TRUNCATION, self.promise)))
+        return effects
 
     def read(self, link: int, message: Read) -> list[ReplicaEffect]:
         """A recovery asks for entries. An answer never says that an entry does not exist: only OPENED says so."""
@@ -172,6 +194,10 @@ class ReplicaLog:
         """This replica is not a member any longer. The promise stays."""
         if self._session is None or self._session[:2] != (message.writer_epoch, message.session):
             return []
+        return self.discard()
+
+    def discard(self) -> list[ReplicaEffect]:
+        """No log needs what this replica holds. The promise stays."""
         self._session = None
         self._opened_after = None
         self._runs.clear()
@@ -210,10 +236,9 @@ class ReplicaLog:
         """Whether the OPEN is an earlier one of the same writer, which may have been sent over an earlier link.
 
         Its chain may lack the writer's own ledger. Taken for the current chain, it would make acknowledged entries of
-        that ledger garbage.
+        that ledger garbage. That is so also after the link of the newer one has ended.
         """
-        session = self._session
-        return session is not None and (message.writer_epoch, message.session) < session[:2]
+        return (message.writer_epoch, message.session) < self._newest_open
 
     # Steps.
 
@@ -249,6 +274,15 @@ class ReplicaLog:
             if bounds is None or bounds[1] is None or expected < bounds[1]:
                 break
         return expected
+
+    def _note_confirmed(self, writer_epoch: int, confirmed: int) -> None:
+        """Remember what the writer of the open ledger knows as acknowledged: a recovery must find it.
+
+        What an earlier writer knew does not count. The record says where its ledger ended, and if an operator accepted
+        a loss, the ledger ended before.
+        """
+        self.confirmed = confirmed if writer_epoch > self._confirmed_by else max(self.confirmed, confirmed)
+        self._confirmed_by = max(self._confirmed_by, writer_epoch)
 
     def _truncate(self, truncated: int) -> list[ReplicaEffect]:
         """Move the truncation point forward. Entries that are missing before it are not needed any more.
@@ -308,11 +342,12 @@ class ReplicaLog:
 
     def _queued(self, effect: QueueRecord) -> QueueRecord:
         self._records_queued += 1
+        self._truncated_queued = max(self._truncated_queued, effect.header.truncated)
         return effect
 
     def _record(self, kind: RecordKind, epoch: int) -> QueueRecord:
         return QueueRecord(
-            RecordHeader(kind, self.container, epoch, epoch, 0, self.truncated, self.confirmed, 0, 0), b""
+            RecordHeader(kind, self.container, epoch, epoch, 0, self.truncated, self.confirmed, 0, 0), ()
         )
 
     def _nack(self, link: int, session: int, code: int, value: int) -> Answer:

@@ -6,7 +6,6 @@ tier 2 carries the epoch of the claim, and a repeated step finds it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -98,7 +97,7 @@ class ContainerOpening:
         self._restored = False
         if self._ledger is not None:
             self._ledger = None
-            await asyncio.to_thread(self._parts.ledgers.release, self.container)
+            await self._parts.ledgers.release(self.container)
         if recovery is not None:
             recovery.metadata.release_memory()
 
@@ -128,8 +127,8 @@ class ContainerOpening:
     async def _open_ledger(self) -> None:
         self._started_s = self._parts.clock.monotonic_s()
         ledgers, epoch = self._parts.ledgers, self._claimed_epoch
-        drop_past_log(ledgers, self.container, await self._snapshots.pointer())
-        self._ledger = ledger = ledgers.open(self.container, epoch)
+        await drop_past_log(ledgers, self.container, await self._snapshots.pointer())
+        self._ledger = ledger = await ledgers.open(self.container, epoch)
         rates = ContainerRates(self._parts.clock, self._parts.scaling_reports)
         recovery = Recovery(self.container, self._parts.pool, self._parts.clock, rates)
         self._backfill = await recovery.run(ledger)
@@ -176,7 +175,7 @@ class ContainerOpening:
                 self._ledger,
                 parts.ordering_clock,
                 recovery.frames.next_sequence,
-                parts.gate,
+                parts.gate if parts.ledgers.needs_lease(self.container) else None,
                 pool=parts.pool,
             ),
             parts.pool,
@@ -219,9 +218,9 @@ class ContainerOpening:
         return ChunkDirectory(parts.metadata_store, self.container, self._claimed_epoch, parts.clock, observe)
 
 
-def drop_past_log(ledgers: LedgerStore, container: int, pointer: SnapshotPointer | None) -> None:
+async def drop_past_log(ledgers: LedgerStore, container: int, pointer: SnapshotPointer | None) -> None:
     """Discard the container's log on this volume if a newer epoch has taken over the container since."""
     found = ledgers.epochs().get(container)
     if found is not None and pointer is not None and pointer.epoch > found:
         _log.warning("event=log_of_the_past container=%d epoch=%d newer_epoch=%d", container, found, pointer.epoch)
-        ledgers.forget(container)
+        await ledgers.forget(container)

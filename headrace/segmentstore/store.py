@@ -15,7 +15,8 @@ from typing import Any, Final
 from headrace.model.container_opening import OpeningProgress, OpeningStep
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import FencedError, HeadraceError
-from headrace.model.names import container_of_segment, is_transient_segment_name
+from headrace.model.log_classes import ContainerLayout
+from headrace.model.names import is_transient_segment_name
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import LedgerStore
@@ -54,6 +55,7 @@ class SegmentStore:
         chunk_storage: ChunkStorage,
         *,
         container_count: int,
+        s3_containers: int = 0,
         block_bytes: int = BLOCK_BYTES,
         limits: StorageLimits | None = None,
         table_limits: TableLimits | None = None,
@@ -63,7 +65,7 @@ class SegmentStore:
         self.gate = LeaseGate(clock)
         self.pool = BlockPool(cache_bytes, block_bytes, self._hurry)
         self.clock = clock
-        self.container_count = container_count
+        self.layout = ContainerLayout(container_count, s3_containers)
         self.metrics = StoreMetrics()
         self.ledgers = ledgers
         limits = limits or StorageLimits()
@@ -175,9 +177,9 @@ class SegmentStore:
             raise
         self.serve(opening)
 
-    def drop_past_log(self, container: int, pointer: SnapshotPointer | None) -> None:
+    async def drop_past_log(self, container: int, pointer: SnapshotPointer | None) -> None:
         """Discard the container's log on this volume if a newer epoch has taken over the container since."""
-        drop_past_log(self.ledgers, container, pointer)
+        await drop_past_log(self.ledgers, container, pointer)
 
     @property
     def logs_at_rest(self) -> list[int]:
@@ -224,7 +226,7 @@ class SegmentStore:
             await self.retired(container)
             return False
         segment_container.metadata.release_memory()
-        self.ledgers.forget(container)
+        await self.ledgers.forget(container)
         seconds = self.clock.monotonic_s() - started_s
         _log.info("event=handed_over container=%d epoch=%d seconds=%.3f", container, segment_container.epoch, seconds)
         return True
@@ -240,7 +242,7 @@ class SegmentStore:
         Raises:
             FencedError: another store owns it.
         """
-        container = container_of_segment(segment_name, self.container_count)
+        container = self.layout.container_of_segment(segment_name)
         owned = self._owned.get(container)
         if owned is None:
             raise FencedError(f"this store does not own container {container} of segment {segment_name}")
@@ -277,18 +279,26 @@ class SegmentStore:
             await each.maintenance.stop()
             await each.tables.stop()
         closing = [asyncio.ensure_future(each.writer.drain()) for each in owned]
+        clean: list[int] = []
         if closing:
             _, late = await asyncio.wait(closing, timeout=deadline_s)
             for drain in late:
                 drain.cancel()
             ended = await asyncio.gather(*closing, return_exceptions=True)
             for each, result in zip(owned, ended, strict=True):
-                if result is not True:  # the next start needs this volume, or loses the data that is not in tier 2
+                if result is not True:  # the next start needs the log, or loses the data that is not in tier 2
                     _log.warning("event=close_incomplete container=%d error=%r", each.container.container, result)
+                elif not self.ledgers.needs_lease(each.container.container):
+                    clean.append(each.container.container)
         for each in owned:
             await each.writer.stop()
             await each.backfill.stop()
             each.container.log.close()
+        # Other stores or S3 hold these logs, too. Without this, the next owner would need them.
+        forgotten = await asyncio.gather(*map(self.ledgers.forget, clean), return_exceptions=True)
+        for container, outcome in zip(clean, forgotten, strict=True):
+            if outcome is not None:  # nothing is lost: the next owner recovers a log that it does not need
+                _log.warning("event=log_not_ended container=%d error=%r", container, outcome)
         self._owned.clear()
         self._parts.reading_threads.shutdown(wait=False, cancel_futures=True)
 
@@ -309,7 +319,7 @@ class SegmentStore:
         """Release everything of a container that has stopped, so that it can be opened from its log again."""
         await owned.stop()
         # Before the memory is released: the journal may still write from it.
-        await asyncio.to_thread(self.ledgers.release, owned.container.container)
+        await self.ledgers.release(owned.container.container)
         owned.container.metadata.release_memory()
 
     def _retire(self, container: int, work: Coroutine[Any, Any, None]) -> None:

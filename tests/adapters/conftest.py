@@ -98,15 +98,21 @@ def partition() -> str:
     return f"test/{uuid.uuid4().hex}"
 
 
-@pytest.fixture(params=["memory", "s3"])
-def chunk_storage(request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
-    """Each implementation of tier 2, empty."""
-    if request.param == "memory":
-        yield MemoryChunkStorage(SystemClock())
-        return
-    storage = S3ChunkStorage(request.getfixturevalue("bucket"), request.getfixturevalue("s3"), concurrency=4)
+@pytest.fixture
+def s3_storage(bucket: str, s3: S3Client) -> Iterator[S3ChunkStorage]:
+    """Tier 2 in an empty bucket."""
+    storage = S3ChunkStorage(bucket, s3, concurrency=4)
     yield storage
     storage.close()
+
+
+@pytest.fixture(params=["memory", "s3"])
+def chunk_storage(request: pytest.FixtureRequest) -> ChunkStorage:
+    """Each implementation of tier 2, empty."""
+    if request.param == "memory":
+        return MemoryChunkStorage(SystemClock())
+    storage: S3ChunkStorage = request.getfixturevalue("s3_storage")
+    return storage
 
 
 @pytest.fixture

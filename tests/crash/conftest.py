@@ -1,4 +1,4 @@
-"""A real segment store process on a real disk, against an AWS emulator of its own."""
+"""A real segment store process on a real disk, against an AWS emulator with a table and a bucket of each test."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +16,6 @@ import pytest
 
 from headrace.adapters.dynamodb.record_item import create_table
 
-TABLE = "crash-metadata"
-BUCKET = "crash-chunks"
 STOP_S = 60
 
 
@@ -78,9 +77,9 @@ class StoreProcess:
         return code
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def aws_emulator() -> Iterator[subprocess.Popen[str]]:
-    """An AWS emulator of the test's own; it has said nothing yet."""
+    """An AWS emulator for all tests: its start takes as long as a short test. It has said nothing yet."""
     emulator = subprocess.Popen(
         [sys.executable, "-m", "headrace.local.aws_emulator", "--port", "0"], stdout=subprocess.PIPE, text=True
     )
@@ -93,16 +92,24 @@ def aws_emulator() -> Iterator[subprocess.Popen[str]]:
             emulator.stdout.close()
 
 
-@pytest.fixture
-def aws_environment(aws_emulator: subprocess.Popen[str]) -> dict[str, str]:
-    """Standard AWS variables for an AWS emulator with the store's table and bucket."""
+@pytest.fixture(scope="session")
+def aws_endpoint(aws_emulator: subprocess.Popen[str]) -> str:
     assert aws_emulator.stdout is not None
     endpoint = aws_emulator.stdout.readline().strip().partition("endpoint=")[2]
     assert endpoint
-    _create_resources(endpoint)
+    return endpoint
+
+
+@pytest.fixture
+def aws_environment(aws_endpoint: str) -> dict[str, str]:
+    """Standard AWS variables for the emulator, and the names of a table and a bucket that are the test's own."""
+    table, bucket = f"crash-{uuid.uuid4().hex}", f"crash-{uuid.uuid4().hex}"
+    _create_resources(aws_endpoint, table, bucket)
     return {
         **os.environ,
-        "AWS_ENDPOINT_URL": endpoint,
+        "HEADRACE_METADATA_TABLE": table,
+        "HEADRACE_CHUNK_BUCKET": bucket,
+        "AWS_ENDPOINT_URL": aws_endpoint,
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "test",
@@ -110,12 +117,12 @@ def aws_environment(aws_emulator: subprocess.Popen[str]) -> dict[str, str]:
     }
 
 
-def _create_resources(endpoint: str) -> None:
+def _create_resources(endpoint: str, table: str, bucket: str) -> None:
     session = botocore.session.Session()
     session.set_credentials("test", "test")
     dynamodb = session.create_client("dynamodb", endpoint_url=endpoint, region_name="us-east-1")
-    create_table(TABLE, dynamodb)
-    session.create_client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=BUCKET)
+    create_table(table, dynamodb)
+    session.create_client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=bucket)
 
 
 @pytest.fixture
@@ -128,8 +135,6 @@ def make_store(aws_environment: dict[str, str], tmp_path: Path) -> Iterator[Call
             **aws_environment,
             "HEADRACE_STORE_ID": "store-0",
             "HEADRACE_DATA_DIR": str(tmp_path / "data"),
-            "HEADRACE_METADATA_TABLE": TABLE,
-            "HEADRACE_CHUNK_BUCKET": BUCKET,
             "HEADRACE_CONTAINER_COUNT": "3",
             "HEADRACE_CACHE_BYTES": str(64 << 20),
             "HEADRACE_JOURNAL_FILE_BYTES": str(32 << 20),

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.anyio
 WAIT_S = 60.0
 PAUSE_S = 0.05
 CONTAINERS = 4
-TABLE = "crash-metadata"
 WRITER = 7
 EVENT_BYTES = 200
 
@@ -193,7 +192,7 @@ def metadata(aws_environment) -> DynamoMetadataStore:
     client = session.create_client(
         "dynamodb", endpoint_url=aws_environment["AWS_ENDPOINT_URL"], region_name="us-east-1"
     )
-    return DynamoMetadataStore(TABLE, client)
+    return DynamoMetadataStore(aws_environment["HEADRACE_METADATA_TABLE"], client)
 
 
 async def until(condition: Callable[[], bool]) -> None:

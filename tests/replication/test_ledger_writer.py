@@ -7,7 +7,8 @@ from dataclasses import replace
 from headrace.codec.replica_messages import NACK_FENCED, NACK_GAP, HeldRun, Nack, Opened
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId
-from headrace.replication.bounds import WriterBounds
+from headrace.model.replica_placement import Placement
+from headrace.replication.bounds import REOPEN_MAX_MS, WriterBounds
 from headrace.replication.effects import (
     Acknowledge,
     DropMember,
@@ -25,7 +26,6 @@ from headrace.replication.effects import (
 from headrace.replication.ensemble_change import ChangePhase
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.member_states import MemberState
-from headrace.replication.repair_policy import Placement
 
 OWN, B, C, D = (ReplicaId(bytes([number]) * 16) for number in range(4))
 ZONES = {OWN: "a", B: "b", C: "c", D: "c"}
@@ -123,6 +123,15 @@ def test_member_beyond_its_window_catches_up():
     append(made, 3)
     assert made.member_states()[B] is MemberState.CATCHING_UP
     assert made.member_states()[OWN] is MemberState.STREAMING
+
+
+def test_entries_of_earlier_ledgers_are_read_from_the_journal():
+    """Also for a member that answers before the own replica does: no memory has them."""
+    log = replace(LOG, ledgers=(LedgerStart(4, 0), LedgerStart(EPOCH, 10)), truncated=0)
+    made = LedgerWriter(0, OWN, log, 3, 0, 0, BOUNDS, 0)
+    made.start()
+    effects = made.opened(B, Opened(0, made.session_of(B), 0, EPOCH, 0, 0, ()))
+    assert [(each.first, each.last, each.source) for each in of(Send, effects)] == [(0, 9, Source.JOURNAL)]
 
 
 def test_gap_sends_from_the_expected_entry():
@@ -233,6 +242,8 @@ def test_unknown_outcome_is_written_again_under_the_same_version():
     assert made.record_conflict() == [ReadRecord()]
     made.record_read(made.log, 3)
     assert made.wanted_ensemble is not None, "the old version proves nothing"
+    made.tick(BOUNDS.silence_ms + 2 * BOUNDS.record_retry_ms)
+    made.record_conflict()
     made.record_read(made.log.with_members((OWN, B), 10), 4)
     assert (made.wanted_ensemble, made.log.members) == (None, (OWN, B))
 
@@ -270,13 +281,15 @@ def test_idle_members_learn_what_is_acknowledged():
     assert of(SendPulse, made.tick(1000)) == []
 
 
-def test_appends_stop_at_the_bound_of_unacknowledged_bytes():
-    made = writer(replace(BOUNDS, unacknowledged_bytes=2 * SIZE))
+def test_unacknowledged_bytes_fill_their_bound():
+    made = writer(replace(BOUNDS, unacknowledged_bytes=4 * SIZE))
+    assert made.unacknowledged_fill == 0
     append(made, 2)
-    assert not made.may_append
+    assert made.unacknowledged_fill == 0.5
     ack(made, B, 10)
+    assert made.unacknowledged_fill == 0.5, "one copy is no quorum"
     ack(made, C, 10)
-    assert made.may_append
+    assert made.unacknowledged_fill == 0.25
 
 
 def test_record_with_another_ledger_ends_the_writer():
@@ -285,3 +298,121 @@ def test_record_with_another_ledger_ends_the_writer():
     made.record_conflict()
     other = replace(LOG, ledgers=(*LOG.ledgers, LedgerStart(6, 12)))
     assert of(Fail, made.record_read(other, 4))
+
+
+def test_answer_to_an_earlier_writer_is_no_position():
+    """An earlier attempt of this process numbered its sessions alike; the replica promised it a lower epoch."""
+    made = writer(streaming=(OWN,))
+    earlier = Opened(0, made.session_of(B), 0, EPOCH - 1, 10, 0, (HeldRun(EPOCH, 10, 12, 12),))
+    assert made.opened(B, earlier) == []
+    assert B not in made.positions
+
+
+def test_congested_member_gets_only_what_its_link_took():
+    made = writer()
+    append(made, 2)
+    made.congested(B)
+    assert B not in [effect.member for effect in of(Send, made.append(SIZE)[1])]
+    ack(made, OWN, 12)
+    assert of(Send, ack(made, B, 10)) == [], "entry 11 is still in the link"
+    (send,) = of(Send, ack(made, B, 11))
+    assert (send.member, send.first, send.last, send.source) == (B, 12, 12, Source.JOURNAL)
+
+
+def test_congested_member_streams_again_when_it_has_caught_up():
+    made = writer()
+    append(made, 2)
+    made.congested(B)
+    ack(made, OWN, 11)
+    ack(made, B, 11)
+    assert Send(B, 12, 12, Source.MEMORY, 0) in made.append(SIZE)[1]
+
+
+def test_congested_member_counts_for_acknowledgements():
+    made = writer()
+    append(made, 2)
+    made.congested(B)
+    ack(made, OWN, 11)
+    assert of(Acknowledge, ack(made, B, 11)) == [Acknowledge(11)]
+
+
+def test_congestion_concerns_only_streaming_peers():
+    made = writer(streaming=(OWN, B))
+    for replica in (OWN, C):
+        made.congested(replica)
+    assert made.member_states()[OWN] is MemberState.STREAMING
+    assert made.member_states()[C] is MemberState.OPENING
+
+
+def test_final_record_waits_for_acknowledgements():
+    made = writer()
+    append(made, 2)
+    assert made.final_record is None
+    made.close()
+    assert made.final_record is None
+    ack(made, OWN, 11)
+    ack(made, B, 11)
+    assert made.final_record == (ContainerLog(3, LogState.EMPTY, (), (), 12, 12), 3)
+
+
+def test_final_record_waits_for_a_change_of_members():
+    made = writer()
+    silent_third(made)
+    made.close()
+    assert made.final_record is None
+    made.record_written(4)
+    assert made.final_record == (ContainerLog(3, LogState.EMPTY, (), (), 10, 10), 4)
+
+
+def test_closed_log_begins_no_change():
+    made = writer()
+    made.close()
+    made.link_lost(C)
+    made.tick(BOUNDS.silence_ms)
+    assert made.change_phase is ChangePhase.NONE
+
+
+def test_ended_log_drops_its_members_and_has_no_owner():
+    made = writer()
+    sessions = {replica: made.session_of(replica) for replica in (OWN, B, C)}
+    made.close()
+    effects = made.ended()
+    assert of(DropMember, effects) == [DropMember(one, session) for one, session in sessions.items()]
+    assert of(Fail, effects)
+    assert made.has_failed
+
+
+def test_replica_truncated_behind_the_end_is_refused():
+    """An operator accepted the loss of that log: the replica would take our entries for ones that it may skip."""
+    made = writer(streaming=(OWN,))
+    effects = made.opened(B, Opened(0, made.session_of(B), 0, EPOCH, 15, 0, ()))
+    assert of(Suspect, effects)
+    assert made.member_states()[B] is MemberState.REFUSED
+    assert B not in made.positions
+
+
+def test_answer_to_a_request_of_the_recovery_is_ignored():
+    made = writer()
+    assert made.record_unknown() == made.record_read(made.log, 3) == []
+    assert made.change_phase is ChangePhase.NONE
+
+
+def test_window_the_own_journal_lacks_is_asked_for_later():
+    """A newer owner made the entries of this one garbage, before this one has learnt it."""
+    made = writer(streaming=(OWN, B))
+    append(made, 2)
+    ack(made, OWN, 11)
+    (send,) = of(Send, open_with(made, C, 10))
+    assert made.sent(C, made.session_of(C), send.first - 1) == []
+    assert C in [effect.member for effect in of(OpenMember, made.tick(REOPEN_MAX_MS))]
+
+
+def test_window_that_was_truncated_meanwhile_is_skipped():
+    made = writer(streaming=(OWN, B))
+    append(made, 2)
+    ack(made, OWN, 11)
+    ack(made, B, 11)
+    (send,) = of(Send, open_with(made, C, 10))
+    made.truncate(12)
+    made.sent(C, made.session_of(C), send.first - 1)
+    assert Send(C, 12, 12, Source.MEMORY, 0) in made.append(SIZE)[1]

@@ -38,7 +38,7 @@ def recovery(log: ContainerLog | None = LOG, version: int = 3) -> LogRecovery:
     assert made.start(7) == [WriteClaim(7)]
     assert made.claimed(EPOCH) == [ReadRecord()]
     opens = made.record_read(log, version)
-    assert [effect.member for effect in opens if isinstance(effect, OpenMember)] == [OWN, B, C]
+    assert sorted(effect.member for effect in opens if isinstance(effect, OpenMember)) == [OWN, B, C]
     return made
 
 
@@ -51,6 +51,12 @@ def answer(
 
 def of(kind: type, effects: list[WriterEffect]) -> list:
     return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def no_entries(made: LogRecovery, effects: list[WriterEffect]) -> list[WriterEffect]:
+    """Answer a read without an entry."""
+    (read,) = of(ReadEntries, effects)
+    return made.entries(read.message.request, Entries(read.message.request, 0, False, ()))
 
 
 def entries(first: int, last: int) -> tuple[Entry, ...]:
@@ -99,7 +105,7 @@ def test_end_of_one_member_is_copied_before_the_record_write():
     (read,) = of(ReadEntries, effects)
     assert (read.member, read.message.first, read.message.last) == (B, 18, 19)
     (copies,) = of(
-        SendCopies, made.entries(read.message.request, Entries(read.message.request, False, entries(18, 19)))
+        SendCopies, made.entries(read.message.request, Entries(read.message.request, 0, False, entries(18, 19)))
     )
     assert copies.member == OWN
     assert of(WriteRecord, made.acknowledged(OWN, made.session_of(OWN), 5, 18)) == []
@@ -122,9 +128,63 @@ def test_damaged_end_is_part_of_the_log():
     made = recovery()
     answer(made, OWN, 18)
     effects = answer(made, B, 18, had=20) + made.tick(GRACE)
-    assert of(WriteRecord, effects) == []
     assert made.last == 19
+    effects += no_entries(made, effects)
+    assert of(WriteRecord, effects) == []
     assert of(Blocked, effects)
+
+
+def test_intact_entries_behind_damage_are_read():
+    made = recovery()
+    answer(made, OWN, 18)
+    (read,) = of(ReadEntries, answer(made, B, 17, had=20) + made.tick(GRACE))
+    assert (read.member, read.message.first, read.message.last) == (B, 18, 19)
+    found = Entries(read.message.request, 0, False, entries(18, 19))
+    assert of(SendCopies, made.entries(found.request, found))
+
+
+def test_own_entries_behind_damage_are_read():
+    made = recovery()
+    answer(made, OWN, 17, had=20)
+    (read,) = of(ReadEntries, answer(made, B, 18) + made.tick(GRACE))
+    assert read.member == B
+    found = Entries(read.message.request, 0, False, entries(17, 17))
+    made.entries(found.request, found)
+    (read,) = of(ReadEntries, made.acknowledged(OWN, made.session_of(OWN), 5, 17))
+    assert (read.member, read.message.first) == (OWN, 18)
+
+
+def test_damaged_entry_of_one_member_of_three_ends_the_log():
+    """Both others answered without it: it was never acknowledged."""
+    made = recovery()
+    answer(made, OWN, 18)
+    answer(made, B, 18)
+    effects = answer(made, C, 17, had=20)
+    effects = no_entries(made, effects)
+    (write,) = of(WriteRecord, effects + made.tick(2 * GRACE))
+    assert write.log.ledgers[-1] == LedgerStart(EPOCH, 18)
+
+
+def test_damaged_entry_that_two_members_had_blocks():
+    made = recovery()
+    answer(made, OWN, 18, had=20)
+    answer(made, B, 18)
+    effects = answer(made, C, 18, had=20)
+    for _ in range(2):
+        effects = no_entries(made, effects)
+    assert of(Blocked, effects)
+    assert of(WriteRecord, made.tick(2 * GRACE)) == []
+
+
+def test_damaged_entry_of_a_closed_ledger_blocks():
+    """A closed ledger was held by all its members: what an earlier recovery found does not end earlier now."""
+    chain = (LedgerStart(4, 10), LedgerStart(5, 20))
+    made = recovery(ContainerLog(3, LogState.OPEN, (OWN, B, C), chain, 10))
+    for replica, had in ((OWN, 18), (B, 18), (C, 20)):
+        runs = (HeldRun(4, 10, 18, had),)
+        effects = made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, 10, 0, runs))
+    assert made.last == 19
+    assert of(Blocked, no_entries(made, effects))
 
 
 def test_log_that_ends_before_an_acknowledged_entry_is_blocked():
@@ -215,3 +275,90 @@ def recovery_of(log: ContainerLog) -> LogRecovery:
     made.claimed(EPOCH)
     made.record_read(log, 3)
     return made
+
+
+def test_entries_of_another_container_are_not_taken():
+    """Each container numbers its requests: the number alone does not say whose answer it is."""
+    made = recovery()
+    answer(made, OWN, 18)
+    (read,) = of(ReadEntries, answer(made, B, 20) + made.tick(GRACE))
+    request = read.message.request
+    assert made.entries(request, Entries(request, 1, False, entries(18, 19))) == []
+    assert of(SendCopies, made.entries(request, Entries(request, 0, False, entries(18, 19))))
+
+
+@pytest.mark.parametrize("field", ["container", "ledger_epoch"])
+def test_entries_of_another_log_are_not_copied(field: str):
+    made = recovery()
+    answer(made, OWN, 18)
+    (read,) = of(ReadEntries, answer(made, B, 20) + made.tick(GRACE))
+    request = read.message.request
+    others = tuple(Entry(one.header._replace(**{field: 4, "truncated": 15}), one.payload) for one in entries(18, 19))
+    assert of(SendCopies, made.entries(request, Entries(request, 0, False, others))) == []
+    assert made.truncated == 10
+
+
+def test_answer_to_an_earlier_attempt_is_no_promise():
+    """The same process tried before, with a lower epoch: its sessions had the same numbers."""
+    made = recovery()
+    answer(made, OWN, 20)
+    earlier = Opened(0, made.session_of(B), 0, EPOCH - 1, 10, 0, (HeldRun(5, 10, 20, 20),))
+    assert made.opened(B, earlier) == []
+    assert made.tick(GRACE) == []
+    assert of(WriteRecord, answer(made, B, 20) + made.tick(2 * GRACE))
+
+
+def test_refusal_of_an_earlier_attempt_ends_no_recovery():
+    """The same process was fenced as an owner, and begins again before the NACK arrives."""
+    made = LogRecovery(0, OWN, (OWN, B, C), ZONES, 3, BOUNDS, 0)
+    made.start(7)
+    assert made.refused(B, Nack(0, 0, NACK_FENCED, 7)) == []
+    assert made.claimed(8) == [ReadRecord()]
+
+
+ONE_LEFT = ContainerLog(3, LogState.OPEN, (B,), (LedgerStart(4, 5), LedgerStart(5, 10)), 7)
+
+
+def answer_of_one_left(made: LogRecovery, replica: ReplicaId, end: int, confirmed: int = 0) -> list[WriterEffect]:
+    runs = (HeldRun(4, 5, 10, 10), HeldRun(5, 10, end, end))
+    return made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, 7, confirmed, runs))
+
+
+def test_accepted_loss_ends_the_log_with_the_longest_copy_left():
+    made = recovery(ONE_LEFT)
+    answer_of_one_left(made, OWN, 10)
+    answer_of_one_left(made, B, 18, confirmed=30)
+    answer_of_one_left(made, C, 20)
+    effects = made.tick(GRACE)
+    assert made.last == 19, "the copy of a former member counts, and entry 29 is lost"
+    assert of(Blocked, effects) == []
+
+
+def test_accepted_loss_does_not_end_before_the_open_ledger():
+    made = recovery(ONE_LEFT)
+    for replica in (OWN, B, C):
+        made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, 7, 0, ()))
+    assert of(Blocked, made.tick(GRACE))
+    assert made.last == 9
+
+
+def test_blocked_recovery_looks_for_an_accepted_loss():
+    made = recovery()
+    answer(made, OWN, 18)
+    effects = made.tick(BOUNDS.retry_ms)
+    assert of(Blocked, effects)
+    assert of(ReadRecord, effects)
+    assert of(OpenMember, made.record_read(LOG, 3)) == []
+    assert of(ReadRecord, made.tick(2 * BOUNDS.retry_ms))
+    opens = made.record_read(ContainerLog(3, LogState.LOST, (), (), 99, 99), 4)
+    assert {effect.message.ledgers for effect in of(OpenMember, opens)} == {()}
+
+
+def test_ledger_is_not_opened_while_a_read_is_under_way():
+    """The answer would come to the writer of the new ledger."""
+    made = recovery()
+    answer(made, OWN, 18)
+    assert of(ReadRecord, made.tick(BOUNDS.retry_ms))
+    answer(made, B, 18)
+    assert of(WriteRecord, answer(made, C, 18)) == []
+    assert of(WriteRecord, made.request_unknown())

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.ensembles import COPIES_MIN, Ensemble, ReplicaId
+from headrace.model.replica_placement import Placement
 from headrace.replication.repair_policy import (
     MemberView,
-    Placement,
     RepairBounds,
     next_ensemble,
     wanted_learners,

@@ -9,20 +9,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.codec.log_record_header import RecordHeader, RecordKind
-from headrace.codec.replica_messages import NACK_FENCED, NACK_GAP, Drop, Entry, HeldRun, Nack, Open, Opened, Read
+from headrace.codec.replica_messages import NACK_FENCED, NACK_GAP, Drop, HeldRun, Nack, Open, Opened, Read
 from headrace.model.container_logs import LedgerStart
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
-from headrace.replication.recovered_logs import RecoveredLog, RunSpans
+from headrace.replication.recovered_logs import RecoveredLog
 from headrace.replication.replica_log import ReplicaLog
 
 LINK, OTHER_LINK = 7, 8
 
 
-def entry(number: int, ledger: int = 1, writer: int = 1, truncated: int = 0, confirmed: int = 0) -> Entry:
+def entry(
+    number: int, ledger: int = 1, writer: int = 1, truncated: int = 0, confirmed: int = 0
+) -> tuple[RecordHeader, tuple[bytes]]:
     payload = b"%d" % number
     kind = RecordKind.ENTRY
     header = RecordHeader(kind, 0, ledger, writer, number, truncated, confirmed, len(payload), crc32c(payload))
-    return Entry(header, payload)
+    return header, (payload,)
 
 
 def open_message(writer: int = 1, session: int = 1, truncated: int = 0, ledgers: tuple = ((1, 0),)) -> Open:
@@ -44,7 +46,7 @@ def log_with(*numbers: int) -> ReplicaLog:
     log = ReplicaLog(0, RecoveredLog())
     log.open(LINK, open_message())
     for number in numbers:
-        log.entry(LINK, entry(number))
+        log.entry(LINK, *entry(number))
     log.committed(1 + len(numbers))
     return log
 
@@ -59,21 +61,21 @@ def test_promise_is_durable_before_it_is_told():
 
 def test_opened_waits_for_entries_that_were_queued_before():
     log = log_with()
-    log.entry(LINK, entry(0))
+    log.entry(LINK, *entry(0))
     assert not [one for one in log.open(OTHER_LINK, open_message(writer=2)) if isinstance(one, Answer)]
     assert opened(log.committed(3)).runs == (HeldRun(1, 0, 1, 1),)
 
 
 def test_entry_is_acknowledged_after_its_commit():
     log = log_with()
-    effects = log.entry(LINK, entry(0))
+    effects = log.entry(LINK, *entry(0))
     assert [type(effect) for effect in effects] == [QueueRecord]
     assert log.committed(2) == [Held(LINK, 1, 1, 0)]
 
 
 def test_ended_session_gets_no_acknowledgement():
     log = log_with()
-    log.entry(LINK, entry(0))
+    log.entry(LINK, *entry(0))
     log.open(OTHER_LINK, open_message(writer=2))
     assert not [effect for effect in log.committed(3) if isinstance(effect, Held)]
 
@@ -81,26 +83,26 @@ def test_ended_session_gets_no_acknowledgement():
 @pytest.mark.parametrize("writer", [1, 4])
 def test_entry_of_a_lower_writer_is_fenced(writer: int):
     log = ReplicaLog(0, RecoveredLog(promise=5))
-    assert nacks(log.entry(LINK, entry(0, writer=writer))) == [(NACK_FENCED, 5)]
+    assert nacks(log.entry(LINK, *entry(0, writer=writer))) == [(NACK_FENCED, 5)]
     assert nacks(log.open(LINK, open_message(writer=writer))) == [(NACK_FENCED, 5)]
 
 
 def test_gap_is_told_once_until_it_is_filled():
     log = log_with(0)
-    assert nacks(log.entry(LINK, entry(2))) == [(NACK_GAP, 1)]
-    assert log.entry(LINK, entry(3)) == []
-    log.entry(LINK, entry(1))
-    assert nacks(log.entry(LINK, entry(4))) == [(NACK_GAP, 2)]
+    assert nacks(log.entry(LINK, *entry(2))) == [(NACK_GAP, 1)]
+    assert log.entry(LINK, *entry(3)) == []
+    log.entry(LINK, *entry(1))
+    assert nacks(log.entry(LINK, *entry(4))) == [(NACK_GAP, 2)]
 
 
 def test_entry_that_is_held_is_acknowledged_again():
-    assert log_with(0, 1).entry(LINK, entry(0)) == [Held(LINK, 1, 1, 1)]
+    assert log_with(0, 1).entry(LINK, *entry(0)) == [Held(LINK, 1, 1, 1)]
 
 
 def test_range_begins_again_at_the_truncation_point():
     log = log_with(0, 1)
     log.pulse(LINK, 9, 7)
-    (queued,) = log.entry(LINK, entry(7))
+    (queued,) = log.entry(LINK, *entry(7))
     assert isinstance(queued, QueueRecord)
     log.committed(5)
     runs = opened(log.open(LINK, open_message(session=2, truncated=7))).runs
@@ -127,10 +129,21 @@ def test_earlier_open_of_the_same_writer_is_ignored():
     """Its chain lacks the writer's own ledger: taken for current, it would make acknowledged entries garbage."""
     log = log_with(0)
     log.open(LINK, open_message(writer=2, session=2, ledgers=((1, 0), (2, 1))))
-    log.entry(LINK, entry(1, ledger=2, writer=2))
+    log.entry(LINK, *entry(1, ledger=2, writer=2))
     log.committed(4)
     assert log.open(OTHER_LINK, open_message(writer=2, session=1)) == []
     assert log.durable_end == 2
+
+
+def test_earlier_open_is_ignored_after_its_link_was_lost():
+    log = ReplicaLog(0, RecoveredLog())
+    log.open(LINK, open_message(writer=2, session=2, ledgers=((1, 0), (2, 0))))
+    log.entry(LINK, *entry(0, ledger=2, writer=2))
+    log.committed(2)
+    log.link_lost(LINK)
+    assert log.open(OTHER_LINK, open_message(writer=2, session=1)) == []
+    answer = opened(log.open(OTHER_LINK, open_message(writer=2, session=3, ledgers=((1, 0), (2, 0)))))
+    assert answer.runs == (HeldRun(2, 0, 1, 1),)
 
 
 def test_drop_of_an_earlier_session_is_ignored():
@@ -149,23 +162,12 @@ def test_drop_keeps_the_promise():
 
 
 def test_damaged_run_says_what_it_had():
-    spans = RunSpans()
-    for number in (0, 1, 4, 5):
-        spans.add(number)
-    run = spans.run(1, 0)
-    assert run == HeldRun(1, 0, 2, 6)
+    run = HeldRun(1, 0, 2, 6)
     log = ReplicaLog(0, RecoveredLog(promise=1, runs=(run,)))
     assert opened(log.open(LINK, open_message())).runs == (run,)
-    log.entry(LINK, entry(2))
+    log.entry(LINK, *entry(2))
     log.committed(1)
     assert opened(log.open(LINK, open_message(session=2))).runs == (HeldRun(1, 0, 3, 6),)
-
-
-def test_run_without_an_intact_entry_says_what_it_had():
-    spans = RunSpans()
-    spans.note_damaged(3)
-    assert spans.run(1, 2) == HeldRun(1, 2, 2, 4)
-    assert spans.run(1, 4) is None
 
 
 def test_read_needs_a_session_of_the_link():
@@ -203,7 +205,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 8), writer=st.integers(1, 4), truncated=st.integers(0, 3))
     def entry(self, number: int, writer: int, truncated: int) -> None:
-        effects = self.log.entry(LINK, entry(number, writer=writer, truncated=truncated))
+        effects = self.log.entry(LINK, *entry(number, writer=writer, truncated=truncated))
         taken = [e for e in effects if isinstance(e, QueueRecord) and e.header.kind is RecordKind.ENTRY]
         assert not taken or writer >= self.promised
         self.look(effects)
@@ -225,14 +227,17 @@ class AnyHistory(RuleBasedStateMachine):
     def restart(self) -> None:
         promise = max([one.writer_epoch for one in self.durable], default=0)
         truncated = max([one.truncated for one in self.durable], default=0)
-        spans = RunSpans()
+        entries: set[int] = set()
         for one in self.durable:
             if one.kind is RecordKind.DROP:
-                spans = RunSpans()
+                entries.clear()
             elif one.kind is RecordKind.ENTRY:
-                spans.add(one.entry)
-        run = spans.run(1, truncated)
-        self.log = ReplicaLog(0, RecoveredLog(promise, truncated, 0, (run,) if run else ()))
+                entries.add(one.entry)
+        held = {number for number in entries if number >= truncated}
+        start, had_end = min(held, default=0), max(held, default=-1) + 1
+        end = next(number for number in range(start, had_end + 1) if number not in held)
+        runs = (HeldRun(1, start, end, had_end),) if held else ()
+        self.log = ReplicaLog(0, RecoveredLog(promise, truncated, 0, runs))
         self.queued.clear()
         self.counted = len(self.durable)
 
@@ -249,3 +254,73 @@ class AnyHistory(RuleBasedStateMachine):
 
 TestAnyHistory = AnyHistory.TestCase
 TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def truncations(effects: list[ReplicaEffect]) -> list[int]:
+    queued = [effect.header for effect in effects if isinstance(effect, QueueRecord)]
+    return [header.truncated for header in queued if header.kind is RecordKind.TRUNCATION]
+
+
+def test_truncation_point_of_a_pulse_is_journalled_once():
+    """No entry carries it, and the files before it would never become free."""
+    log = log_with(0, 1, 2)
+    assert truncations(log.pulse(LINK, 3, 2)) == [2]
+    assert log.pulse(LINK, 3, 2) == log.pulse(LINK, 3, 1) == []
+    assert truncations(log.pulse(LINK, 3, 3)) == [3]
+
+
+def test_truncation_point_that_an_entry_carried_is_not_repeated():
+    log = log_with(0, 1, 2)
+    log.entry(LINK, *entry(3, truncated=2))
+    assert log.pulse(LINK, 3, 2) == []
+
+
+@pytest.mark.parametrize("carrier", ["open", "repeated entry"])
+def test_truncation_point_that_was_not_journalled_follows(carrier: str):
+    log = log_with(0, 1, 2)
+    if carrier == "open":
+        log.open(LINK, open_message(session=2, truncated=2))
+    else:
+        log.entry(LINK, *entry(0, truncated=2))
+    assert truncations(log.pulse(LINK, 3, 2)) == [2]
+    assert log.pulse(LINK, 3, 2) == []
+
+
+def test_pulse_over_a_gap_queues_one_record():
+    log = log_with(0)
+    assert truncations(log.pulse(LINK, 3, 7)) == [7]
+
+
+def test_recovered_truncation_point_is_not_journalled_again():
+    log = ReplicaLog(0, RecoveredLog(1, 4, 4, (HeldRun(1, 4, 6, 6),)))
+    log.open(LINK, open_message(truncated=4))
+    assert log.pulse(LINK, 4, 4) == []
+    assert truncations(log.pulse(LINK, 5, 5)) == [5]
+
+
+def told_confirmed(log: ReplicaLog, writer: int, ledgers: tuple) -> int:
+    effects = log.open(OTHER_LINK, open_message(writer, 1, 0, ledgers))
+    return opened(effects + log.committed(99)).confirmed
+
+
+def test_witness_of_the_open_ledger_is_told_to_a_recovery():
+    log = log_with(0, 1)
+    log.entry(LINK, *entry(2, confirmed=2))
+    assert told_confirmed(log, 2, ((1, 0),)) == 2
+
+
+def test_witness_of_a_closed_ledger_is_forgotten():
+    """An operator may have accepted the loss of entries that were acknowledged: they are in no ledger."""
+    log = log_with(0, 1)
+    log.pulse(LINK, 9, 0)
+    assert told_confirmed(log, 2, ((1, 0),)) == 9
+    assert told_confirmed(log, 3, ((1, 0), (2, 2))) == 0
+
+
+@pytest.mark.parametrize("how", ["copy", "pulse"])
+def test_recovery_does_not_replace_the_witness(how: str):
+    log = log_with(0, 1)
+    log.pulse(LINK, 2, 0)
+    log.open(OTHER_LINK, open_message(2))
+    log.pulse(OTHER_LINK, 0, 0) if how == "pulse" else log.entry(OTHER_LINK, *entry(2, writer=2))
+    assert told_confirmed(log, 3, ((1, 0),)) == 2

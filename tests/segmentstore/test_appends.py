@@ -184,6 +184,58 @@ async def test_failed_condition_leaves_its_event_number_usable(client):
     assert await client.read_all(SEGMENT) == b"raw"
 
 
+async def test_each_of_many_conditional_appends_is_acknowledged(client):
+    """As Java clients send the parts of a large event: they wait for a reply to every part."""
+    client.send(*(wire.ConditionalBlockEnd(WRITER, number, 3 * number, b"raw", 50 + number) for number in range(40)))
+    previous = wire.NO_EVENT_NUMBER
+    for number in range(40):
+        acknowledged = wire.DataAppended(WRITER, number, previous, 50 + number, 3 * (number + 1))
+        assert await client.receive() == acknowledged
+        previous = number
+
+
+async def test_plain_and_conditional_appends_keep_their_order(client):
+    """A conditional append is acknowledged alone; the plain ones before it and after it may be taken together."""
+    conditional = {number for number in range(60) if number % 7 in (2, 3)}
+    client.send(
+        *(
+            wire.ConditionalBlockEnd(WRITER, number, 4 * number, b"data", 900 + number)
+            if number in conditional
+            else block_end(number)
+            for number in range(60)
+        )
+    )
+    acknowledged: list[int] = []
+    while not acknowledged or acknowledged[-1] < 59:
+        reply = await client.receive()
+        assert isinstance(reply, wire.DataAppended)
+        assert reply.previous_event_number == (acknowledged[-1] if acknowledged else wire.NO_EVENT_NUMBER)
+        assert reply.current_segment_write_offset == 4 * (reply.event_number + 1)
+        if reply.event_number in conditional:
+            assert reply.request_id == 900 + reply.event_number
+        acknowledged.append(reply.event_number)
+    assert conditional <= set(acknowledged)
+    before = {number - 1 for number in conditional if number - 1 not in conditional}
+    assert before <= set(acknowledged)  # no plain append is acknowledged by the reply to a conditional one
+    assert acknowledged == sorted(acknowledged)
+
+
+async def test_a_failed_condition_follows_earlier_replies(client):
+    client.send(
+        wire.ConditionalBlockEnd(WRITER, 0, 0, b"one", 20),
+        wire.ConditionalBlockEnd(WRITER, 1, 3, b"two", 21),
+        wire.ConditionalBlockEnd(WRITER, 2, 5, b"not at the end", 22),
+    )
+    assert [await client.receive() for _ in range(3)] == [
+        wire.DataAppended(WRITER, 0, wire.NO_EVENT_NUMBER, 20, 3),
+        wire.DataAppended(WRITER, 1, 0, 21, 6),
+        wire.ConditionalCheckFailed(WRITER, 2, 22),
+    ]
+    later = await client.call(wire.ConditionalBlockEnd(WRITER, 2, 6, b"six", 23))
+    assert later == wire.DataAppended(WRITER, 2, 1, 23, 9)
+    assert await client.read_all(SEGMENT) == b"onetwosix"
+
+
 # Bytes that are no protocol
 
 

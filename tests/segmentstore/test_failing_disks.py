@@ -80,7 +80,7 @@ def disk(request, tmp_path):
     [("write", FULL), ("write", BROKEN), ("sync", BROKEN), ("sync", FULL), ("create", FULL), ("rename", BROKEN)],
     ids=lambda value: value if isinstance(value, str) else errno.errorcode[value.errno],
 )
-async def test_nothing_is_acknowledged_after_a_failure(world: World, disk, step, error):
+async def test_nothing_is_acknowledged_after_a_failure(world: World, disk, step, error, monkeypatch):
     world.disk = disk
     world.file_bytes = 64 << 10  # new files are needed often
     data = bytes(range(250)) * 40
@@ -106,6 +106,11 @@ async def test_nothing_is_acknowledged_after_a_failure(world: World, disk, step,
                 raise error
 
         disk.before = before
+        # Without tiering no file becomes free, so that the journal needs a new one.
+        monkeypatch.setattr(world.chunks, "put", refuse)
+
+    async def refuse(name, parts):
+        raise UnavailableError(f"no answer about {name}")
 
     failures = world.failures
     async with world.running(graceful=False) as running:
@@ -120,6 +125,7 @@ async def test_nothing_is_acknowledged_after_a_failure(world: World, disk, step,
         assert container not in running.store.owned
         # The disk works again, but a failed journal stays failed, and so do the others on this disk.
         disk.before = lambda _step: None
+        monkeypatch.undo()
         for segment in SEGMENTS:
             reply = await other.call(wire.SealSegment(3, segment))
             assert isinstance(reply, wire.WrongHost | wire.ErrorMessage), reply

@@ -321,3 +321,16 @@ async def test_damaged_released_log_does_not_count_as_empty(world: World):
             list(ledger.recover())
         await asyncio.to_thread(ledgers.release, 0)
     await asyncio.to_thread(journal.close)
+
+
+async def test_logs_that_cannot_be_ended_are_named(world: World, caplog, monkeypatch):
+    """A shutdown goes on: the next owner recovers a log that it does not need."""
+
+    async def refuse(container: int) -> None:
+        raise UnavailableError(f"no answer about container {container}")
+
+    async with world.running() as running:  # its logs have copies
+        monkeypatch.setattr(running.store.ledgers, "needs_lease", lambda _container: False)
+        monkeypatch.setattr(running.store.ledgers, "forget", refuse)
+    for container in range(world.container_count):
+        assert f"event=log_not_ended container={container} error=" in caplog.text

@@ -5,18 +5,22 @@ A replica never says that it never had an entry when it may have had it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from random import Random
 
 import pytest
+from crc32c import crc32c
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec.log_record_header import RECORD_HEADER_BYTES
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal_index import LedgerState
+from headrace.segmentstore.log.entry_runs import LedgerState
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, encode_file_header
 from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
+from headrace.segmentstore.log.pending_records import PendingRecord, ignore, truncation_record
+from headrace.segmentstore.log.recovered_replica import recovered_logs
 
 FILE_BYTES = 64 << 10
 FIRST_FILE = "journal-0000000000000001"
@@ -52,6 +56,22 @@ def damage(disk: MemoryJournalDisk, record: int, offset: int = 0, length: int = 
     disk.damage(FIRST_FILE, FILE_HEADER_BYTES + record * RECORD_BYTES + offset, length)
 
 
+def append_and_close(journal: Journal) -> None:
+    """Write an entry of container 1 and end the journal."""
+    ledger = OneCopyLedgers(journal).open(1, 50)
+    ledger.append([PAYLOAD], ignore)
+    journal.close()
+
+
+def fill(ledger: OneCopyLedger, files: int) -> None:
+    """Write so many files of entries that are not needed any more."""
+    reached = threading.Semaphore(0)
+    for _ in range(4 * files):
+        ledger.append([bytes(FILE_BYTES // 4)], lambda _error: reached.release())
+        ledger.truncate(ledger.next_entry)
+        assert reached.acquire(timeout=WAIT_S)
+
+
 def states(journal: Journal) -> list[tuple[LedgerState, ...]]:
     return [tuple(journal.index.ledgers(container)) for container in CONTAINERS]
 
@@ -74,12 +94,12 @@ def test_an_entry_with_a_damaged_payload_is_a_gap_that_is_known(has_successor, c
         start(disk, seed=2).close()
     damage(disk, 2, RECORD_HEADER_BYTES + 3)  # entry 1 of container 0
     journal = start(disk)
-    assert journal.is_damaged
+    assert journal.damaged_entries
     assert states(journal) == [(LedgerState(4, 0, 1, 3),), (LedgerState(4, 0, 3, 3),)]
-    assert not any(journal.index.may_lack_entries(container) for container in CONTAINERS)
     assert [stored.header.entry for stored in journal.reader.ledger(0, 4, 0, 3)] == [0, 2]
-    place = FILE_HEADER_BYTES + 2 * RECORD_BYTES
-    assert f"event=journal_damaged file={FIRST_FILE!r} position={place} end={place + RECORD_BYTES}" in caplog.text
+    place = FILE_HEADER_BYTES + 2 * RECORD_BYTES + RECORD_HEADER_BYTES
+    found = f"event=journal_entry_damaged file={FIRST_FILE!r} position={place} container=0 epoch=4 entry=1"
+    assert found in caplog.text
     journal.close()
 
 
@@ -93,22 +113,151 @@ def test_a_damaged_payload_of_the_newest_entry_is_not_forgotten():
     journal.close()
 
 
-def test_lost_headers_leave_gaps_that_later_entries_prove():
-    disk = written(6)
-    damage(disk, 4, 0, 4 * RECORD_BYTES)  # entries 2 and 3 of both
-    journal = start(disk)
-    assert states(journal) == [(LedgerState(4, 0, 2, 6),)] * 2
-    assert not any(journal.index.may_lack_entries(container) for container in CONTAINERS)
+@pytest.mark.parametrize("has_successor", [False, True])
+@pytest.mark.parametrize("offset", [5, 30], ids=["salt", "header"])
+def test_a_journal_that_lost_headers_is_set_aside(offset, has_successor, caplog):
+    """Nothing says which records these were, so that the journal goes on as another replica, and an empty one."""
+    disk = written(3)
+    first = start(disk, seed=2)
+    replica_id = first.replica_id
+    first.close()
+    old = {name for name in disk.names() if not name.startswith("spare-")}
+    if has_successor:
+        start(disk, seed=3).close()
+    damage(disk, 2, offset)
+    journal = start(disk, seed=4)
+    assert journal.replica_id != replica_id
+    assert recovered_logs(journal) == {}
+    assert f"event=journal_set_aside replica={replica_id.hex()}" in caplog.text
+    journal.close()
+    assert {f"aside-{name}" for name in old} <= set(disk.names())
+    again = start(disk, seed=5)
+    assert again.replica_id == journal.replica_id
+    again.close()
+
+
+@pytest.mark.parametrize("has_lost_a_file", [False, True], ids=["file header", "missing file"])
+def test_lost_files_set_a_journal_aside(has_lost_a_file):
+    disk = written(3)
+    for seed in (2, 3):
+        append_and_close(start(disk, seed))
+    names = [name for name in disk.names() if name.startswith("journal-0")]
+    if has_lost_a_file:
+        disk.remove(names[1])
+    else:
+        disk.damage(names[1], 9)
+    with pytest.raises(CorruptError):
+        start(disk, copies=1)
+    journal = start(disk, seed=9)
+    assert recovered_logs(journal) == {}
     journal.close()
 
 
-def test_entries_at_the_end_may_be_lost_with_their_headers():
-    """No record after the damage says how many entries container 0 had; nor does one say so of other containers."""
-    disk = written(3, extra=2)
-    damage(disk, 4, 0, RECORD_BYTES)  # entry 2 of container 0
-    journal = start(disk)
-    assert states(journal) == [(LedgerState(4, 0, 2, 2),), (LedgerState(4, 0, 5, 5),)]
-    assert [journal.index.may_lack_entries(container) for container in (0, 1, 77)] == [True, False, True]
+def test_a_damaged_identity_sets_the_journal_aside():
+    disk = written(3)
+    disk.damage("journal-id", 20)
+    with pytest.raises(CorruptError):
+        start(disk, copies=1)
+    journal = start(disk, seed=9)
+    assert recovered_logs(journal) == {}
+    journal.close()
+
+
+def test_a_file_of_a_newer_release_is_never_set_aside():
+    disk = written(3)
+    newer = bytearray(encode_file_header(FileHeader(1, 2, 0))[:FILE_HEADER_BYTES])
+    newer[8:12] = (99).to_bytes(4, "big")
+    newer[52:56] = crc32c(newer[:52]).to_bytes(4, "big")
+    disk.open(FIRST_FILE).write(0, [newer])
+    with pytest.raises(CorruptError, match="version 99"):
+        start(disk)
+    assert FIRST_FILE in disk.names()
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_setting_aside_continues_after_it_was_interrupted(step):
+    """The process ends at any rename, more than once."""
+    disk = written(3)
+    start(disk, seed=2).close()
+    damage(disk, 2, 5)
+    steps = iter(range(1, 100))
+
+    def fail(kind: str) -> None:
+        if kind == "rename" and next(steps) == step:
+            raise OSError("the process ends")
+
+    disk.before = fail
+    with contextlib.suppress(OSError):
+        start(disk, seed=3).close()
+    disk = disk.cut_power(step)
+    journal = start(disk, seed=4)
+    assert recovered_logs(journal) == {}
+    journal.close()
+    assert "aside-journal-id" in disk.names()
+    assert f"aside-{FIRST_FILE}" in disk.names()
+
+
+def test_one_set_of_files_is_kept_aside():
+    disk = written(3)
+    for seed in range(2, 6):
+        damage(disk, 2, 5)
+        journal = start(disk, seed)
+        append_and_close(journal)
+    assert [name for name in disk.names() if name.startswith("aside-journal-0")] == [f"aside-{FIRST_FILE}"]
+
+
+@pytest.mark.parametrize("room_bytes", [0, 2 * FILE_BYTES], ids=["at once", "later"])
+def test_files_aside_are_removed_when_room_is_needed(room_bytes):
+    disk = written(3)
+    damage(disk, 2, 5)
+    disk.capacity_bytes = disk.capacity_bytes - disk.space().free_bytes + room_bytes
+    journal = start(disk, 2)
+    assert ("aside-journal-id" in disk.names()) is (room_bytes > 0)
+    ledger, reached = OneCopyLedgers(journal).open(1, 9), threading.Semaphore(0)
+    for _ in range(10):
+        ledger.append([bytes(FILE_BYTES // 4)], lambda _error: reached.release())
+        assert reached.acquire(timeout=WAIT_S)
+    journal.close()
+    assert not [name for name in disk.names() if name.startswith("aside-")]
+
+
+def test_a_damaged_entry_is_known_until_it_is_truncated():
+    """Its file stays, though all that is intact in it was copied or is not needed."""
+    disk = written(3)
+    start(disk, seed=2).close()
+    damage(disk, 2, RECORD_HEADER_BYTES + 3)  # entry 1 of container 0
+    for seed in range(3, 9):
+        journal = start(disk, seed)
+        ledger = OneCopyLedgers(journal).open(1, seed + 4)
+        fill(ledger, files=4)
+        assert states(journal)[0] == (LedgerState(4, 0, 1, 3),)
+        journal.close()
+    journal = start(disk, 10)
+    assert FIRST_FILE in disk.names()
+    journal.submit(truncation_record(0, 4, 2, ignore))
+    fill(OneCopyLedgers(journal).open(1, 99), files=4)
+    assert states(journal)[0] == (LedgerState(4, 2, 3, 3),)
+    journal.submit(truncation_record(0, 4, 3, ignore))
+    fill(OneCopyLedgers(journal).open(2, 99), files=4)
+    assert states(journal)[0] == ()
+    assert FIRST_FILE not in disk.names()
+    journal.close()
+
+
+def test_a_damaged_entry_that_was_received_again_is_held():
+    disk = written(3)
+    start(disk, seed=2).close()
+    damage(disk, 2, RECORD_HEADER_BYTES + 3)
+    journal = start(disk, 3)
+    reached = threading.Event()
+    journal.submit(
+        PendingRecord(RecordKind.ENTRY, 0, 4, 5, 1, 0, 0, [PAYLOAD], len(PAYLOAD), lambda _error: reached.set())
+    )
+    assert reached.wait(WAIT_S)
+    assert states(journal)[0] == (LedgerState(4, 0, 3, 3),)
+    journal.close()
+    journal = start(disk, 4)
+    assert states(journal)[0] == (LedgerState(4, 0, 3, 3),)
     journal.close()
 
 
@@ -116,7 +265,7 @@ def test_a_torn_end_is_cut_and_no_damage():
     disk = written(2)
     damage(disk, 3, 30)
     journal = start(disk)
-    assert not journal.is_damaged
+    assert not journal.damaged_entries
     assert states(journal) == [(LedgerState(4, 0, 2, 2),), (LedgerState(4, 0, 1, 1),)]
     journal.close()
 
@@ -138,7 +287,7 @@ def test_a_damaged_journal_goes_on_and_is_found_the_same_again():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_damage_makes_a_replica_deny_an_entry(seed):
-    """Any bytes of the file are damaged. An entry is held as it was, or reported as missing, or may be lacking."""
+    """Any bytes are damaged. An entry is held as it was, or reported as missing, or the journal is set aside."""
     random = Random(seed)
     disk = written(random.randint(1, 12), extra=random.randint(0, 4))
     ends = {}
@@ -150,11 +299,11 @@ def test_no_damage_makes_a_replica_deny_an_entry(seed):
     for _ in range(random.randint(1, 3)):
         disk.damage(FIRST_FILE, random.randrange(FILE_HEADER_BYTES, used), 1)
     journal = start(disk, seed=91)
-    assert journal.is_damaged
-    for container, end in ends.items():
+    if not journal.damaged_entries:
+        assert recovered_logs(journal) == {}
+        assert "aside-journal-id" in disk.names()
+    for container, end in ends.items() if journal.damaged_entries else ():
         held = {stored.header.entry: stored.payload for stored in journal.reader.ledger(container, 4, 0, end)}
         assert all(payload == PAYLOAD for payload in held.values())
-        had_before = max((state.had_before for state in journal.index.ledgers(container)), default=0)
-        assert had_before == end or journal.index.may_lack_entries(container)
-        assert had_before <= end
+        assert [state.had_before for state in journal.index.ledgers(container)] == [end]
     journal.close()

@@ -12,9 +12,9 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RecordKind
 from headrace.model.errors import CorruptError, FencedError
 from headrace.segmentstore.log import journal_versions
+from headrace.segmentstore.log.entry_runs import LedgerState
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, RecordHeader
 from headrace.segmentstore.log.journal_format_1 import Format1
-from headrace.segmentstore.log.journal_index import LedgerState
 from headrace.segmentstore.log.journal_scan import RecordScan
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers

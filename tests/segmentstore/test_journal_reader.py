@@ -14,9 +14,9 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJourn
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log import journal_scan
+from headrace.segmentstore.log.entry_runs import LedgerState
 from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal_index import LedgerState
 from headrace.segmentstore.log.journal_reader import JournalReader
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model.errors import CorruptError, IllegalStateError
+from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from segmentstore_fargate.config import process_environments, read_config
 from segmentstore_fargate.layout import LAYOUT_NAME, settle_layout
 
@@ -25,10 +25,10 @@ def _configs(data_dir: Path, **settings: object):
     return [read_config(each) for each in process_environments(environment)]
 
 
-def _start(data_dir: Path, *, writes: bool = True, **settings: object) -> None:
+def _start(data_dir: Path, *, writes: bool = True, in_copies: int = 1, **settings: object) -> None:
     """All processes as far as their journals' first file."""
     for config in _configs(data_dir, **settings):
-        settle_layout(config.data_dir, config.layout)
+        settle_layout(config.data_dir, config.layout, in_copies)
         config.journal_dir.mkdir(parents=True, exist_ok=True)
         if writes:
             (config.journal_dir / "journal-0000000000000001").touch()
@@ -55,6 +55,23 @@ def test_all_processes_of_all_stores_have_all_containers_once(tmp_path, processe
     assert sorted(taken) == list(range(8))
 
 
+def test_containers_of_s3_are_shared_and_are_not_on_the_volume(tmp_path):
+    """So a volume stays usable when a deployment gets such containers."""
+    settings = {"processes": 2, "store_index": 1, "store_count": 2, "container_count": 8}
+    _start(tmp_path, **settings)
+    configs = _configs(tmp_path, **settings, s3_containers=4)
+    assert [config.containers for config in configs] == [(2, 6, 10), (3, 7, 11)]
+    assert [config.container_count for config in configs] == [12, 12]
+    assert configs[0].layout == _configs(tmp_path, **settings)[0].layout
+    _start(tmp_path, **settings, s3_containers=4)
+
+
+@pytest.mark.parametrize("count", [-1, 65, "four"])
+def test_number_of_s3_containers_is_checked(tmp_path, count):
+    with pytest.raises(InvalidRequestError, match="HEADRACE_S3_CONTAINERS"):
+        _configs(tmp_path, s3_containers=count)
+
+
 def test_the_same_settings_find_their_logs_again(tmp_path):
     for settings in ({}, {"processes": 2}):
         data_dir = tmp_path / str(len(settings))
@@ -79,6 +96,13 @@ def test_other_settings_do_not_take_a_volume_with_logs(tmp_path, before, after):
     with pytest.raises(IllegalStateError, match=r"start with the old numbers .*journal away"):
         _start(tmp_path, **after)
     assert (tmp_path / LAYOUT_NAME).read_text() == written
+
+
+def test_replicas_may_be_laid_out_again(tmp_path):
+    """What a journal holds is found by its replica id, not by its directory."""
+    _start(tmp_path, in_copies=3)
+    _start(tmp_path, in_copies=3, processes=2)
+    assert sorted(json.loads((tmp_path / LAYOUT_NAME).read_text())) == ["process-0/journal", "process-1/journal"]
 
 
 def test_a_volume_without_logs_is_laid_out_anew(tmp_path):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from store_world import World
 
 from headrace import wire
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.log_space import COPY_FROM_FILES, LogSpace, copying_pays, room_bytes
 from headrace.model.names import container_of_segment
@@ -158,6 +159,19 @@ async def test_appends_slow_down_and_stop_before_the_volume_is_full(small_world:
             await each.stop()
 
 
+class HeldBackChunks(MemoryChunkStorage):
+    """Tier 2 that takes snapshots, without which no container opens, but no data before it is opened."""
+
+    def __init__(self):
+        super().__init__()
+        self.opened = asyncio.Event()
+
+    async def put(self, name, parts):
+        if not name.startswith("snapshots/"):
+            await self.opened.wait()
+        await super().put(name, parts)
+
+
 async def test_a_full_volume_starts_recovers_tiers_and_frees(small_world: World):
     """As something else on the volume, or a version that did not account for it, may have left it."""
 
@@ -172,10 +186,12 @@ async def test_a_full_volume_starts_recovers_tiers_and_frees(small_world: World)
             disk.remove(name)
     disk.capacity_bytes -= disk.space().free_bytes
     before = len(disk.names())
+    small_world.chunks = chunks = HeldBackChunks()
     async with small_world.running() as running:
         client = await running.connect()
         assert await client.read_all(SEGMENTS[0]) == DATA * 60
         reply = await client.call(wire.CreateSegment(7, "scope/other/0.#epoch.0", 0, 0))
+        chunks.opened.set()
         assert not isinstance(reply, wire.SegmentCreated), "there is only room for what frees other files"
         await running.flush()
         await running.until(lambda: running.journal.space().log_bytes < 2 * FILE_BYTES)

@@ -1,4 +1,4 @@
-"""100,000 segments exist, 1,000 are in use: what that costs in memory, in requests, and in log."""
+"""20,000 segments exist, 1,000 are in use: what that costs in memory, in requests, and in log."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 pytestmark = pytest.mark.anyio
 
-EXISTING = 100_000
+EXISTING = 20_000
 ACTIVE = 1_000
-KEPT = 1_000
+KEPT = 200
 IDLE_S = 1e6
 NAMES = [f"scope/stream/0.#epoch.{number}" for number in range(EXISTING)]
 USED = NAMES[:: EXISTING // ACTIVE]

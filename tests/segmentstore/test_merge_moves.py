@@ -33,7 +33,7 @@ async def test_moves_take_as_few_transactions_as_they_can(world: World, run_coun
     name = packed_name(0, 0, 1)
     runs = [(SOURCE, ChunkRun(3 * n, 3, name, 3 * n)) for n in range(run_count)]
     for first in range(0, run_count, RUNS_PER_WRITE_MAX):
-        await directory.add(runs[first : first + RUNS_PER_WRITE_MAX], 3 * run_count)
+        await directory.add(runs[first : first + RUNS_PER_WRITE_MAX], {name: 3 * run_count})
     world.metadata.write = counted
     merged = MergedRange(OFFSET, 3 * run_count, DirectoryPlace(SOURCE, 0), 7)
     moved = await move_merged(directory, TARGET, merged, OFFSET)

@@ -12,6 +12,7 @@ from store_world import World
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
 from segmentstore_fargate.metrics_page import CONTAINER_METRICS, STORE_METRICS, MeasuredStore, MetricsPage
+from segmentstore_fargate.replication_metrics import REPLICATION_METRICS
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,8 @@ def _declared() -> list[tuple[str, str, str, str]]:
 
 
 def test_the_page_of_the_manual_lists_every_metric():
-    assert ROW.findall(DOCUMENT.read_text()) == _declared()
+    replicated = [(each.name, each.kind, ", ".join(each.labels), each.meaning) for each in REPLICATION_METRICS]
+    assert ROW.findall(DOCUMENT.read_text()) == _declared() + replicated
 
 
 def _page(running) -> tuple[MetricsPage, MeasuredStore]:

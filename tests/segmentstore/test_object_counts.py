@@ -234,7 +234,7 @@ async def test_a_removal_that_races_with_another_edit_is_judged_anew(world: Worl
     directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
     name = packed_name(0, 0, 1)
     former = [ChunkRun(10 * n, 10, name, 10 * n) for n in range(3)]
-    assert not await directory.add([(SEGMENTS[0], each) for each in former], 30)
+    assert not await directory.add([(SEGMENTS[0], each) for each in former], {name: 30})
     read = await directory.page(SEGMENTS[0])
     merged = ChunkRun(0, 30, packed_name(0, 0, 2), 0)
     await directory.replace(SEGMENTS[0], read, merged, 30)
@@ -274,7 +274,7 @@ async def test_sweep_costs_a_listing_and_a_query_per_1000_objects(world: World):
         for number in range(count):
             name = packed_name(0, 0, 1000 + number)
             await world.chunks.put(name, [b"x"])
-            await directory.add([(SEGMENTS[0], ChunkRun(number, 1, name, 0))], 1)
+            await directory.add([(SEGMENTS[0], ChunkRun(number, 1, name, 0))], {name: 1})
         await directory.remove(SEGMENTS[0], await directory.page(SEGMENTS[0], limit=40))
         calls = []
         for owner, method in ((world.metadata, "query"), (world.metadata, "get"), (world.metadata, "write"),
@@ -325,7 +325,8 @@ def test_transaction_size_counts_runs_and_their_objects():
 async def test_removal_of_many_runs_is_split_into_transactions(world: World):
     directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
     for number in range(150):
-        await directory.add([(SEGMENTS[0], ChunkRun(number, 1, packed_name(0, 0, number), 0))], 1)
+        name = packed_name(0, 0, number)
+        await directory.add([(SEGMENTS[0], ChunkRun(number, 1, name, 0))], {name: 1})
     counted = Counted(world)
     removed = 0
     while runs := await directory.page(SEGMENTS[0], limit=RUNS_PER_WRITE_MAX):

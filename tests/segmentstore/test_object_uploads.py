@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from object_counts import assert_counts_agree
 from segment_writes import WRITER, write
 from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.model.chunks import chunk_run
+from headrace.model.chunks import ChunkRun, chunk_run
 from headrace.model.errors import UnavailableError
+from headrace.model.packed_objects import packed_name
 from headrace.ports.metadata_store import Write
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
 
 OBJECT_BYTES = 1_000
@@ -122,6 +126,62 @@ async def test_runs_enter_in_order_though_objects_do_not(world: World, chunks):
         await running.flush()
         assert stored_bytes(world, SEGMENT) == expected
         assert [run.object_name for run in stored_runs(world, SEGMENT)] == [first, *others]
+
+
+@pytest.mark.parametrize("stored_first", [1, 2, WINDOW])
+async def test_stored_objects_enter_in_one_transaction(world: World, chunks, stored_first):
+    """Those behind an object whose PUT runs wait for it, and so does their transaction."""
+    sizes: list[int] = []
+    honest = world.metadata.write
+
+    def counting(*writes: Write) -> None:
+        honest(*writes)
+        sizes.extend([len(writes)] if any(each.key.sort.startswith("run/") for each in writes) else [])
+
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        expected = await write_objects(client, SEGMENT, WINDOW)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        world.metadata.write = counting
+        names = list(chunks.held)
+        for name in names[1:stored_first] + names[:1]:
+            chunks.let_go(name)
+            for _ in range(10):
+                await asyncio.sleep(0)
+        await running.until(lambda: len(stored_runs(world, SEGMENT)) == stored_first)
+        assert sizes == [1 + 2 * stored_first]  # the claim, and a run and a count of each object
+        chunks.open()
+        await running.flush()
+        assert stored_bytes(world, SEGMENT) == expected
+        assert [run.object_name for run in stored_runs(world, SEGMENT)] == names
+    assert_counts_agree(world.metadata)
+
+
+@pytest.mark.parametrize("ends", [(2, 6), (1, 2, 4), (4, 5)], ids=["a longer run", "a shorter run", "two in one"])
+async def test_runs_of_a_former_owner_are_taken_in_order(world: World, chunks, ends):
+    """Its runs may end elsewhere. Those that continue the segment are taken, and the rest is packed again."""
+    half = OBJECT_BYTES // 2
+    events = [bytes([number]) * half for number in range(2 * WINDOW)]
+    expected = b"".join(events)
+    chunks.open()
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await running.store.owned[0].writer.stop()
+        await write(client, SEGMENT, events)
+        directory = ChunkDirectory(world.metadata, 0, running.store.owned[0].container.epoch, world.clock)
+        name = packed_name(0, 0, 1_000)
+        await world.chunks.put(name, [expected])
+        former = [ChunkRun(a * half, (b - a) * half, name, a * half) for a, b in itertools.pairwise((0, *ends))]
+        await directory.add([(SEGMENT, run) for run in former], {name: len(expected)})
+    async with world.running() as running:
+        await (await running.connect()).set_up(SEGMENT, WRITER)
+        await running.flush()
+        assert stored_bytes(world, SEGMENT) == expected
+        assert [run.end for run in stored_runs(world, SEGMENT)][: len(ends)] == [end * half for end in ends]
+    assert_counts_agree(world.metadata)
 
 
 @pytest.mark.parametrize("failing", [0, 1, 3])

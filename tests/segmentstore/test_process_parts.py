@@ -6,6 +6,7 @@ import ast
 import asyncio
 import re
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,15 @@ from headrace.segmentstore.tiering.limits import StorageLimits
 from segmentstore_fargate import config, health, probe
 from segmentstore_fargate.config import read_config
 from segmentstore_fargate.health import HealthServer, json_answer
-from segmentstore_fargate.layout import volume_id
-from segmentstore_fargate.registration import TASK_ARN_LABEL, OwnTask, claim_if_unchanged, own_task
+from segmentstore_fargate.layout import mark_settled, volume_id
+from segmentstore_fargate.registration import (
+    TASK_ARN_LABEL,
+    TASK_REVISION_LABEL,
+    OwnTask,
+    claim_if_unchanged,
+    own_task,
+)
+from segmentstore_fargate.task_identity import with_store_id
 
 pytestmark = pytest.mark.anyio
 
@@ -128,6 +136,19 @@ async def test_the_probe_asks_every_process():
     assert "ConnectionRefusedError" in gone
 
 
+async def test_a_settled_store_whose_process_restarts_is_not_replaced(tmp_path):
+    """Its volume may be needed. The supervisor decides that, and ends the task if it is not."""
+    server = HealthServer({"/health": PAGES["/ill"]})
+    await server.start("127.0.0.1", 0)
+    config = replace(read_config(REQUIRED), data_dir=tmp_path, health_port=server.port)
+    mark_settled(tmp_path, 0)
+    assert await asyncio.to_thread(probe.problems, [config]) == [f'port {server.port}: {{"status": "starting"}}']
+    await server.stop()
+    assert await asyncio.to_thread(probe.problems, [config]) == []
+    unsettled = replace(config, process=1)
+    assert len(await asyncio.to_thread(probe.problems, [unsettled])) == 2
+
+
 def test_a_probe_that_is_not_told_a_port_finds_a_problem(monkeypatch, capsys):
     for name, value in REQUIRED.items():
         monkeypatch.setenv(name, value)
@@ -168,11 +189,50 @@ async def test_a_task_knows_itself_on_ecs_only():
     assert own_task({}) is None
     told = {
         "Networks": [{"IPv4Addresses": ["10.0.0.7"]}],
-        "Labels": {TASK_ARN_LABEL: "arn:aws:ecs:r:1:task/headrace/x"},
+        "Labels": {TASK_ARN_LABEL: "arn:aws:ecs:r:1:task/headrace/x", TASK_REVISION_LABEL: "12"},
     }
-    assert await _own_task_of(told) == OwnTask("10.0.0.7", "arn:aws:ecs:r:1:task/headrace/x")
+    assert await _own_task_of(told) == OwnTask("10.0.0.7", "arn:aws:ecs:r:1:task/headrace/x", 12)
     with pytest.raises(UnavailableError):
         await _own_task_of({"Networks": []})
+
+
+TASK = OwnTask("10.0.0.7", "arn:aws:ecs:us-east-1:1:task/headrace/0a1b2c3d4e5f60718293a4b5c6d7e8f9", 3)
+ON_ECS = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/x", "HEADRACE_ZONE": "use1-az4"}
+
+
+def test_each_task_is_a_store_of_its_own():
+    named = with_store_id(ON_ECS, lambda _: TASK)
+    assert named == {**ON_ECS, "HEADRACE_STORE_ID": "use1-az4-0a1b2c3d"}
+
+
+def test_a_store_is_named_when_ecs_tells_its_task():
+    answers, pauses = [UnavailableError("not yet"), UnavailableError("not yet"), TASK], []
+
+    def ask(_environment: object) -> OwnTask:
+        answer = answers.pop(0)
+        if isinstance(answer, UnavailableError):
+            raise answer
+        return answer
+
+    assert with_store_id(ON_ECS, ask, pauses.append)["HEADRACE_STORE_ID"] == "use1-az4-0a1b2c3d"
+    assert len(pauses) == 2
+
+
+@pytest.mark.parametrize("environment", [{}, {"HEADRACE_STORE_ID": "store-0"}, {**ON_ECS, "HEADRACE_STORE_ID": "s"}])
+def test_a_store_keeps_the_name_that_it_was_given(environment):
+    assert with_store_id(environment, lambda _: pytest.fail("ECS was asked")) == environment
+
+
+def test_the_probe_needs_no_name_and_does_not_ask_ecs(monkeypatch, capsys, tmp_path):
+    """It would fail while ECS does not answer, and the task would be replaced."""
+    unnamed = {name: value for name, value in REQUIRED.items() if name != "HEADRACE_STORE_ID"}
+    for name, value in {**unnamed, **ON_ECS, "HEADRACE_DATA_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("HEADRACE_STORE_ID", raising=False)
+    assert probe.main() == 1
+    shown = capsys.readouterr().err
+    assert "HEADRACE_STORE_ID" not in shown
+    assert "has not served" in shown
 
 
 async def _own_task_of(told: dict[str, object]) -> OwnTask | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -22,15 +23,17 @@ from headrace.metadata.store_lease import write_lease
 from headrace.model import container_opening
 from headrace.model.cluster import ContainerMap, StoreLease, registered
 from headrace.model.containers import ContainerClaim
-from headrace.model.errors import IllegalStateError, UnavailableError
+from headrace.model.errors import CorruptError, FencedError, IllegalStateError, UnavailableError
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.log.journal_thread import Journal
 from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate import heartbeat as heartbeat_module
 from segmentstore_fargate import probe, wiring
+from segmentstore_fargate import settled as settled_module
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.layout import mark_settled, was_settled
 from segmentstore_fargate.registration import claim_free_container
+from segmentstore_fargate.restart_policy import JOURNAL_FAILED
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
 pytestmark = pytest.mark.anyio
@@ -87,6 +90,7 @@ async def test_an_outage_of_the_metadata_store_ends_no_process(aws, config):
     aws.down = False
     assert (await asyncio.wait_for(starting, WAIT_S)).endswith("containers=0,1")
     assert await asyncio.to_thread(_status, port, "/ready") == 200
+    await _until(lambda: was_settled(config.data_dir, 0))
     process._store.gate.close()  # as when its lease cannot be renewed
     assert await _problems(process, config) == []
     assert await asyncio.to_thread(_status, port, "/ready") == 503
@@ -201,7 +205,7 @@ async def test_a_store_that_waits_for_another_is_not_settled(aws, config, monkey
     records.store.write(write_map(given, None))
     async with _running(config) as process:
         await _until(lambda: process._started)
-        process._tick()
+        await process._tick()
         assert process._membership is not None
         assert process._membership.missing == [1]
         assert "has not served all" in (await _problems(process, config))[0]
@@ -222,16 +226,15 @@ def test_each_process_of_a_store_has_to_settle(config):
 
 
 async def test_a_volume_that_does_not_take_the_note_is_asked_again(aws, config, monkeypatch, caplog):
-    monkeypatch.setattr(wiring, "TICK_S", 0.001)
-    honest, refused = wiring.mark_settled, []
+    refused: list[int] = []
 
     def failing(data_dir: Path, process: int) -> None:
         if len(refused) < 2:
             refused.append(process)
             raise OSError("no room")
-        honest(data_dir, process)
+        mark_settled(data_dir, process)
 
-    monkeypatch.setattr(wiring, "mark_settled", failing)
+    monkeypatch.setattr(settled_module, "mark_settled", failing)
 
     async with _running(config):
         await _until(lambda: was_settled(config.data_dir, 0))
@@ -242,6 +245,7 @@ async def test_a_volume_that_does_not_take_the_note_is_asked_again(aws, config, 
 async def test_a_failed_journal_ends_the_task(aws, config):
     process = SegmentStoreProcess(config, {})
     await asyncio.wait_for(process.start(), WAIT_S)
+    await _until(lambda: was_settled(config.data_dir, 0))
     process._journal._failure = UnavailableError("the disk is gone")
     (problem,) = await _problems(process, config)
     assert "failing" in problem
@@ -270,7 +274,20 @@ async def test_journal_failure_without_waiting_client_ends_the_process(aws, conf
     await asyncio.wait_for(process.start(), WAIT_S)
     monkeypatch.setattr(DiskJournalFile, "sync", broken)
     process._store.owned[0].container.log.ledger.truncate(10)  # is reported to none
-    assert (await asyncio.wait_for(process.ended(), WAIT_S)) == 1
+    assert (await asyncio.wait_for(process.ended(), WAIT_S)) == JOURNAL_FAILED
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(OSError("EIO"), JOURNAL_FAILED), (CorruptError("rot"), JOURNAL_FAILED), (FencedError("no"), 2)]
+)
+async def test_exit_code_tells_of_an_unusable_journal(aws, config, monkeypatch, error, code):
+    """The supervisor counts these exits, and replaces the volume after the third if other stores have copies."""
+
+    def unusable(_self: Journal) -> None:
+        raise error
+
+    monkeypatch.setattr(Journal, "start", unusable)
+    assert await asyncio.wait_for(main_module._serve(config), WAIT_S) == code
 
 
 async def test_a_store_that_waits_at_its_start_can_be_stopped(aws, config):
@@ -280,3 +297,14 @@ async def test_a_store_that_waits_at_its_start_can_be_stopped(aws, config):
     assert await asyncio.to_thread(aws.asked.wait, WAIT_S)
     process.request_stop()
     assert (await asyncio.wait_for(serving, WAIT_S)) == 0
+
+
+def test_threads_hand_the_interpreter_over_soon(monkeypatch: pytest.MonkeyPatch):
+    """Else the event loop waits for the threads that write to S3, 5 ms at a time."""
+    monkeypatch.setattr(main_module.os, "environ", {})
+    before_s = sys.getswitchinterval()
+    try:
+        assert main_module.main() == 2  # it is not configured
+        assert sys.getswitchinterval() == pytest.approx(main_module.SWITCH_INTERVAL_S)
+    finally:
+        sys.setswitchinterval(before_s)

@@ -94,6 +94,29 @@ def test_blocks_of_a_split_operation_stay_until_its_last_frame(run):
     run(scenario())
 
 
+def test_blocks_of_a_split_operation_outlive_its_last_frame(run):
+    """A ledger that has copied the last frame releases it before the large ones."""
+
+    async def scenario():
+        ledger, pool = ListLedger(1024), BlockPool(4 * BLOCK_BYTES, BLOCK_BYTES)
+        log = open_log(ledger, pool)
+        data = filled(pool, b"b", 2 * DATA_BYTES)
+        expected = [bytes(part) for part in data.parts]
+        views = data.parts
+        append(log, data)
+        await turn()
+        frames = len(ledger.entries)
+        ledger.unreleased.reverse()
+        ledger.acknowledge(frames)
+        ledger.release(frames - 1)
+        evict(pool, data)
+        assert [bytes(view) for view in views] == expected
+        ledger.release()
+        assert pool.reserve(DATA_BYTES) is not None
+
+    run(scenario())
+
+
 def test_appends_of_one_frame_pin_their_block_once(run):
     async def scenario():
         ledger, pool = ListLedger(8192), BlockPool(2 * BLOCK_BYTES, BLOCK_BYTES)

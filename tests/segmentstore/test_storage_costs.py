@@ -57,7 +57,7 @@ async def test_puts_grow_with_bytes_and_transactions_with_runs(make_world: type[
     few = await requests_of_a_flush(make_world, 10)
     many = await requests_of_a_flush(make_world, 10_000)
     assert few[0] == many[0] == -(-BYTES // OBJECT_BYTES)
-    assert few[1] == few[0]
+    assert few[1] == few[0] - 1  # the first two objects are full, and enter together
     assert many[1] <= 10_000 // RUNS_PER_WRITE_MAX + 1 + many[0]
 
 

@@ -81,7 +81,7 @@ async def member(
     try:
         async with own.running(graceful=graceful) as running:
             identity = StoreLease(name, "127.0.0.1", running.port, "z", 100, volume or f"disk-{name}", task, GRACE_MS)
-            place = Place(CONTAINERS, tuple(share))
+            place = Place(own.layout.count, tuple(share))
             membership = Membership(running.store, metadata, world.clock, identity, place, fatal.append)
             await membership.register()
             await membership.join()
@@ -104,7 +104,7 @@ async def member(
 
 
 def look(world: World) -> Any:
-    return detect_failed_stores(world.metadata, world.clock, CONTAINERS)
+    return detect_failed_stores(world.metadata, world.clock, world.layout.count)
 
 
 def lease(world: World, name: str) -> Any:

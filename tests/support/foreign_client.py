@@ -85,7 +85,21 @@ class _Talk:
 # Streams
 
 
-def life_of_streams(talk: _Talk, manager: Any, scope: str) -> dict[str, Any]:
+def events_that_s3_acknowledges(talk: _Talk, manager: Any, scope: str, stream: str, count: int) -> dict[str, Any]:
+    """A stream whose class is chosen by a tag, as Pravega's protocol allows it, and events of eight routing keys."""
+    import pravega_client as client
+
+    policy = client.StreamScalingPolicy.fixed_scaling_policy(2)
+    tags = ["headrace.acknowledged-by=s3"]
+    created = manager.create_stream_with_policy(scope, stream, policy, client.StreamRetentionPolicy.none(), tags)
+    writer = manager.create_writer(scope, stream)
+    for number in range(count):
+        writer.write_event(f"{number % 8} {number}", routing_key=str(number % 8))
+    writer.flush()
+    return {"created": created, "tags": list(manager.get_stream_tags(scope, stream))}
+
+
+def streams_to_their_deletion(talk: _Talk, manager: Any, scope: str) -> dict[str, Any]:
     import pravega_client as client
 
     policy = client.StreamScalingPolicy.fixed_scaling_policy(3)

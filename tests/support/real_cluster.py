@@ -39,7 +39,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.ports.scaling_reports import ScalingReports
 from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.topology import ROUTES
@@ -115,7 +115,7 @@ class RealCluster:
         )
         self._journal.start()
         self.store = SegmentStore(
-            OneCopyLedgers(self._journal),
+            OneCopyLedgerStore(self._journal),
             16 << 20,
             self.clock,
             self.metadata,
@@ -176,7 +176,7 @@ def client_of(cluster: RealCluster) -> Iterator[Headrace]:
     host = LambdaHost(cluster.clock)
 
     def answer(request: httpx.Request) -> httpx.Response:
-        match = match_route(ROUTES, request.method, request.url.path)
+        match = match_route(ROUTES, request.method, request.url.raw_path.decode().partition("?")[0])
         assert match is not None, request.url
         headers = tuple(request.headers.items())
         came = HttpRequest(request.method, request.url.raw_path.decode(), headers, request.content, "::1", "HTTP/1.1")

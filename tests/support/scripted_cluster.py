@@ -196,6 +196,7 @@ class Cluster:
     def _between(self, start: dict[str, int] | None, end: dict[str, int] | None) -> dict[str, Any]:
         start = self._cut("head") if start is None else start
         end = self._cut("tail") if end is None else end
+        start = {one: len(self.segments[int(one)].data) if offset == -1 else offset for one, offset in start.items()}
         waiting, ranges = [int(one) for one in start], {}
         while waiting:
             one = waiting.pop(0)

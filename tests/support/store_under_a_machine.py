@@ -24,7 +24,7 @@ from headrace.model.errors import UnavailableError
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
@@ -80,7 +80,7 @@ class StoreUnderAMachine(RuleBasedStateMachine):
         self.disk.before = before
         self.journal.start()
         self.store = SegmentStore(
-            OneCopyLedgers(self.journal), self.pool_bytes, self.clock, self.tier_2, self.tier_2,
+            OneCopyLedgerStore(self.journal), self.pool_bytes, self.clock, self.tier_2, self.tier_2,
             container_count=1, block_bytes=self.block_bytes, limits=self.limits, table_limits=self.table_limits,
         )  # fmt: skip
         self.pool = self.store.pool

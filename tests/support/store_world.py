@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from ledger_worlds import LogRecordsInline
+
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -19,9 +21,14 @@ from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.metadata.container_claim import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import HeadraceError
+from headrace.model.log_classes import ContainerLayout
+from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.metadata_store import Create, Key, Replace
+from headrace.segmentstore.log.composite_ledgers import CompositeLedgers
 from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
+from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.object_ledgers import ObjectLedgers
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
@@ -127,6 +134,12 @@ class World:
     clock: ManualClock = field(default_factory=ManualClock)
     reports: MemoryScalingReports = field(default_factory=MemoryScalingReports)
     container_count: int = 2
+    s3_containers: int = 0
+    """More containers, whose logs are in `log_chunks`."""
+    log_chunks: ChunkStorage = field(default_factory=MemoryChunkStorage)
+    object_limits: ObjectLogLimits = field(
+        default_factory=lambda: ObjectLogLimits(gather_s=0.0, retry_first_s=0.01, retry_most_s=0.01)
+    )
     opens: tuple[int, ...] | None = None
     """Containers that a store opens at its start; None: all."""
     cache_bytes: int = 8 << 20
@@ -141,6 +154,10 @@ class World:
     random: Random = field(default_factory=lambda: Random(42))
     maintenance: bool = True
     """Whether the periodic tasks of containers run by themselves. Without them a test calls `maintenance.run_pass`."""
+
+    @property
+    def layout(self) -> ContainerLayout:
+        return ContainerLayout(self.container_count, self.s3_containers)
 
     def claim(self, container: int) -> int:
         """Take over a container; return its new epoch."""
@@ -161,13 +178,17 @@ class World:
             self.disk, lambda: self.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=self.file_bytes
         )
         journal.start()
+        layout = self.layout
+        on_disk = OneCopyLedgerStore(journal)
+        in_s3 = ObjectLedgers(self.log_chunks, LogRecordsInline(self.metadata), self.random.random, self.object_limits)
         store = SegmentStore(
-            OneCopyLedgers(journal),
+            CompositeLedgers(layout, on_disk, in_s3) if self.s3_containers else on_disk,
             self.cache_bytes,
             self.clock,
             self.metadata,
             self.chunks,
             container_count=self.container_count,
+            s3_containers=self.s3_containers,
             block_bytes=self.block_bytes,
             on_failure=lambda container, error: self.failures.append((container.container, error)),
             limits=self.limits,
@@ -177,7 +198,7 @@ class World:
         listener = WireListener(store, lambda: self.random.getrandbits(128))
         running = RunningStore(self, store, journal, listener)
         try:
-            for container in range(self.container_count) if self.opens is None else self.opens:
+            for container in range(layout.count) if self.opens is None else self.opens:
                 await store.open_container(container, self.claim(container))
                 if not self.maintenance:
                     await store.owned[container].maintenance.stop()

@@ -60,10 +60,7 @@ class S3ChunkStorage:
 
     async def put(self, name: str, parts: Sequence[Buffer]) -> None:
         _check_name(name)
-        body = ObjectBody(parts)
-        if body.length > PUT_BYTES_MAX:
-            raise InvalidRequestError(f"object {name} has {body.length} bytes, S3 takes at most {PUT_BYTES_MAX}")
-        await self._run(lambda: self._put(name, body))
+        await self._run(lambda: self._put(name, parts))
 
     async def read(self, name: str, position: int, length: int) -> bytes:
         _check_name(name)
@@ -89,7 +86,10 @@ class S3ChunkStorage:
     async def _run(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
-    def _put(self, name: str, body: ObjectBody) -> None:
+    def _put(self, name: str, parts: Sequence[Buffer]) -> None:
+        body = ObjectBody(parts)  # not on the event loop: it takes a millisecond for some thousand parts
+        if body.length > PUT_BYTES_MAX:
+            raise InvalidRequestError(f"object {name} has {body.length} bytes, S3 takes at most {PUT_BYTES_MAX}")
         put_id = secrets.token_urlsafe(_PUT_ID_BYTES)
         try:
             self._client.put_object(

@@ -1,4 +1,4 @@
-"""An object's parts as the one seekable stream that botocore uploads, without joining them first.
+"""An object's parts as the seekable body that botocore uploads, without joining them first.
 
 A packed object has thousands of parts and up to 64 MiB; joined, it would be in memory twice for as long as S3 takes.
 """
@@ -10,7 +10,7 @@ import io
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
@@ -18,11 +18,18 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class ObjectBody(io.RawIOBase):
-    """Reads the concatenation of `parts`, which must not change before the end of the upload; `length` in bytes."""
+READ_BYTES_MIN: Final = 256 << 10
+"""Small parts are joined to so many bytes. urllib3 sends each result of `read` by a call of its own, and asks for only
+16 KiB. With these pieces a PUT of 32 MiB takes a third less processor time (`benchmarks/results/upload-reads.json`)."""
+
+
+class ObjectBody:
+    """Reads the concatenation of `parts`, which must not change before the end of the upload; `length` in bytes.
+
+    Unlike a file, `read` returns more than was asked for, and views of the parts where it can.
+    """
 
     def __init__(self, parts: Sequence[Buffer]) -> None:
-        super().__init__()
         self._parts = [view for view in (memoryview(part).cast("B") for part in parts) if view.nbytes]
         self._starts = [0, *accumulate(part.nbytes for part in self._parts)]
         self._position = 0
@@ -38,12 +45,6 @@ class ObjectBody(io.RawIOBase):
             checksum = crc32c(part, checksum)
         return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
     def tell(self) -> int:
         return self._position
 
@@ -54,23 +55,15 @@ class ObjectBody(io.RawIOBase):
         self._position = base + offset
         return self._position
 
-    def read(self, size: int = -1, /) -> bytes:
-        stop = self.length if size is None or size < 0 else min(self.length, self._position + size)
-        pieces = []
+    def read(self, size: int = -1, /) -> bytes | memoryview:
+        """The next whole parts: all that are left, or those up to READ_BYTES_MIN and at least `size` bytes."""
+        wanted = self.length if size is None or size < 0 else max(size, READ_BYTES_MIN)
+        stop = min(self.length, self._position + wanted)
+        pieces: list[memoryview] = []
         index = bisect_right(self._starts, self._position) - 1
         while self._position < stop:
-            start = self._starts[index]
-            piece = self._parts[index][self._position - start : stop - start]
+            piece = self._parts[index][self._position - self._starts[index] :]
             pieces.append(piece)
             self._position += piece.nbytes
             index += 1
-        return b"".join(pieces)
-
-    def readall(self) -> bytes:
-        return self.read()
-
-    def readinto(self, buffer: Buffer, /) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.read(view.nbytes)
-        view[: len(data)] = data
-        return len(data)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)

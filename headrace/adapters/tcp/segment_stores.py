@@ -33,6 +33,8 @@ _ASKED_AT_ONCE_MAX = 1_000
 class TcpSegmentStores:
     """Segment stores found by `locate`, for segments spread over `container_count` containers.
 
+    Segments whose logs are in S3 are spread over `s3_containers` more.
+
     Every method raises UnavailableError when an owner did not answer within `deadline_s`.
     """
 
@@ -40,6 +42,7 @@ class TcpSegmentStores:
         self,
         locate: Locate,
         container_count: int,
+        s3_containers: int = 0,
         *,
         deadline_s: float = 20.0,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -48,7 +51,13 @@ class TcpSegmentStores:
     ) -> None:
         self._deadline_s = deadline_s
         self._calls = StoreCalls(
-            locate, container_count, deadline_s=deadline_s, monotonic_s=monotonic_s, sleep=sleep, jitter=jitter
+            locate,
+            container_count,
+            s3_containers,
+            deadline_s=deadline_s,
+            monotonic_s=monotonic_s,
+            sleep=sleep,
+            jitter=jitter,
         )
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from headrace.adapters.tcp.away_containers import AwayContainers
 from headrace.metadata.container_claim import find_claim
 from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import OutOfTimeError, UnavailableError
-from headrace.model.names import container_of_segment
+from headrace.model.log_classes import ContainerLayout
 from headrace.ports.deadlines import require_time, time_left_s
 from headrace.ports.metadata_store import MetadataStore
 from headrace.wire.client_end import CONNECT_TIMEOUT_S
@@ -70,6 +70,8 @@ class _Store:
 class StoreCalls:
     """Asks the stores found by `locate`, for segments spread over `container_count` containers.
 
+    Segments whose logs are in S3 are spread over `s3_containers` more.
+
     Every method raises UnavailableError when an owner did not answer within `deadline_s`.
     """
 
@@ -77,6 +79,7 @@ class StoreCalls:
         self,
         locate: Locate,
         container_count: int,
+        s3_containers: int = 0,
         *,
         deadline_s: float,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -84,7 +87,7 @@ class StoreCalls:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._locate = locate
-        self._container_count = container_count
+        self._layout = ContainerLayout(container_count, s3_containers)
         self._deadline_s = deadline_s
         self._monotonic_s = monotonic_s
         self._sleep = sleep
@@ -106,7 +109,7 @@ class StoreCalls:
 
     def is_away(self, segment: str) -> bool:
         """Whether the segment's store has just not answered anyone, and it is not this caller's turn to try again."""
-        return self._away.is_away(container_of_segment(segment, self._container_count))
+        return self._away.is_away(self._layout.container_of_segment(segment))
 
     def call(self, requests: list[tuple[str, Request]]) -> list[wire.WireCommand]:
         """The final reply of each request, given with its segment; WrongHost and lost connections are not final."""
@@ -159,7 +162,7 @@ class StoreCalls:
         return results[0]
 
     def _containers(self, segments: Iterable[str]) -> set[int]:
-        return {container_of_segment(segment, self._container_count) for segment in segments}
+        return {self._layout.container_of_segment(segment) for segment in segments}
 
     def _repeat(self, segment: str, attempt: Callable[[float], UnavailableError | None]) -> None:
         """Attempts, with growing pauses, until there is no problem left."""
@@ -262,7 +265,7 @@ class StoreCalls:
             store.lock.release()
 
     def _address(self, segment: str) -> Address:
-        container = container_of_segment(segment, self._container_count)
+        container = self._layout.container_of_segment(segment)
         address = self._addresses.get(container)
         if address is None:
             address = self._addresses[container] = self._locate(container)
@@ -270,7 +273,7 @@ class StoreCalls:
 
     def _forget(self, segments: list[str]) -> None:
         for segment in segments:
-            self._addresses.pop(container_of_segment(segment, self._container_count), None)
+            self._addresses.pop(self._layout.container_of_segment(segment), None)
 
 
 def _ask(connection: BlockingConnection, deadline_s: float) -> Ask:

@@ -58,12 +58,13 @@ class ReadIndex:
         """
         expected: int | None = None
         for entry in self._from(offset):
-            if entry.offset > offset if expected is None else entry.offset != expected:
+            start = entry.offset
+            if start > offset if expected is None else start != expected:
                 return
-            if entry.end > end:
+            expected = start + entry.length
+            if expected > end:
                 return
             yield entry
-            expected = entry.end
 
     def entries_behind(self, offset: int) -> Iterator[Reservation]:
         """All entries that start at or after `offset`, in order, regardless of gaps between them."""

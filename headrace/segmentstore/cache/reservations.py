@@ -129,7 +129,15 @@ def gather(entries: Iterable[Reservation]) -> tuple[list[memoryview], list[Block
     block: Block | None = None
     start = end = 0
     for entry in entries:
-        if entry.block is block and entry.start == end and not entry.more:
+        if not entry.more:  # a fast path for the common case
+            if entry.block is not block or entry.start != end:
+                if block is not None:
+                    parts.append(block.view[start:end])
+                    blocks.append(block)
+                block, start = entry.block, entry.start
+                if not block.view:
+                    raise AssertionError(f"the bytes at {entry.offset} were requested before they were loaded")
+                end = start
             end += entry.length
             continue
         for extent_block, position, length in entry.extents:

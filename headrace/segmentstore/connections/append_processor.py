@@ -9,7 +9,7 @@ never both append the same events.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import wire
@@ -36,7 +36,9 @@ class WriterState:
 
     `accepted` is the number of its last accepted event, `acknowledged` that of the last one acknowledged to the peer.
     `due` describes durable appends that are not acknowledged yet: the event number, the request id and the length of
-    the segment after the last of them. The first of them was received at `due_received_s`.
+    the segment after the last of them. The first of them was received at `due_received_s`. `due_before` are the
+    acknowledgements that must be sent before `due`: a conditional append is never acknowledged together with others,
+    because clients wait for the reply to each of them.
     """
 
     writer_id: int
@@ -46,6 +48,8 @@ class WriterState:
     acknowledged: int
     dropped: bool = False
     due: tuple[int, int, int] | None = None
+    due_is_conditional: bool = False
+    due_before: list[tuple[int, int, int]] = field(default_factory=list)
     due_received_s: float = 0.0
     waiting: list[tuple[AppendFrame, Reservation]] | None = None
     """Appends that arrived after the eviction of the segment. They wait until it is in memory again."""
@@ -79,7 +83,10 @@ class AppendProcessor:
         self._due.clear()
 
     def collect_acknowledgements(self) -> list[Buffer]:
-        """Acknowledge the durable appends: one DataAppended for each writer, which covers all its due appends."""
+        """Acknowledge the durable appends: one DataAppended for each writer, which covers all its due appends.
+
+        Each conditional append has a DataAppended of its own.
+        """
         due, self._due = self._due, []
         parts: list[Buffer] = []
         if not due:
@@ -88,12 +95,11 @@ class AppendProcessor:
         for writer in due:
             if writer.due is not None:
                 latency.record(now_s - writer.due_received_s)
-                event_number, request_id, length = writer.due
+                for acknowledgement in writer.due_before:
+                    parts.append(_acknowledge(writer, acknowledgement))
+                writer.due_before.clear()
+                parts.append(_acknowledge(writer, writer.due))
                 writer.due = None
-                parts.append(
-                    wire.encode_data_appended(writer.writer_id, event_number, writer.acknowledged, request_id, length)
-                )
-                writer.acknowledged = event_number
         return parts
 
     # Set-up
@@ -234,7 +240,10 @@ class AppendProcessor:
         if writer.due is None:
             self._due.append(writer)
             writer.due_received_s = pending.received_s
+        elif pending.is_conditional or writer.due_is_conditional:
+            writer.due_before.append(writer.due)
         writer.due = (pending.event_number, pending.request_id, pending.end)
+        writer.due_is_conditional = pending.is_conditional
         session.schedule_flush()
 
     def _wait_for_segment(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
@@ -310,19 +319,26 @@ _HANDLED_BY_WRITERS: Final = (wire.ConditionalCheckFailed, wire.SegmentIsSealed,
 class _PendingAcknowledgement:
     """The values that acknowledge an append. It has no reference to the data, which may be evicted."""
 
-    __slots__ = ("end", "event_number", "length", "processor", "received_s", "request_id", "writer")
+    __slots__ = ("end", "event_number", "is_conditional", "length", "processor", "received_s", "request_id", "writer")
 
     def __init__(self, processor: AppendProcessor, writer: WriterState, frame: AppendFrame, received_s: float) -> None:
         self.processor = processor
         self.writer = writer
         self.event_number = frame.event_number
         self.request_id = frame.request_id
+        self.is_conditional = frame.expected_offset is not None
         self.length = 0 if frame.data is None else frame.data.length
         self.received_s = received_s
         self.end = 0
 
     def __call__(self, error: HeadraceError | None) -> None:
         self.processor.appended(self, error)
+
+
+def _acknowledge(writer: WriterState, acknowledgement: tuple[int, int, int]) -> Buffer:
+    event_number, request_id, length = acknowledgement
+    previous, writer.acknowledged = writer.acknowledged, event_number
+    return wire.encode_data_appended(writer.writer_id, event_number, previous, request_id, length)
 
 
 def _ignore(_command: wire.WireCommand) -> None:

@@ -108,13 +108,13 @@ class OperationLog:
         entry = frame.entry
         self.last_sequence += 1
         if frame.length + framed_bytes > self._frame_bytes_max:
-            frame = self._split(frame, parts, framed_bytes)
+            frame = self._split(frame, parts, framed_bytes, data)
         else:
             frame.parts += parts
             frame.length += framed_bytes
         frame.last_sequence = self.last_sequence
         frame.reached.append(reached)
-        if data is not None and (data.more or not frame.blocks or frame.blocks[-1] is not data.block):
+        if data is not None:
             frame.pin(data)
         return entry
 
@@ -222,7 +222,7 @@ class OperationLog:
             self._loop.call_soon(self._end_turn)
         return frame
 
-    def _split(self, frame: _Frame, parts: Parts, pending_bytes: int) -> _Frame:
+    def _split(self, frame: _Frame, parts: Parts, pending_bytes: int, data: Reservation | None) -> _Frame:
         """Split an operation over several frames. Returns the frame with its end, which is still open."""
         for whole in parts:
             part = memoryview(whole)
@@ -230,6 +230,8 @@ class OperationLog:
                 room = self._frame_bytes_max - frame.length
                 if not room:
                     frame.durable_entry = -1
+                    if data is not None:
+                        frame.pin(data)
                     frame = self._next_frame(min(pending_bytes, self._frame_bytes_max - FRAME_HEADER_BYTES))
                     continue
                 piece, part = part[:room], part[room:]
@@ -259,7 +261,7 @@ def resolve(future: asyncio.Future[None]) -> None:
 class _Frame:
     """A submitted or open frame, and the callbacks for it. After a failure all of them get the error.
 
-    `blocks` are pinned. Those of a split operation are pinned by its last frame, which is released last.
+    `blocks` are pinned. Each frame of a split operation pins them: the ledger may release a later frame first.
     """
 
     __slots__ = ("blocks", "durable_entry", "entry", "last_sequence", "length", "log", "parts", "reached")
@@ -275,7 +277,8 @@ class _Frame:
 
     def pin(self, data: Reservation) -> None:
         """Keep the bytes of a reservation unchanged until `released`."""
-        if self.log.pool is not None:
+        is_pinned = not data.more and self.blocks and self.blocks[-1] is data.block
+        if self.log.pool is not None and not is_pinned:
             self.log.pool.pin(data.blocks)
             self.blocks += data.blocks
 

@@ -18,14 +18,16 @@ from crc32c import crc32c
 
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model import log_space
+from headrace.model.container_logs import LedgerChain
 from headrace.model.errors import InvalidRequestError
 from headrace.model.log_space import COPY_FROM_FILES, LogSpace
 from headrace.ports.journal_disk import JournalDisk
+from headrace.segmentstore.log.entry_runs import NotedRecord
 from headrace.segmentstore.log.file_copies import FileCopy, Portion
 from headrace.segmentstore.log.journal_files import JournalFiles, LogFile, Stretch, needed_bytes
-from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal_index import JournalIndex, NotedRecord
-from headrace.segmentstore.log.journal_scan import WINDOW_BYTES, RecordScan
+from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADER_BYTES, LostRecordsError
+from headrace.segmentstore.log.journal_index import JournalIndex
+from headrace.segmentstore.log.journal_scan import WINDOW_BYTES, Record, RecordScan
 from headrace.segmentstore.log.pending_records import PendingRecord, ignore, promise_record
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class JournalCommits:
         self.space_changed = False
         """Whether files were freed or begun, or entries truncated. The caller resets it when it has considered a file
         copy (`copy_to_begin`) and new spare files (`files.spares.prepare`)."""
-        self.damaged_places = 0
+        self.damaged_entries = 0
         self.synced_commits = 0
         self.oldest_sequence = 0
         self.active_sequence = 0
@@ -94,9 +96,23 @@ class JournalCommits:
         `check_open` is called often, and raises an error to end the scan.
 
         Raises:
-            CorruptError: durable records are missing or damaged, or newer software wrote a record.
+            CorruptError: durable records are missing or damaged, or newer software wrote a record. With several
+                copies, damage that can be named is noted instead, and a journal with other damage is set aside.
             OSError: the disk cannot be read or written.
         """
+        try:
+            self._load(check_open)
+        except LostRecordsError as error:
+            if not self._tolerates_damage:
+                raise
+            _log.critical("event=journal_set_aside replica=%s error=%r", self.files.replica_id.hex(), error)
+            self.files.set_aside()
+            self.index.clear()
+            self._promise_files.clear()
+            self._last_commit, self.damaged_entries = None, 0
+            self._load(check_open)
+
+    def _load(self, check_open: Call) -> None:
         loaded = self.files.load()
         for index, (log_file, _) in enumerate(loaded):
             end = loaded[index + 1][1].previous_end if index + 1 < len(loaded) else None
@@ -112,18 +128,31 @@ class JournalCommits:
         Raises:
             OSError: the volume has no room.
         """
-        self.files.begin()
+        try:
+            self.files.begin()
+        except OSError:
+            if not self._free_without_room():
+                raise
+            self.files.begin()
         self._writes = True
         self.recycle()
 
+    def _free_without_room(self) -> bool:
+        """Free files which only promises keep, on a full volume: the end of the last file has room for promises."""
+        if not self.index.promises or not self.files.continue_last(RECORD_HEADER_BYTES):
+            return False
+        self._writes = True
+        self._free_files()
+        return len(self.files.spares) > 0
+
     def _scan(self, log_file: LogFile, end: int | None, check_open: Call) -> None:
         scan = RecordScan(log_file.file, log_file.layout, end, log_file.name, tolerates_damage=self._tolerates_damage)
-        noted = 0
         for record in scan:
             check_open()
-            noted = self._note_damage(log_file, scan, noted)
-            self._note(log_file, record.header, record.position)
-        self._note_damage(log_file, scan, noted)
+            if record.is_damaged:
+                self._note_damaged(log_file, record)
+            else:
+                self._note(log_file, record.header, record.position)
         log_file.end = scan.end
         if scan.torn_bytes:
             _log.warning(
@@ -131,13 +160,21 @@ class JournalCommits:
             )
         self._last_commit = (log_file, scan.commit_start)
 
-    def _note_damage(self, log_file: LogFile, scan: RecordScan, noted: int) -> int:
-        for place in scan.damaged[noted:]:
-            log_file.damaged = True
-            self.damaged_places += 1
-            self.index.note_damage(place)
-            _log.error("event=journal_damaged file=%r position=%d end=%d", log_file.name, place.start, place.end)
-        return len(scan.damaged)
+    def _note_damaged(self, log_file: LogFile, record: Record) -> None:
+        """Note a damaged entry. Its file stays until the entry is truncated: only this file says that it was here."""
+        header, end = record.header, record.position + record.header.length
+        log_file.damaged = True
+        self.damaged_entries += 1
+        self.index.add_damaged(header)
+        log_file.note(header.container, header.entry, record.position - log_file.layout.header_bytes, end)
+        _log.error(
+            "event=journal_entry_damaged file=%r position=%d container=%d epoch=%d entry=%d",
+            log_file.name,
+            record.position,
+            header.container,
+            header.epoch,
+            header.entry,
+        )
 
     def _settle_last_commit(self, check_open: Call) -> None:
         """Make the last commit durable before any caller learns of its entries.
@@ -181,6 +218,8 @@ class JournalCommits:
                     if pending.kind is not None:
                         truncated |= self._note(active, pending, position + RECORD_HEADER_BYTES)
                         position += RECORD_HEADER_BYTES + pending.length
+                    elif pending.chain is not None:
+                        truncated |= self._keep_ledgers(pending.container, pending.chain)
             del batch[:count]
             committed(done)
         if truncated:
@@ -190,12 +229,15 @@ class JournalCommits:
         """Add the records that fit into the file to `parts`; return their count and their end."""
         start = position = active.end
         size_bytes, encode = active.file.size_bytes, self.files.format.encode
+        limit = size_bytes - self._room_for_promises(active)
         for index, pending in enumerate(batch):
             kind, payload, length = pending.kind, pending.parts, pending.length
             if kind is None:
                 continue
             after = position + RECORD_HEADER_BYTES + length
-            if after > size_bytes:
+            if kind is RecordKind.PROMISE and self._promise_files.get(pending.container, active) is not active:
+                limit += RECORD_HEADER_BYTES  # it was reserved for this one
+            if after > limit and (position > FILE_HEADER_BYTES or after > size_bytes):
                 return index, position
             if length < JOINED_PART_BYTES_MAX * len(payload):
                 payload = (b"".join(payload),)
@@ -223,6 +265,14 @@ class JournalCommits:
             position = after
         return len(batch), position
 
+    def _room_for_promises(self, active: LogFile) -> int:
+        """The bytes of the active file that are kept for promises of older files.
+
+        Otherwise a full volume could have a file which only promises keep, and no room to write them again. An entry
+        that fills a whole file does not leave it.
+        """
+        return RECORD_HEADER_BYTES * sum(log_file is not active for log_file in self._promise_files.values())
+
     def _note(self, log_file: LogFile, record: NotedRecord, position: int) -> bool:
         """Note a durable record; return whether it may have made a file free."""
         ends_need = self.index.add(log_file, record, position)
@@ -236,6 +286,19 @@ class JournalCommits:
             for each in self.files.used:
                 each.stretches.pop(container, None)
         return ends_need
+
+    def _keep_ledgers(self, container: int, chain: LedgerChain) -> bool:
+        """Forget the entries outside of a chain; return whether that may have made a file free.
+
+        This is not durable, and need not be: they are forgotten again when an owner opens the log after a restart.
+        """
+        if not self.index.keep_ledgers(container, chain):
+            return False
+        pieces = self.index.pieces(container)
+        for log_file in self.files.used:
+            if not log_file.damaged:  # the index does not have the places of damaged entries
+                log_file.replace(container, [piece for piece in pieces if piece.log_file is log_file])
+        return True
 
     def _rotate(self) -> None:
         self._free_files()  # a reading that ended may have kept the only files that can be used again
@@ -264,9 +327,12 @@ class JournalCommits:
             self.files.free_oldest()
 
     def _move_promises(self, log_file: LogFile) -> bool:
-        """Write the promises in a file again; return False if the active file has no room for them."""
+        """Write the promises in a file again; return False if the active file has no room for them.
+
+        They carry the truncation points, too, which no newer file may have.
+        """
         promises = [
-            promise_record(container, self.index.promises[container], ignore)
+            promise_record(container, self.index.promises[container], ignore, *self.index.limits(container))
             for container, held_in in self._promise_files.items()
             if held_in is log_file
         ]

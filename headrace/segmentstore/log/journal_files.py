@@ -7,19 +7,29 @@ thread, except that any thread may pin files.
 from __future__ import annotations
 
 import logging
+from array import array
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Final, Protocol
 from weakref import WeakSet
 
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalDisk, JournalFile
 from headrace.segmentstore.log import journal_format, journal_versions
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FILE_VERSION, FileHeader, Format2
+from headrace.segmentstore.log.journal_format import (
+    FILE_HEADER_BYTES,
+    FILE_VERSION,
+    FileHeader,
+    Format2,
+    LostRecordsError,
+)
 from headrace.segmentstore.log.journal_versions import RecordLayout
 from headrace.segmentstore.log.replica_identity import IDENTITY_NAME, create_identity, load_identity
+from headrace.segmentstore.log.set_aside import finish_set_aside, set_aside
 from headrace.segmentstore.log.spare_files import SPARE_PREFIX, SpareFiles
 
 _log = logging.getLogger(__name__)
@@ -40,6 +50,14 @@ class Pin:
     def __init__(self, log_files: Iterable[LogFile]) -> None:
         for log_file in log_files:
             log_file.pins.add(self)
+
+
+class EntryPlaces(Protocol):
+    """Consecutive entries in a file: the positions of their payloads, and their lengths."""
+
+    first_entry: int
+    positions: array[int]
+    lengths: array[int]
 
 
 @dataclass(slots=True)
@@ -83,6 +101,24 @@ class LogFile:
         if entry > last.last_entry:  # not always: a copied entry may follow newer entries
             last.last_entry = entry
 
+    def replace(self, container: int, pieces: Iterable[EntryPlaces]) -> None:
+        """Note again which entries of a container are in this file, because some are not needed any more."""
+        stretches = [stretch for piece in pieces for stretch in self._stretches(piece)]
+        if stretches:
+            self.stretches[container] = sorted(stretches, key=lambda stretch: stretch.start)
+        else:
+            self.stretches.pop(container, None)
+
+    def _stretches(self, piece: EntryPlaces) -> Iterator[Stretch]:
+        positions, lengths, header_bytes = piece.positions, piece.lengths, self.layout.header_bytes
+        first = 0
+        while first < len(positions):
+            end = bisect_left(positions, positions[first] + self.file.size_bytes // STRETCHES_PER_FILE, first + 1)
+            record_bytes = sum(lengths[first:end]) + (end - first) * header_bytes
+            start, last = positions[first] - header_bytes, positions[end - 1] + lengths[end - 1]
+            yield Stretch(start, last, record_bytes, piece.first_entry + end - 1)
+            first = end
+
     def needed(self, truncated_before: Mapping[int, int]) -> dict[int, list[Stretch]]:
         """The stretches with at least one needed entry, by container. They may hold truncated entries too."""
         if self.copied:
@@ -112,6 +148,7 @@ class JournalFiles:
         self._disk = disk
         self._file_bytes = file_bytes
         self._random_salt = random_salt
+        self._logs_on_volume = logs_on_volume
         self.spares = SpareFiles(disk, file_bytes, logs_on_volume)
         self.used: deque[LogFile] = deque()
         self.replica_id = b""
@@ -125,16 +162,30 @@ class JournalFiles:
         """Find the files on disk; return those in use, oldest first. Their `end` is not known yet.
 
         Raises:
-            CorruptError: a header or the identity is damaged, or a file is missing or belongs to another journal.
+            LostRecordsError: a header or the identity is damaged, or a file is missing.
+            CorruptError: a file belongs to another journal.
             OSError: the volume has no room for the identity of a journal that has none.
         """
+        finish_set_aside(self._disk)
         replica_id = load_identity(self._disk)
         loaded: list[tuple[LogFile, FileHeader]] = []
+        with ExitStack() as opened:
+            self._open_files(replica_id, loaded, opened)
+            opened.pop_all()
+        self.replica_id = create_identity(self._disk, self._random_salt) if replica_id is None else replica_id
+        self.used.extend(log_file for log_file, _ in loaded)
+        self.spares.note_in_use(len(self.used))
+        return loaded
+
+    def _open_files(
+        self, replica_id: bytes | None, loaded: list[tuple[LogFile, FileHeader]], opened: ExitStack
+    ) -> None:
         for name in self._disk.names():
             if name.startswith(SPARE_PREFIX):
                 self.spares.load(name, _number(name, SPARE_PREFIX))
             elif name.startswith(_LOG_PREFIX) and name != IDENTITY_NAME:
                 file = self._disk.open(name)
+                opened.callback(file.close)
                 header = journal_versions.decode_file_header(file.read(0, FILE_HEADER_BYTES), name)
                 layout = journal_versions.layout_of(header)
                 loaded.append((LogFile(name, header.sequence, file, layout), header))
@@ -146,11 +197,14 @@ class JournalFiles:
                     )
         for (before, _), (after, _) in pairwise(loaded):
             if after.sequence != before.sequence + 1:
-                raise CorruptError(f"journal files between {before.name} and {after.name} are missing")
-        self.replica_id = create_identity(self._disk, self._random_salt) if replica_id is None else replica_id
-        self.used.extend(log_file for log_file, _ in loaded)
-        self.spares.note_in_use(len(self.used))
-        return loaded
+                raise LostRecordsError(f"journal files between {before.name} and {after.name} are missing")
+
+    def set_aside(self) -> None:
+        """Set all files of the journal aside, and forget its identity. Call `load` again."""
+        self.close()
+        self.used.clear()
+        set_aside(self._disk)
+        self.spares = SpareFiles(self._disk, self._file_bytes, self._logs_on_volume)
 
     def begin(self) -> None:
         """Choose the file to write into after `load`: a new one, or the last one if the volume has no room.
@@ -161,7 +215,7 @@ class JournalFiles:
         try:
             name = self.spares.take()
         except OSError as error:
-            if not self._continue_last():
+            if not self.continue_last(self._file_bytes // STRETCHES_PER_FILE):
                 raise
             _log.warning("event=journal_file_continued file=%r error=%r", self.active.name, error)
         else:
@@ -185,8 +239,8 @@ class JournalFiles:
         self.spares.note_in_use(len(self.used))
         self.spares.remove_surplus(len(self.used))
 
-    def _continue_last(self) -> bool:
-        """Continue in the file that was written last; return False if it is of format 1, or too little of it is free.
+    def continue_last(self, free_bytes: int) -> bool:
+        """Continue in the file that was written last; return False if it is of format 1, or has less space free.
 
         This needs no space on the volume. The bytes after the file's end are wiped first: they may be parts of a torn
         commit, which a later scan must not mistake for new records.
@@ -194,7 +248,7 @@ class JournalFiles:
         if not self.used or not isinstance(self.active.layout, Format2):
             return False
         self.format = self.active.layout
-        if self.active.file.size_bytes - self.active.end < self._file_bytes // STRETCHES_PER_FILE:
+        if self.active.file.size_bytes - self.active.end < free_bytes:
             return False
         file = self.active.file
         for position in range(self.active.end, file.size_bytes, len(_ZEROS)):

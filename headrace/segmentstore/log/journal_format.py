@@ -52,6 +52,10 @@ _COMMIT_START_AT: Final = 64
 _POSITION: Final = struct.Struct(">Q")
 
 
+class LostRecordsError(CorruptError):
+    """Durable records are lost, and nothing says which. A journal that lost them is not the same replica any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileHeader:
     """The header of a journal file.

@@ -1,166 +1,37 @@
 """Where each entry is that a journal holds: its file, position and length, from the scan and from each commit.
 
-Entries are kept by container and epoch. A run may have several records of one entry: a copy in a newer file, or an
-entry that was sent again because the first record was damaged. The newest record counts.
+Entries are kept by container and epoch (`entry_runs`).
 
 Any thread may read while the journal's thread adds. An entry costs 12 bytes of memory.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Final, NamedTuple
 
 from headrace.codec.log_record_header import RecordKind
+from headrace.model.container_logs import LedgerChain
 from headrace.model.errors import CorruptError
+from headrace.segmentstore.log.entry_runs import EntryPart, EntryPiece, EntryRun, LedgerState, NotedRecord, ledger_state
 from headrace.segmentstore.log.journal_files import LogFile, Pin
 from headrace.segmentstore.log.journal_format import RecordHeader
-from headrace.segmentstore.log.journal_scan import DamagedPlace
-from headrace.segmentstore.log.pending_records import PendingRecord
 
 _ENTRY: Final = RecordKind.ENTRY
 
-NotedRecord = RecordHeader | PendingRecord
-"""A record that is durable now, as it was read or as it was written."""
 
-Range = tuple[int, int]
-"""Entries from the first number up to, but without, the second."""
+class KnownLog(NamedTuple):
+    """What the journal knows of a container.
 
-
-class EntryPiece:
-    """Records of consecutive entries of one ledger in one file."""
-
-    __slots__ = ("first_entry", "lengths", "log_file", "positions")
-
-    def __init__(self, log_file: LogFile, first_entry: int) -> None:
-        self.log_file = log_file
-        self.first_entry = first_entry
-        self.positions = array("Q")  # of the payloads
-        self.lengths = array("I")
-
-    @property
-    def next_entry(self) -> int:
-        return self.first_entry + len(self.positions)
-
-
-class EntryPart(NamedTuple):
-    """The entries of a piece from `first_entry` up to, but without, `end_entry`."""
-
-    epoch: int
-    piece: EntryPiece
-    first_entry: int
-    end_entry: int
-
-    @property
-    def log_file(self) -> LogFile:
-        return self.piece.log_file
-
-    def places(self) -> Iterator[tuple[int, int, int]]:
-        """Entry number, position of the payload, and length."""
-        piece = self.piece
-        for entry in range(self.first_entry, self.end_entry):
-            index = entry - piece.first_entry
-            yield entry, piece.positions[index], piece.lengths[index]
-
-    def lengths(self) -> array[int]:
-        first = self.piece.first_entry
-        return self.piece.lengths[self.first_entry - first : self.end_entry - first]
-
-
-class EntryRun:
-    """The entries of one ledger that the journal holds."""
-
-    __slots__ = ("_copies", "_tail", "epoch", "next_entry", "pieces")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.next_entry = 0  # after the greatest entry that was ever noted, damaged ones included
-        self.pieces: list[EntryPiece] = []  # oldest record first
-        self._tail: EntryPiece | None = None
-        self._copies: EntryPiece | None = None
-
-    @property
-    def first_entry(self) -> int:
-        return min((piece.first_entry for piece in self.pieces), default=self.next_entry)
-
-    def add(self, log_file: LogFile, record: NotedRecord, position: int) -> None:
-        copied, entry = record.copied, record.entry
-        piece = self._copies if copied else self._tail
-        if piece is None or piece.log_file is not log_file or piece.first_entry + len(piece.positions) != entry:
-            piece = EntryPiece(log_file, entry)
-            self.pieces.append(piece)
-            if copied:
-                self._copies = piece
-            else:
-                self._tail = piece
-        piece.positions.append(position)
-        piece.lengths.append(record.length)
-        if entry >= self.next_entry:
-            self.next_entry = entry + 1
-
-    def keep(self, pieces: Iterable[EntryPiece]) -> None:
-        """Keep only these pieces."""
-        self.pieces = list(pieces)
-        if self._tail not in self.pieces:
-            self._tail = None
-        if self._copies not in self.pieces:
-            self._copies = None
-
-    def find(self, first_entry: int, end_entry: int) -> tuple[list[EntryPart], list[Range]]:
-        """The newest record of each entry in this range, in order, and the entries that are not there."""
-        found: list[EntryPart] = []
-        missing = [(first_entry, end_entry)] if first_entry < end_entry else []
-        for piece in reversed(self.pieces):
-            left: list[Range] = []
-            for start, end in missing:
-                low, high = max(start, piece.first_entry), min(end, piece.next_entry)
-                if low >= high:
-                    left.append((start, end))
-                    continue
-                found.append(EntryPart(self.epoch, piece, low, high))
-                left += [each for each in ((start, low), (high, end)) if each[0] < each[1]]
-            missing = left
-            if not missing:
-                break
-        return sorted(found, key=_first_of), sorted(missing)
-
-    def position(self, entry: int) -> tuple[LogFile, int] | None:
-        """The file and position of the newest record of an entry; None if it is not there."""
-        for piece in reversed(self.pieces):
-            index = entry - piece.first_entry
-            if 0 <= index < len(piece.positions):
-                return piece.log_file, piece.positions[index]
-        return None
-
-    def check(self, container: int) -> None:
-        """Raises CorruptError if two records of one entry have different lengths."""
-        pieces = sorted(self.pieces, key=lambda piece: piece.first_entry)
-        for index, one in enumerate(pieces):
-            for other in pieces[index + 1 :]:
-                if other.first_entry >= one.next_entry:
-                    break
-                skipped = other.first_entry - one.first_entry
-                both = min(len(one.lengths) - skipped, len(other.lengths))
-                if one.lengths[skipped : skipped + both] != other.lengths[:both]:
-                    raise CorruptError(
-                        f"the entries of container {container} from {other.first_entry} on are in {one.log_file.name} "
-                        f"and in {other.log_file.name}, and differ"
-                    )
-
-
-class LedgerState(NamedTuple):
-    """What a replica may say about one ledger of a container.
-
-    It holds every entry from `first_entry` up to, but without, `next_entry`. `had_before` is the first entry that it
-    never had: it is greater than `next_entry` if entries in between are damaged.
+    `promise` is the highest epoch that was promised, or that wrote an entry. The entries before `truncated_before` are
+    not needed, those before `acknowledged_before` are acknowledged. `ledgers` is in the order of the epochs.
     """
 
-    epoch: int
-    first_entry: int
-    next_entry: int
-    had_before: int
+    promise: int
+    truncated_before: int
+    acknowledged_before: int
+    ledgers: list[LedgerState]
 
 
 class ContainerEntries:
@@ -174,15 +45,28 @@ class ContainerEntries:
         self.epoch = 0
         self.next_entry = 0
         self.truncated_before = 0
+        self.acknowledged_before = 0
+        self.writer_epoch = 0
         self.runs: dict[int, EntryRun] = {}
-        self.damage_seen = 0
 
-    def run(self, epoch: int) -> EntryRun:
+    def note_header(self, record: NotedRecord) -> None:
+        """Note what the header says of the log."""
+        if record.acknowledged_before > self.acknowledged_before:
+            self.acknowledged_before = record.acknowledged_before
+        if record.writer_epoch > self.writer_epoch:
+            self.writer_epoch = record.writer_epoch
+
+    def run(self, epoch: int, entry: int) -> EntryRun:
+        """The run of a ledger; a new one begins with `entry`."""
         run = self.runs.get(epoch)
         if run is None:
-            run = self.runs[epoch] = EntryRun(epoch)
+            run = self.runs[epoch] = EntryRun(epoch, entry)
             self.epoch = max(self.epoch, epoch)
         return run
+
+    def held(self) -> list[LedgerState]:
+        """What is held of each ledger from the truncation point on, and what was held and is damaged."""
+        return [ledger_state(run, self.truncated_before) for run in self.in_order]
 
     @property
     def in_order(self) -> list[EntryRun]:
@@ -192,8 +76,23 @@ class ContainerEntries:
         self.truncated_before = before_entry
         self.next_entry = max(self.next_entry, before_entry)
         for run in list(self.runs.values()):
-            if any(piece.next_entry <= before_entry for piece in run.pieces):
-                self._keep(run, [piece for piece in run.pieces if piece.next_entry > before_entry])
+            kept = [piece for piece in run.pieces if piece.next_entry > before_entry]
+            if not kept or len(kept) < len(run.pieces):
+                self._keep(run, kept)
+
+    def keep_ledgers(self, chain: LedgerChain) -> bool:
+        """Forget the entries that no ledger of the chain has; return whether there were any."""
+        found = False
+        for run in list(self.runs.values()):
+            bounds = chain.bounds(run.epoch)
+            first, end = bounds if bounds is not None else (run.next_entry, None)
+            if first <= run.first_entry and (end is None or run.next_entry <= end):
+                continue
+            found = True
+            run.clip(first, end)
+            if run.first_entry >= run.next_entry:
+                del self.runs[run.epoch]
+        return found
 
     def forget_file(self, log_file: LogFile) -> None:
         for run in list(self.runs.values()):
@@ -218,7 +117,7 @@ class ContainerEntries:
             run.check(self.container)
             if run.next_entry <= self.truncated_before:
                 continue
-            first = max(run.first_entry, self.truncated_before)
+            first = max(min((piece.first_entry for piece in run.pieces), default=run.next_entry), self.truncated_before)
             if first > end:
                 raise self._missing(end, first)
             if first < end and before is not None:
@@ -254,7 +153,12 @@ class JournalIndex:
         self.promises: dict[int, int] = {}
         self.truncated_before: dict[int, int] = {}
         self._containers: dict[int, ContainerEntries] = {}
-        self._damaged_places = 0  # those in which records of any container may have been
+
+    def clear(self) -> None:
+        """Forget everything, because the journal was set aside."""
+        self.promises.clear()
+        self.truncated_before.clear()
+        self._containers.clear()
 
     # For the journal, which holds `lock` once it has started
 
@@ -270,39 +174,55 @@ class JournalIndex:
                 entries = self._containers[container] = ContainerEntries(container)
             run = entries.runs.get(record.epoch)
             if run is None:
-                run = entries.run(record.epoch)
+                run = entries.run(record.epoch, record.entry)
             run.add(log_file, record, position)
             if record.entry >= entries.next_entry:
                 entries.next_entry = record.entry + 1
-            if not record.copied:
-                entries.damage_seen = self._damaged_places
-        elif kind is RecordKind.PROMISE:
-            self.promises[container] = max(self.promises.get(container, 0), record.writer_epoch)
-            return False
+            entries.note_header(record)
         elif kind is RecordKind.DROP:
             self._containers.pop(container, None)
             self.truncated_before.pop(container, None)
             return True
-        elif entries is None:
-            entries = self._containers[container] = ContainerEntries(container)
+        else:
+            if kind is RecordKind.PROMISE:
+                self.promises[container] = max(self.promises.get(container, 0), record.writer_epoch)
+                if not (entries or record.truncated_before or record.acknowledged_before):
+                    return False
+            if entries is None:
+                entries = self._containers[container] = ContainerEntries(container)
+            entries.note_header(record)
+        return self._truncate(entries, record)
+
+    def _truncate(self, entries: ContainerEntries, record: NotedRecord) -> bool:
         if record.truncated_before <= entries.truncated_before:
             return False
         entries.epoch = max(entries.epoch, record.epoch)
-        self.truncated_before[container] = record.truncated_before
+        self.truncated_before[entries.container] = record.truncated_before
         entries.truncate(record.truncated_before)
         return True
 
-    def note_damage(self, place: DamagedPlace) -> None:
-        """Note that durable records are damaged, which come next in the order of the files."""
-        header = place.header
-        if header is None:
-            self._damaged_places += 1
-            return
-        if header.kind is RecordKind.ENTRY:
-            entries = self._containers.setdefault(header.container, ContainerEntries(header.container))
-            run = entries.run(header.epoch)
-            run.next_entry = max(run.next_entry, header.entry + 1)
-            entries.next_entry = max(entries.next_entry, header.entry + 1)
+    def add_damaged(self, header: RecordHeader) -> None:
+        """Note an entry whose payload is damaged, in the order of the files: the journal had it."""
+        entries = self._containers.setdefault(header.container, ContainerEntries(header.container))
+        entries.run(header.epoch, header.entry).note(header.entry)
+        entries.next_entry = max(entries.next_entry, header.entry + 1)
+        entries.note_header(header)
+        self._truncate(entries, header)
+
+    def limits(self, container: int) -> tuple[int, int]:
+        """The first entry of a container that is needed, and the first that is not known to be acknowledged."""
+        entries = self._containers.get(container)
+        return (0, 0) if entries is None else (entries.truncated_before, entries.acknowledged_before)
+
+    def keep_ledgers(self, container: int, chain: LedgerChain) -> bool:
+        """Forget the entries that no ledger of the chain has; return whether there were any."""
+        entries = self._containers.get(container)
+        return entries is not None and entries.keep_ledgers(chain)
+
+    def pieces(self, container: int) -> list[EntryPiece]:
+        """The pieces of all ledgers of a container."""
+        entries = self._containers.get(container)
+        return [] if entries is None else [piece for run in entries.runs.values() for piece in run.pieces]
 
     def forget_file(self, log_file: LogFile) -> None:
         """Forget the records in a file that is about to be used again."""
@@ -336,18 +256,20 @@ class JournalIndex:
         """What the journal holds of the ledgers of a container, oldest ledger first."""
         with self.lock:
             entries = self._containers.get(container)
-            if entries is None:
-                return []
-            return [_state(run, entries.truncated_before) for run in entries.in_order]
+            return [] if entries is None else entries.held()
 
-    def may_lack_entries(self, container: int) -> bool:
-        """Whether records at the end of the container's log may be lost by damage, so that `ledgers` is not certain.
-
-        An entry after the damage proves that the gaps before it are all that is missing.
-        """
+    def known(self) -> dict[int, KnownLog]:
+        """What the journal knows of each container that has records here."""
         with self.lock:
-            entries = self._containers.get(container)
-            return self._damaged_places > (0 if entries is None else entries.damage_seen)
+            found = {container: KnownLog(promise, 0, 0, []) for container, promise in self.promises.items()}
+            for container, entries in self._containers.items():
+                found[container] = KnownLog(
+                    max(self.promises.get(container, 0), entries.writer_epoch),
+                    entries.truncated_before,
+                    entries.acknowledged_before,
+                    entries.held(),
+                )
+            return found
 
     def chain(self, container: int, first_entry: int = 0) -> tuple[list[EntryPart], Pin]:
         """The entries of all ledgers of a container, and a pin of their files.
@@ -367,14 +289,3 @@ class JournalIndex:
             run = None if entries is None else entries.runs.get(epoch)
             parts = [] if run is None else run.find(first_entry, end_entry)[0]
             return parts, Pin({part.log_file for part in parts})
-
-
-def _first_of(part: EntryPart) -> int:
-    return part.first_entry
-
-
-def _state(run: EntryRun, truncated_before: int) -> LedgerState:
-    first = max(run.first_entry, truncated_before)
-    _, missing = run.find(first, run.next_entry)
-    gapless = missing[0][0] if missing else max(run.next_entry, first)
-    return LedgerState(run.epoch, first, gapless, max(run.next_entry, first))

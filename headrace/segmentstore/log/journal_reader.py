@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from headrace.codec import log_record_header
+from headrace.codec.log_record_header import Codec
+from headrace.codec.payload_compression import decompress_payload
+from headrace.codec.replica_messages import Entry
 from headrace.model.errors import CorruptError
+from headrace.segmentstore.log.entry_runs import EntryPart
 from headrace.segmentstore.log.journal_files import LogFile, Pin
 from headrace.segmentstore.log.journal_format import RecordHeader
-from headrace.segmentstore.log.journal_index import EntryPart, JournalIndex
+from headrace.segmentstore.log.journal_index import JournalIndex
 from headrace.segmentstore.log.journal_scan import FileWindow
 
 
@@ -21,6 +26,31 @@ class StoredEntry(NamedTuple):
 
     header: RecordHeader
     payload: memoryview
+
+    def as_sent(self) -> Entry:
+        """The entry as owners and replicas send it."""
+        header = self.header
+        return Entry(
+            log_record_header.RecordHeader(
+                header.kind,
+                header.container,
+                header.epoch,
+                header.writer_epoch,
+                header.entry,
+                header.truncated_before,
+                header.acknowledged_before,
+                header.length,
+                header.payload_checksum,
+                header.codec,
+            ),
+            self.payload,
+        )
+
+    def content(self) -> memoryview:
+        """What the owner appended: the payload, decompressed if it is compressed. Raises CorruptError."""
+        if self.header.codec is Codec.PLAIN:
+            return self.payload
+        return memoryview(decompress_payload(self.payload))
 
 
 class JournalReader:

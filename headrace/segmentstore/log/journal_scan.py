@@ -7,31 +7,21 @@ from typing import Final, NamedTuple
 
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalFile
-from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADER_BYTES, RecordHeader
+from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADER_BYTES, LostRecordsError, RecordHeader
 from headrace.segmentstore.log.journal_versions import RecordLayout
 
 WINDOW_BYTES: Final = 4 << 20
 
-DAMAGED_PLACES_MAX: Final = 10_000
-"""A scan that tolerates damage remembers so many places. A disk with more of them is not a replica of anything."""
+DAMAGED_ENTRIES_MAX: Final = 10_000
+"""A scan that tolerates damage accepts so many damaged entries in a file. A disk with more of them is not trusted."""
 
 
 class Record(NamedTuple):
+    """A record whose header is intact. `position` is that of its payload, `is_damaged` whether that is damaged."""
+
     header: RecordHeader
     position: int
-    """The position of the payload in the file."""
-
-
-class DamagedPlace(NamedTuple):
-    """A part of a file whose bytes were durable and are damaged.
-
-    `header` is the header of the record there, if only its payload is damaged. Otherwise any number of records of any
-    container may have been in this place.
-    """
-
-    start: int
-    end: int
-    header: RecordHeader | None
+    is_damaged: bool = False
 
 
 class FileWindow:
@@ -59,7 +49,7 @@ class RecordScan:
 
     For a file with a successor the parameter `end` is known, and every byte before it was durable. Otherwise the
     records end at the first invalid one, unless a later record proves that this one had been durable. Damage of what
-    was durable is an error, or, with `tolerates_damage`, a place in `damaged`.
+    was durable is an error. With `tolerates_damage`, an entry of which only the payload is damaged is a record, too.
     """
 
     def __init__(
@@ -74,7 +64,7 @@ class RecordScan:
     ) -> None:
         self.end = self.commit_start = start
         self.torn_bytes = 0
-        self.damaged: list[DamagedPlace] = []
+        self.damaged_entries = 0
         self._layout = layout
         self._header_bytes = layout.header_bytes
         self._window = FileWindow(file)
@@ -85,14 +75,19 @@ class RecordScan:
         self._name = name
 
     def __iter__(self) -> Iterator[Record]:
-        """Raises CorruptError: durable records are damaged, or newer software wrote a record."""
+        """Records in order.
+
+        Raises:
+            LostRecordsError: durable records are damaged, and it cannot be told which.
+            CorruptError: durable records are damaged and that is not tolerated, or newer software wrote a record.
+        """
         limit = self._size_bytes if self._known_end is None else self._known_end
         while self.end < limit:
             record = self._record_at(self.end, limit)
             if record is None:
                 if self.end >= self._durable_until and not self._prove_durable():
                     return
-                self._skip_damage()
+                yield self._skip_damaged_entry()
                 continue
             self.end = record.position + record.header.length
             self.commit_start = record.header.commit_start
@@ -119,29 +114,28 @@ class RecordScan:
         whole = self._layout.checked(header, self._window.view(position, self._header_bytes + header.length))
         return None if whole is None else Record(whole, position + self._header_bytes)
 
-    def _skip_damage(self) -> None:
-        """Note the damaged place at `end`, and go on after it.
+    def _skip_damaged_entry(self) -> Record:
+        """Go on after the damaged entry at `end`.
 
         Raises:
+            LostRecordsError: its header is damaged, too, or there are too many of them.
             CorruptError: damage is not tolerated.
         """
-        if not self._tolerates_damage or len(self.damaged) >= DAMAGED_PLACES_MAX:
-            raise CorruptError(
-                f"journal file {self._name} is damaged at {self.end}: its bytes up to {self._durable_until} were "
-                "durable, so the damage is not a torn write",
-                details={"file": self._name, "position": self.end},
-            )
-        header = self._header_at(self.end, self._durable_until) if self._layout.checks_headers else None
-        after = self.end + self._header_bytes + header.length if header else self._next_record(self.end + 1)
-        self.damaged.append(DamagedPlace(self.end, after, header))
-        self.end = after
-
-    def _next_record(self, position: int) -> int:
-        """The position of the next whole header in the durable part of the file, or the end of this part."""
-        for found in self._marks(position, self._durable_until):
-            if self._header_at(found, self._durable_until) is not None:
-                return found
-        return self._durable_until
+        problem = (
+            f"journal file {self._name} is damaged at {self.end}: its bytes up to {self._durable_until} were durable, "
+            "so the damage is not a torn write"
+        )
+        details = {"file": self._name, "position": self.end}
+        if not self._tolerates_damage or not self._layout.checks_headers:  # then no other journal has these entries
+            raise CorruptError(problem, details=details)
+        header = self._header_at(self.end, self._durable_until)
+        if header is None or self.damaged_entries >= DAMAGED_ENTRIES_MAX:
+            raise LostRecordsError(problem, details=details)
+        damaged = Record(header, self.end + self._header_bytes, is_damaged=True)
+        self.damaged_entries += 1
+        self.end = damaged.position + header.length
+        self.commit_start = header.commit_start
+        return damaged
 
     def _prove_durable(self) -> bool:
         """Whether a later whole record proves that the invalid bytes at `end` had been durable.

@@ -74,7 +74,7 @@ class Journal:
         """Load the entries on disk, then accept new ones. Blocks; call it once, before any other method.
 
         Raises:
-            CorruptError: durable entries are missing or damaged.
+            CorruptError: durable entries are missing or damaged, and there is one copy.
             UnavailableError: the journal was closed meanwhile.
         """
         with self._scanning:
@@ -91,9 +91,9 @@ class Journal:
         return self._commits.files.replica_id
 
     @property
-    def is_damaged(self) -> bool:
-        """Whether the scan found damage. Promises and truncation points may then be lost too."""
-        return self._commits.damaged_places > 0
+    def damaged_entries(self) -> int:
+        """How many damaged entries the scan found. The index knows which they are."""
+        return self._commits.damaged_entries
 
     def submit(self, pending: PendingRecord) -> None:
         """Queue a record; `pending.released` and `pending.done` are called on the event loop. Callable from any thread.

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log import journal_format, journal_format_1
-from headrace.segmentstore.log.journal_format import FILE_VERSION, FileHeader, Format2, RecordHeader
+from headrace.segmentstore.log.journal_format import FILE_VERSION, FileHeader, Format2, LostRecordsError, RecordHeader
 from headrace.segmentstore.log.journal_format_1 import Format1
 
 VERSIONS_KNOWN: Final = (*journal_format_1.FILE_VERSIONS, FILE_VERSION)
@@ -41,11 +41,14 @@ def decode_file_header(block: bytes, name: str) -> FileHeader:
     """Decode the header block of the file `name`.
 
     Raises:
-        CorruptError: the header is damaged, or the file has a version that this release does not know.
+        LostRecordsError: the header is damaged.
+        CorruptError: the file has a version that this release does not know.
     """
     header = journal_format_1.decode_file_header(block) or journal_format.decode_file_header(block)
     if header is None:
-        raise CorruptError(f"journal file {name} has a damaged header: restore it or take the volume out of service")
+        raise LostRecordsError(
+            f"journal file {name} has a damaged header: restore it or take the volume out of service"
+        )
     if header.version not in VERSIONS_KNOWN:
         raise CorruptError(
             f"journal file {name} has format version {header.version}, known are {VERSIONS_KNOWN}: start the release "

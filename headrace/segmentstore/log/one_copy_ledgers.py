@@ -6,28 +6,23 @@ directory. Entries of files of format 1 are entries of the ledgers of their epoc
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
 from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Done, LedgerEntry, Released
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.held_bytes import HeldBytes
+from headrace.segmentstore.log.journal_interface import EntryJournal, holds_back_files
 from headrace.segmentstore.log.pending_records import PendingRecord, drop_record, ignore, truncation_record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-_MARK_EVERY_BYTES: Final = 1 << 20
-
-_ENTRIES_COUNTED_AT_ONCE: Final = 256
-
-FILES_HELD_BY_IDLE_CONTAINER_MAX: Final = 2
-"""If the journal's oldest file is this many files behind the active one, containers that need it must truncate."""
 
 
 class OneCopyLedger:
@@ -36,19 +31,18 @@ class OneCopyLedger:
     The entries before `first_entry` are not needed, even if the journal still has them: their log was forgotten.
     """
 
-    def __init__(self, journal: Journal, container: int, epoch: int, first_entry: int = 0) -> None:
+    def __init__(self, journal: EntryJournal, container: int, epoch: int, first_entry: int = 0) -> None:
         self._journal = journal
         self._container = container
         self._epoch = epoch
         self._fenced_by: int | None = None
-        self._held_bytes = 0
-        self._bytes_before: list[tuple[int, int]] = []  # (entry, bytes held before it), sparse
+        self._held = HeldBytes()
         self._index = index = journal.index
         self._next_entry = max(first_entry, index.next_entry(container))
         self._truncated_before = max(first_entry, index.truncated_before.get(container, 0))
         self._found_epoch = index.epochs()[container] if _has_log(journal, container, first_entry) else None
         if self._found_epoch is not None:
-            self._count_found()
+            self._held.count_parts(index.chain(container, self._truncated_before)[0])
 
     @property
     def next_entry(self) -> int:
@@ -64,22 +58,22 @@ class OneCopyLedger:
 
     @property
     def held_bytes(self) -> int:
-        return self._held_bytes
+        return self._held.total
+
+    @property
+    def unacknowledged_fill(self) -> float:
+        return 0.0
 
     @property
     def wants_truncation(self) -> bool:
-        journal = self._journal
-        return (
-            self._container in journal.oldest_needed_bytes
-            and journal.active_sequence - journal.oldest_sequence >= FILES_HELD_BY_IDLE_CONTAINER_MAX
-        )
+        return holds_back_files(self._journal, self._container)
 
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
         if self._found_epoch is None:
             return iter(())
         found = self._journal.reader.chain(self._container, max(first_entry, self._truncated_before))
         # In files of format 1 an empty entry only carries a truncation point.
-        return (LedgerEntry(stored.header.entry, stored.payload) for stored in found if stored.payload)
+        return (LedgerEntry(stored.header.entry, stored.content()) for stored in found if stored.payload)
 
     def append(self, parts: Sequence[Buffer], done: Done, released: Released | None = None) -> int:
         if self._fenced_by is not None:
@@ -105,7 +99,7 @@ class OneCopyLedger:
             )
         )
         self._next_entry = entry + 1
-        self._count(entry, length + RECORD_HEADER_BYTES)
+        self._held.count(entry, length + RECORD_HEADER_BYTES)
         return entry
 
     def truncate(self, before_entry: int) -> None:
@@ -116,10 +110,7 @@ class OneCopyLedger:
         # Before the record is durable the journal frees no file. If it is lost, recovery only reads more entries.
         self._journal.submit(truncation_record(self._container, self._epoch, before_entry, ignore))
         self._truncated_before = before_entry
-        kept = [(entry, before) for entry, before in self._bytes_before if entry >= before_entry]
-        freed = kept[0][1] if kept else self._held_bytes
-        self._held_bytes -= freed
-        self._bytes_before = [(entry, before - freed) for entry, before in kept]
+        self._held.truncate(before_entry)
 
     def fence(self, epoch: int) -> None:
         """Reject further appends, because a newer epoch owns the container."""
@@ -146,21 +137,8 @@ class OneCopyLedger:
         self._journal.when_durable(partial(_tell, written))
         written.result()
 
-    def _count_found(self) -> None:
-        parts, _ = self._journal.index.chain(self._container, self._truncated_before)
-        for part in parts:
-            lengths, header_bytes = part.lengths(), part.log_file.layout.header_bytes
-            for first in range(0, len(lengths), _ENTRIES_COUNTED_AT_ONCE):
-                counted = lengths[first : first + _ENTRIES_COUNTED_AT_ONCE]
-                self._count(part.first_entry + first, sum(counted) + len(counted) * header_bytes)
 
-    def _count(self, entry: int, stored_bytes: int) -> None:
-        if not self._bytes_before or self._held_bytes - self._bytes_before[-1][1] >= _MARK_EVERY_BYTES:
-            self._bytes_before.append((entry, self._held_bytes))
-        self._held_bytes += stored_bytes
-
-
-def _has_log(journal: Journal, container: int, first_entry: int) -> bool:
+def _has_log(journal: EntryJournal, container: int, first_entry: int) -> bool:
     """Whether the journal has a log of the container besides the entries before `first_entry`, which were forgotten."""
     return container in journal.index and (not first_entry or journal.index.next_entry(container) > first_entry)
 
@@ -173,9 +151,9 @@ def _tell(written: Future[None], error: Exception | None) -> None:
 
 
 class OneCopyLedgers:
-    """All ledgers on one journal."""
+    """All ledgers on one journal. Its methods may block; OneCopyLedgerStore is the port for the event loop."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: EntryJournal) -> None:
         self._journal = journal
         self._open: dict[int, tuple[int, OneCopyLedger]] = {}
         self._released: dict[int, int] = {}  # epochs; the log of a container that wrote nothing is not in the index
@@ -183,7 +161,7 @@ class OneCopyLedgers:
         self._lock = Lock()  # a ledger may be released in another thread
 
     def open(self, container: int, epoch: int) -> OneCopyLedger:
-        """As in the port. If the ledger is still open, also fence that one and raise UnavailableError."""
+        """As in the port. If the ledger is still open, fence that one, too."""
         if container in self._open:
             self._fence(container, epoch)
         journal, first_entry = self._journal, self._first_entries.get(container, 0)
@@ -199,7 +177,7 @@ class OneCopyLedgers:
         return ledger
 
     def release(self, container: int) -> None:
-        """As in the port."""
+        """As in the port. Blocks until every entry that the ledger accepted is durable."""
         with self._lock:
             held = self._open.get(container)
         if held is None:
@@ -242,3 +220,28 @@ class OneCopyLedgers:
             )
         ledger.fence(epoch)
         raise UnavailableError(f"the log of container {container} is still open in this process: try again")
+
+
+class OneCopyLedgerStore:
+    """The port of a store with one copy of each entry."""
+
+    def __init__(self, journal: EntryJournal) -> None:
+        self._ledgers = OneCopyLedgers(journal)
+
+    def needs_lease(self, container: int) -> bool:
+        return True
+
+    async def open(self, container: int, epoch: int) -> OneCopyLedger:
+        return self._ledgers.open(container, epoch)
+
+    async def release(self, container: int) -> None:
+        await asyncio.to_thread(self._ledgers.release, container)
+
+    def epochs(self) -> dict[int, int]:
+        return self._ledgers.epochs()
+
+    def space(self) -> LogSpace:
+        return self._ledgers.space()
+
+    async def forget(self, container: int) -> None:
+        self._ledgers.forget(container)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.codec.log_record_header import Codec, RecordKind
+from headrace.model.container_logs import LedgerChain
 from headrace.ports.ledger import Done, Released
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 class PendingRecord:
     """A record to write, with the fields of its header (`journal_format.RecordHeader`).
 
-    Without a `kind` nothing is written, and `done` is called when everything queued before is durable. `released` is
+    Without a `kind` nothing is written, and `done` is called when everything queued before is durable. If there is a
+    `chain` then, the journal forgets the entries of the container that no ledger of the chain has. `released` is
     called when the journal reads `parts` no more, before `done`. A record without a `payload_checksum` gets it when it
     is written.
     """
@@ -36,11 +38,16 @@ class PendingRecord:
     payload_checksum: int | None = None
     copied: bool = False
     codec: Codec = Codec.PLAIN
+    chain: LedgerChain | None = None
 
 
-def promise_record(container: int, writer_epoch: int, done: Done) -> PendingRecord:
+def promise_record(
+    container: int, writer_epoch: int, done: Done, truncated_before: int = 0, acknowledged_before: int = 0
+) -> PendingRecord:
     """A promise to accept nothing of an owner with a lower epoch."""
-    return PendingRecord(RecordKind.PROMISE, container, 0, writer_epoch, 0, 0, 0, (), 0, done)
+    return PendingRecord(
+        RecordKind.PROMISE, container, 0, writer_epoch, 0, truncated_before, acknowledged_before, (), 0, done
+    )
 
 
 def truncation_record(container: int, epoch: int, before_entry: int, done: Done) -> PendingRecord:
@@ -56,6 +63,11 @@ def drop_record(container: int, epoch: int, done: Done) -> PendingRecord:
 def barrier(done: Done) -> PendingRecord:
     """Writes nothing; `done` is called when everything queued before is durable."""
     return PendingRecord(None, 0, 0, 0, 0, 0, 0, (), 0, done)
+
+
+def keep_ledgers(container: int, chain: LedgerChain, done: Done) -> PendingRecord:
+    """Writes nothing. When everything queued before is durable, the entries outside of the chain are not needed."""
+    return PendingRecord(None, container, 0, 0, 0, 0, 0, (), 0, done, chain=chain)
 
 
 def ignore(_error: Exception | None) -> None:

@@ -6,6 +6,7 @@ takes its missing entries for knowledge.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable
 from typing import Final
@@ -14,7 +15,7 @@ from crc32c import crc32c
 
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalDisk
-from headrace.segmentstore.log.journal_format import REPLICA_ID_BYTES
+from headrace.segmentstore.log.journal_format import REPLICA_ID_BYTES, LostRecordsError
 
 IDENTITY_NAME: Final = "journal-id"
 _UNFINISHED_NAME: Final = "new-journal-id"
@@ -29,7 +30,8 @@ def load_identity(disk: JournalDisk) -> bytes | None:
     """Load the identity; None if the journal has none yet.
 
     Raises:
-        CorruptError: the file is damaged or of an unknown version.
+        LostRecordsError: the file is damaged.
+        CorruptError: the file is of an unknown version.
     """
     names = disk.names()
     if _UNFINISHED_NAME in names:
@@ -43,7 +45,9 @@ def load_identity(disk: JournalDisk) -> bytes | None:
         file.close()
     fields = content[: _FIELDS.size]
     if len(content) != _FILE_BYTES or content[_FIELDS.size :] != _CHECKSUM.pack(crc32c(fields)):
-        raise CorruptError(f"{IDENTITY_NAME} of the journal is damaged: restore it or take the volume out of service")
+        raise LostRecordsError(
+            f"{IDENTITY_NAME} of the journal is damaged: restore it or take the volume out of service"
+        )
     magic, version, replica_id = _FIELDS.unpack(fields)
     if magic != _MAGIC or version != _VERSION:
         raise CorruptError(
@@ -54,7 +58,26 @@ def load_identity(disk: JournalDisk) -> bytes | None:
 
 
 def create_identity(disk: JournalDisk, random_64: Callable[[], int]) -> bytes:
-    """Create the identity of a journal that has none, durably. Raises OSError if the volume has no room."""
+    """Create the identity of a journal that has none, durably.
+
+    Raises:
+        OSError: the volume has no room.
+    """
+    try:
+        return _create_identity(disk, random_64)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # A volume that an earlier release filled to the last byte. Its files say which bytes are needed, so none of
+        # them is removed here.
+        raise OSError(
+            errno.ENOSPC,
+            f"the volume has no room for {IDENTITY_NAME}, which has {_FILE_BYTES} bytes: free one block of the volume "
+            "or enlarge it, then start the store again",
+        ) from error
+
+
+def _create_identity(disk: JournalDisk, random_64: Callable[[], int]) -> bytes:
     replica_id = b"".join(random_64().to_bytes(8, "big") for _ in range(REPLICA_ID_BYTES // 8))
     fields = _FIELDS.pack(_MAGIC, _VERSION, replica_id)
     disk.create(_UNFINISHED_NAME, _FILE_BYTES)

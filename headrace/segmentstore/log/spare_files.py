@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Final
 
 from headrace.ports.journal_disk import JournalDisk
+from headrace.segmentstore.log.set_aside import make_room
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class SpareFiles:
             while self.is_low:
                 with self._lock:
                     name = self._new_name()
+                make_room(self._disk)
                 if self._disk.space().free_bytes < self._file_bytes:  # do not fill the volume to find out
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 self._disk.create(name, self._file_bytes)

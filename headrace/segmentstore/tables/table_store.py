@@ -68,6 +68,8 @@ class TableStore:
         resident = self._memory.get(self._container.container, name)
         if resident is None or resident.table.segment is not segment or resident.is_useless:
             resident = self._new(segment)
+            if self._stopped:
+                resident.table.fail(self._not_served())
             self._memory.put(self._container.container, name, resident)
         table = resident.table
         table.users += 1
@@ -148,6 +150,7 @@ class TableStore:
         tasks = []
         for name, resident in self._memory.of_container(self._container.container):
             self._memory.drop(self._container.container, name)
+            resident.table.fail(self._not_served())  # updates that wait for room would wait forever without upkeep
             if resident.task is not None:
                 resident.task.cancel()
                 tasks.append(resident.task)
@@ -169,6 +172,10 @@ class TableStore:
                 raise NotFoundError(f"there is no table {name}", details={"segment": name})
             raise InvalidRequestError(f"segment {name} is not a table")
         return segment
+
+    def _not_served(self) -> HeadraceError:
+        number = self._container.container
+        return self._container.failure or FencedError(f"container {number} is not served here: look up its owner again")
 
     def _new(self, segment: Segment) -> Resident:
         memory = self._memory

@@ -47,7 +47,10 @@ from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
 
 _log = logging.getLogger(__name__)
 
-RUNS_PER_WRITE_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
+ENTERED_WRITES_MAX: Final = WRITES_PER_TRANSACTION_MAX - 1
+"""Of runs and their objects' counts (see `fitting`): the rest is the check of the claim."""
+
+RUNS_PER_WRITE_MAX: Final = ENTERED_WRITES_MAX - 1
 """In addition to the check of the claim and the count of the one object that they are in."""
 
 LINKED_MOVES_PER_WRITE_MAX: Final = (WRITES_PER_TRANSACTION_MAX - 2) // 2
@@ -85,12 +88,14 @@ class ChunkDirectory:
         self._clock = clock
         self._claimed = ClaimedWrites(store, container, epoch)
         self._counting = asyncio.Lock()
-        self._newest: Record | None = None  # the count of the object that is being entered
+        self._newest: dict[Key, Record | None] = {}  # the counts of the objects that were entered last
 
     # Runs come and go
 
-    async def add(self, runs: Sequence[tuple[str, ChunkRun]], object_length: int) -> dict[int, ChunkRun]:
-        """Enter runs of segments, given by name, that are in one object of `object_length` bytes; all or none.
+    async def add(self, runs: Sequence[tuple[str, ChunkRun]], object_lengths: Mapping[str, int]) -> dict[int, ChunkRun]:
+        """Enter runs of segments, given by name; all or none. They must fit into `ENTERED_WRITES_MAX` (see `fitting`).
+
+        `object_lengths` has the bytes of each object that the runs are in, by name.
 
         Returns conflicting runs by index into `runs`: an earlier attempt entered them at the same offsets.
         Nothing was written then.
@@ -100,22 +105,23 @@ class ChunkDirectory:
             UnavailableError: the store does not answer; the runs may or may not be there.
         """
         writes = [Create(_run_key(segment, run.offset), chunk_body(run)) for segment, run in runs]
-        change = (len(runs), sum(run.length for _, run in runs))
-        key = self._object_key(runs[0][1].object_name)
+        changes = {self._object_key(name): change for name, change in _gained(run for _, run in runs).items()}
         async with self._counting:
             for _ in range(2):
-                record = self._newest if self._newest is not None and self._newest.key == key else None
-                count = self._counted(key, record, change, object_length)
+                before = {key: self._newest.get(key) for key in changes}
+                counts = [
+                    self._counted(key, before[key], change, object_lengths[key.sort]) for key, change in changes.items()
+                ]
                 try:
-                    await self._claimed.write(*[*writes, count])
+                    await self._claimed.write(*writes, *counts)
                 except WriteConflictError as error:
                     if found := _found_runs(error, len(runs)):
                         return found
-                    self._newest = error.failed.get(
-                        len(runs) + 1
-                    )  # an earlier write entered it, and its reply was lost
+                    # an earlier write entered them, and its reply was lost
+                    counted = enumerate(changes, start=len(runs) + 1)
+                    self._newest = {key: error.failed.get(index, before[key]) for index, key in counted}
                 else:
-                    self._newest = Record(key, 0 if record is None else record.version + 1, count.body)
+                    self._newest = {each.key: _written(each, before[each.key]) for each in counts}
                     return {}
         raise _changed()
 
@@ -281,7 +287,7 @@ class ChunkDirectory:
                     raise _changed() from error
                 _log.critical("event=foreign_change container=%d error=%r", self.container, error.message)
                 raise
-            self._newest = None
+            self._newest = {}
             await self._write_or_look_again([*writes, *counts])
 
     def _counted(self, key: Key, record: Record | None, change: _Change, new_length: int) -> Create | Replace:
@@ -317,6 +323,16 @@ def fitting(runs: Iterable[ChunkRun], writes_max: int) -> int:
             break
         fit += 1
     return fit
+
+
+def _gained(runs: Iterable[ChunkRun]) -> dict[str, _Change]:
+    """How the counts of the objects change when these runs come."""
+    return {name: (-count, -run_bytes) for name, (count, run_bytes) in _freed(runs).items()}
+
+
+def _written(count: Create | Replace, before: Record | None) -> Record:
+    """A count as it is after it was written."""
+    return Record(count.key, 0 if before is None else before.version + 1, count.body)
 
 
 def _freed(runs: Iterable[ChunkRun]) -> dict[str, _Change]:

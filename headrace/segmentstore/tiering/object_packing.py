@@ -49,13 +49,14 @@ def pack(
             continue
         place, shift, end = flush_place(segment, bytes_max)
         position, start = packed.length, begin if place is segment else place.tiered.length
-        entries: list[Reservation] = []
-        for piece in _pieces(segment, place, shift + start, shift, end):
-            piece_bytes = sum(entry.length for entry in piece)
-            if packed.length and packed.length + piece_bytes > bytes_max:
-                break
-            entries.extend(piece)
-            packed.length += piece_bytes
+        if place.merges:
+            entries = _pieces_that_fit(segment, place, shift + start, shift, end, bytes_max - position)
+        else:
+            entries = list(segment.index.entries_from(shift + start, min(end, shift + start + bytes_max - position)))
+        if not entries and not position:
+            entries = next(_pieces(segment, place, shift + start, shift, end), [])
+        if entries:
+            packed.length += entries[-1].end - entries[0].offset
         parts, blocks = gather(entries)
         packed.parts += parts
         packed.blocks += blocks
@@ -74,6 +75,17 @@ def pack(
             packed.parts.append(memoryview(block))
             packed.length += len(block)
     return packed
+
+
+def _pieces_that_fit(
+    segment: Segment, place: Segment, begin: int, shift: int, end: int, bytes_max: int
+) -> list[Reservation]:
+    fitting: list[Reservation] = []
+    for piece in _pieces(segment, place, begin, shift, end):
+        if piece[-1].end - begin > bytes_max:
+            break
+        fitting.extend(piece)
+    return fitting
 
 
 def _pieces(segment: Segment, place: Segment, begin: int, shift: int, end: int) -> Iterator[list[Reservation]]:

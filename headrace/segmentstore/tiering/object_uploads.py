@@ -1,9 +1,10 @@
 """Objects of one container on their way to tier 2: several PUTs at once, entered in the order of their packing.
 
 One PUT at a time would bind a container to what one connection to S3 carries. Runs of a segment enter the directory in
-the order of their offsets, so an object waits for those that were packed before it. When a PUT fails, the objects that
-were packed after it are discarded with it, and their bytes are packed again. After a failure the window is one object,
-and grows by one with each object that enters.
+the order of their offsets, so an object waits for those that were packed before it. Later objects that are stored by
+then enter in the same transaction, if they fit. When a PUT fails, the objects that were packed after it are discarded
+with it, and their bytes are packed again. After a failure the window is one object, and grows by one with each object
+that enters.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX
 from headrace.segmentstore.tiering.object_names import ObjectNames, put_new
 from headrace.segmentstore.tiering.object_packing import PackedObject
 
@@ -30,6 +33,11 @@ class Upload:
     put: asyncio.Task[None]
     release: contextlib.ExitStack
     """Unpins the memory and releases the object's name."""
+
+    @property
+    def directory_writes(self) -> int:
+        """The writes that enter it into the directory: one for each run, and one for the object's count."""
+        return len(self.packed.runs) + 1
 
 
 class ObjectUploads:
@@ -78,31 +86,39 @@ class ObjectUploads:
         """The names of merged segments under which bytes may still enter the directory."""
         return {place.name for place in self._ends if place.merged_into is not None}
 
-    async def first(self) -> Upload:
-        """The oldest object when it is stored.
+    async def stored(self) -> list[Upload]:
+        """The oldest object when it is stored, and those behind it that are stored then and fit into its transaction.
 
         Raises:
-            ThrottledError, UnavailableError: it is not; call `discard`.
+            ThrottledError, UnavailableError: the oldest one is not stored; call `discard`.
         """
-        upload = self._uploads[0]
-        await upload.put
-        return upload
+        await self._uploads[0].put
+        stored: list[Upload] = []
+        writes = 0
+        for upload in self._uploads:
+            writes += upload.directory_writes
+            if stored and (not _is_stored(upload) or writes > ENTERED_WRITES_MAX):
+                break
+            stored.append(upload)
+        return stored
 
-    def entered(self, upload: Upload) -> None:
-        """Forget the oldest object, whose runs are in the directory or not wanted any more.
+    def entered(self, uploads: Sequence[Upload]) -> None:
+        """Forget the oldest objects, whose runs are in the directory or not wanted any more.
 
         If the directory had a run of another length, what was packed behind it does not fit, and all is packed again.
         """
-        self._uploads.remove(upload)
-        upload.release.close()
-        for place, run in upload.packed.runs:
-            if self._ends.get(place) == run.end:
+        ends: dict[Segment, int] = {}
+        for upload in uploads:
+            self._uploads.remove(upload)
+            upload.release.close()
+            ends.update((place, run.end) for place, run in upload.packed.runs)
+        for place, end in ends.items():
+            if self._ends.get(place) == end:
                 del self._ends[place]
-        wanted = [(place, run) for place, run in upload.packed.runs if not place.home[0].accepted.removed]
-        if any(place.tiered.length != run.end for place, run in wanted):
+        if any(place.tiered.length != end for place, end in ends.items() if not place.home[0].accepted.removed):
             self.discard()
         else:
-            self._window = min(self._window + 1, self._in_flight_max)
+            self._window = min(self._window + len(uploads), self._in_flight_max)
 
     def discard(self) -> None:
         """Discard all objects: nothing of them enters the directory, and the collector deletes what was stored."""
@@ -113,6 +129,11 @@ class ObjectUploads:
         self._uploads.clear()
         self._ends.clear()
         self._window = 1
+
+
+def _is_stored(upload: Upload) -> bool:
+    put = upload.put
+    return put.done() and not put.cancelled() and put.exception() is None
 
 
 def _retrieve(put: asyncio.Task[None]) -> None:

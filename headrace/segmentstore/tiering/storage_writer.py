@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
@@ -21,12 +22,12 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
-from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX, ChunkDirectory, fitting
 from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, FlushMark
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.object_names import ObjectNames
 from headrace.segmentstore.tiering.object_packing import pack
-from headrace.segmentstore.tiering.object_uploads import ObjectUploads
+from headrace.segmentstore.tiering.object_uploads import ObjectUploads, Upload
 from headrace.segmentstore.tiering.retries import reported_as_refusal
 from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
 
@@ -193,20 +194,25 @@ class StorageWriter:
         return sorted(untiered, key=lambda segment: segment.untiered_since_s or 0.0)
 
     async def _flush(self) -> bool:
-        """Start the PUTs that there is room for, and enter the oldest object. Returns whether something is left."""
+        """Start the PUTs that there is room for, and enter the oldest objects. Returns whether something is left."""
         try:
             self._start_uploads()
             if not self._uploads:
                 return False
-            upload = await self._uploads.first()
-            packed = upload.packed
-            for first in range(0, len(packed.runs), RUNS_PER_WRITE_MAX):
-                await self._enter(packed.runs[first : first + RUNS_PER_WRITE_MAX], packed.length, upload.packed_at_s)
+            stored = await self._uploads.stored()
+            await self._enter_objects(stored)
         except BaseException:
             # What was packed behind an object may only enter after it: all of it is packed again.
             self._uploads.discard()
             raise
-        self._uploads.entered(upload)
+        self._uploads.entered(stored)
+        for upload in stored:
+            self._note_flushed(upload)
+        is_full = stored[-1].packed.length >= self._limits.object_bytes_max
+        return bool(self._uploads) or self._draining or is_full or self._container.pool.under_pressure
+
+    def _note_flushed(self, upload: Upload) -> None:
+        packed = upload.packed
         self._container.metrics.flushes += 1
         self._container.metrics.flushed_bytes += packed.length
         _log.info(
@@ -217,8 +223,6 @@ class StorageWriter:
             len(packed.runs),
             self._clock.monotonic_s() - upload.packed_at_s,
         )
-        is_full = packed.length >= self._limits.object_bytes_max
-        return bool(self._uploads) or self._draining or is_full or self._container.pool.under_pressure
 
     def _start_uploads(self) -> None:
         """Pack and send objects until the window is full. Behind the first one only whole objects: they are few."""
@@ -239,32 +243,46 @@ class StorageWriter:
         ends = [(segment, self._uploads.packed_end(segment)) for segment in wanted]
         return sum(segment.durable.length - end for segment, end in ends if end is not None)
 
-    async def _enter(self, runs: list[tuple[Segment, ChunkRun]], object_length: int, packed_at_s: float) -> None:
-        """Write runs of one transaction to the directory, then count their bytes as stored.
+    async def _enter_objects(self, uploads: Sequence[Upload]) -> None:
+        """Write the runs of stored objects to the directory, in the order of their packing.
 
         A crash between two transactions leaves runs without a record. They are packed again, into another object.
         """
-        waiting = [(place, run) for place, run in runs if _still_wanted(place, run)]
+        objects = {upload.object_name: upload for upload in uploads}
+        runs = [each for upload in uploads for each in upload.packed.runs]
+        while runs:
+            count = fitting((run for _, run in runs), ENTERED_WRITES_MAX)
+            await self._enter(runs[:count], objects)
+            del runs[:count]
+
+    async def _enter(self, runs: Iterable[tuple[Segment, ChunkRun]], objects: Mapping[str, Upload]) -> None:
+        """Write runs of one transaction to the directory, then count their bytes as stored."""
+        waiting = _still_wanted(runs)
         while waiting:
+            lengths = {run.object_name: objects[run.object_name].packed.length for _, run in waiting}
             done = FlushMark([place.home[0] for place, _ in waiting])
             try:
-                found = await self._directory.add([(place.name, run) for place, run in waiting], object_length)
-                entered = list(found.items()) if found else list(enumerate(run for _, run in waiting))
-                for index, run in entered:
-                    place = waiting[index][0]
-                    home = place.home[0]
-                    self._upkeep.take_as_stored(place, run)
+                found = await self._directory.add([(place.name, run) for place, run in waiting], lengths)
+                taken: dict[Segment, None] = {}
+                for index, (place, run) in enumerate(waiting):
+                    if place.tiered.length != run.offset or (found and index not in found):
+                        continue
+                    self._upkeep.take_as_stored(place, found.get(index, run))
+                    taken[place] = None
                     if not found:  # what is left came after this flush had begun
-                        home.untiered_since_s = packed_at_s
-                self._upkeep.note_stored(waiting[index][0] for index, _ in entered)
+                        place.home[0].untiered_since_s = objects[run.object_name].packed_at_s
+                self._upkeep.note_stored(taken)
             finally:
                 done()
-            waiting = [
-                (place, run)
-                for index, (place, run) in enumerate(waiting)
-                if found and index not in found and _still_wanted(place, run)
-            ]
+            waiting = _still_wanted(each for index, each in enumerate(waiting) if found and index not in found)
 
 
-def _still_wanted(place: Segment, run: ChunkRun) -> bool:
-    return not place.home[0].accepted.removed and place.tiered.length == run.offset
+def _still_wanted(runs: Iterable[tuple[Segment, ChunkRun]]) -> list[tuple[Segment, ChunkRun]]:
+    """The runs of segments that exist, if each continues what the directory has, or a run before it."""
+    ends: dict[Segment, int] = {}
+    wanted: list[tuple[Segment, ChunkRun]] = []
+    for place, run in runs:
+        if not place.home[0].accepted.removed and ends.get(place, place.tiered.length) == run.offset:
+            wanted.append((place, run))
+            ends[place] = run.end
+    return wanted

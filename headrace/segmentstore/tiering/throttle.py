@@ -2,7 +2,8 @@
 
 After each piece received from an appending connection, the store pauses reading from it. The pause grows with the fill,
 until clients send as much as tier 2 accepts, and ends when the fill falls. Connections that only read are never
-throttled. A container that uses up its share of the log throttles only the connections that append to it.
+throttled. A container that uses up its share of the log throttles only the connections that append to it. So does one
+whose appends wait for slow replicas: then clients send as much as those accept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ THROTTLE_DELAY_S_MAX: Final = 1.0
 
 
 def throttle_delay_s(fill: float) -> float:
-    """How long to receive nothing, when untiered bytes or held log are at this share of their limit.
+    """How long to receive nothing, when untiered bytes, held log or waiting entries are at this share of their limit.
 
     It grows from nothing with the square of what is above `THROTTLE_FROM_FILL`, to `THROTTLE_DELAY_S_MAX` at the limit.
     """
@@ -43,7 +44,7 @@ class Throttle:
         self._calm_bytes = int(THROTTLE_FROM_FILL * pool.capacity_bytes)
 
     def delay_s(self, now_s: float, appended: Appended) -> float:
-        """How long to receive nothing after appends to these containers; 0 as long as tier 2 keeps up."""
+        """How long to receive nothing after appends to these containers; 0 as long as tier 2 and replicas keep up."""
         self._room.look(now_s)
         if self._pool.untiered_bytes <= self._calm_bytes and self._room.greatest_fill <= THROTTLE_FROM_FILL:
             return 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,6 +68,15 @@ def test_a_lost_store_is_waited_for(cluster: Cluster):
     assert cluster.claim() is None
     cluster.clock.advance(1)
     assert cluster.claim() == 1
+
+
+def test_a_lost_store_is_not_waited_for_if_the_log_is_in_s3(cluster: Cluster):
+    assert claim_if_unchanged(cluster.store, 0, replace(THEIRS, log_in_s3=True), 0) == 1
+    (cluster.seen,) = cluster.records.containers([0])
+    assert cluster.seen.hold == ContainerHold("a", 1, log_in_s3=True)
+    assert cluster.claim() is None, "it serves"
+    cluster.put(lost(cluster.lease, cluster.now_ms))
+    assert cluster.claim() == 2
 
 
 def test_a_store_whose_disk_is_gone_is_not_waited_for(cluster: Cluster):

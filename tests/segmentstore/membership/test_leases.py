@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -38,6 +39,42 @@ async def test_a_beat_costs_a_write_and_a_read(world: World):
             await a.beat()
         await asyncio.sleep(0.01)
         assert a.metadata.calls == {"write": 3, "get_many": 3}
+
+
+async def test_replica_is_named_again_after_a_failed_write(world: World, monkeypatch):
+    """No log may name a replica without a lease: other stores would take it for destroyed."""
+    async with member(world, "a", range(CONTAINERS)) as a:
+        heartbeat = a.membership.heartbeat
+        with monkeypatch.context() as away:
+            away.setattr(heartbeat._records.store, "write", _no_answer, raising=False)
+            with pytest.raises(UnavailableError):
+                await heartbeat.name_replica("ab" * 16)
+        await heartbeat.name_replica("ab" * 16)
+        assert lease(world, "a").lease.replica_id == "ab" * 16
+
+
+async def test_a_beat_under_way_does_not_hide_the_replica(world: World, monkeypatch):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        heartbeat, held, begun = a.membership.heartbeat, threading.Event(), threading.Event()
+        write_now = heartbeat._records.store.write
+
+        def write_later(*writes):
+            begun.set()
+            assert held.wait(20)
+            return write_now(*writes)
+
+        monkeypatch.setattr(heartbeat._records.store, "write", write_later, raising=False)
+        beat = asyncio.ensure_future(heartbeat.beat())
+        await asyncio.to_thread(begun.wait, 20)
+        naming = asyncio.ensure_future(heartbeat.name_replica("ab" * 16))
+        await asyncio.sleep(0)
+        held.set()
+        await asyncio.gather(beat, naming)
+        assert lease(world, "a").lease.replica_id == "ab" * 16
+
+
+def _no_answer(*_writes):
+    raise UnavailableError("the metadata store does not answer")
 
 
 async def test_returning_store_keeps_containers_that_did_not_move(world: World):

@@ -10,6 +10,7 @@ from store_world import World
 from table_client import TableClient
 
 from headrace import wire
+from headrace.model.errors import UnavailableError
 
 pytestmark = pytest.mark.anyio
 
@@ -85,3 +86,24 @@ async def test_full_table_is_flushed_before_the_next_interval(small_world: World
         table = resident(running).table
         assert table.runs
         assert table.segment.tiered.length < table.segment.accepted.length
+
+
+@pytest.mark.parametrize("is_handed_over", [True, False])
+async def test_updates_that_wait_for_room_learn_of_the_end(small_world: World, is_handed_over: bool):
+    small_world.container_count = 1
+    async with small_world.running(graceful=False) as running:
+        client = await running.connect()
+        await TableClient(client, TABLE).create()
+        small_world.chunks.refused = "put"  # so that the index never has room for what the memory holds
+        for number in range(300):
+            client.send(wire.UpdateTableEntries(number, TABLE, "", (wire.TableEntry(key(number), ANY, b"v"),)))
+        await running.until(lambda: (held := resident(running)) is not None and not held.table._room.is_set())
+        replies = [await client.receive()]  # durable before the end of the container
+        container = running.store.owner_of(TABLE).container
+        if is_handed_over:
+            assert await running.store.hand_over(container.container, 60)
+        else:
+            container.log.fail(UnavailableError("the disk is broken"))
+        replies += [await client.receive() for _ in range(299)]
+        assert isinstance(replies[0], wire.TableEntriesUpdated)
+        assert isinstance(replies[-1], wire.WrongHost)

@@ -1,0 +1,412 @@
+"""`ports.replicas.ReplicaLinks` over TCP: the owner's end of the links between replicas.
+
+The sockets are raw and non-blocking: a transport of asyncio or uvloop would copy payloads and hide how much waits. An
+OPEN dials; nothing else does. Everything that is sent in one turn of the loop goes out with one `sendmsg`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.adapters.tcp.replica_assembler import MessageAssembler
+from headrace.adapters.tcp.replica_handshake import HELLO_OK_BYTES, LinkIdentity, Nonce, OwnerHandshake
+from headrace.adapters.tcp.replica_pulses import LinkTimes, PulseTimer
+from headrace.adapters.tcp.replica_send_queue import SendQueue
+from headrace.codec.log_record_header import RecordHeader
+from headrace.codec.replica_messages import (
+    Ack,
+    Entries,
+    HelloOk,
+    Leaving,
+    Nack,
+    Open,
+    Opened,
+    Pulse,
+    decode_message,
+    encode_message,
+)
+from headrace.model.ensembles import ReplicaId
+from headrace.model.errors import CorruptError, IllegalStateError, UnavailableError
+from headrace.ports.replicas import OwnerMessage, ReplicaAnswer, ReplicaEvents
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_log = logging.getLogger(__name__)
+
+AddressOf = Callable[[ReplicaId], tuple[str, int] | None]
+"""Host and port of a replica's listener; None if it is not known."""
+
+_ANSWER_CHUNK_BYTES: Final = 64 << 10
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is known of one replica. `opens` wait for the dial, the newest of each container."""
+
+    heard_s: float
+    opened_s: float
+    link: _Link | None = None
+    dial: asyncio.Task[None] | None = None
+    opens: dict[int, Open] = field(default_factory=dict)
+    failure_was_logged: bool = False
+
+
+class TcpReplicaLinks:
+    """`identity` is that of this process. `address_of` is asked for each dial.
+
+    `on_batch` is told the bytes that a link sends in one turn of the loop. `on_corrupt` is called for each link that
+    ends because a message could not be decoded.
+    """
+
+    def __init__(
+        self,
+        identity: LinkIdentity,
+        address_of: AddressOf,
+        *,
+        times: LinkTimes | None = None,
+        nonce: Nonce = secrets.token_bytes,
+        on_batch: Callable[[int], object] = lambda _count: None,
+        on_corrupt: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.on_batch = on_batch
+        self._on_corrupt = on_corrupt
+        self._identity = identity
+        self._address_of = address_of
+        self._times = times or LinkTimes()
+        self._nonce = nonce
+        self._timer = PulseTimer(self._times.pulse_s, self._tick)
+        self._peers: dict[ReplicaId, _Peer] = {}
+        self._events: ReplicaEvents | None = None
+        self._is_closed = False
+
+    @property
+    def events(self) -> ReplicaEvents:
+        """Raises IllegalStateError if the links were not started."""
+        if self._events is None:
+            raise IllegalStateError("the links were not started: call `start` first")
+        return self._events
+
+    def start(self, events: ReplicaEvents) -> None:
+        self._events = events
+
+    def send(self, replica: ReplicaId, message: OwnerMessage) -> None:
+        if self._is_closed:
+            return
+        peer = self._peers.get(replica)
+        if isinstance(message, Open):
+            now_s = asyncio.get_running_loop().time()
+            if peer is None:
+                peer = self._peers[replica] = _Peer(heard_s=now_s, opened_s=now_s)
+                self._timer.start()
+            peer.opened_s = now_s
+            if peer.link is None:
+                self._dial(replica, peer, message)
+        if peer is not None and peer.link is not None:
+            peer.link.put(encode_message(message))
+
+    def send_entry(self, replica: ReplicaId, header: RecordHeader, parts: Sequence[Buffer]) -> int:
+        peer = self._peers.get(replica)
+        if peer is None or peer.link is None:
+            return 0
+        return peer.link.put_entry(header, parts)
+
+    def detach(self) -> None:
+        for peer in self._peers.values():
+            if peer.link is not None:
+                peer.link.detach()
+
+    def is_up(self, replica: ReplicaId) -> bool:
+        peer = self._peers.get(replica)
+        return peer is not None and peer.link is not None
+
+    def silent_s(self, replica: ReplicaId) -> float | None:
+        peer = self._peers.get(replica)
+        now_s = asyncio.get_running_loop().time()
+        return None if peer is None else max(0.0, now_s - peer.heard_s - self._timer.late_s(now_s))
+
+    def round_trips(self) -> dict[ReplicaId, float | None]:
+        """The links that are up, as `round_trip_s`."""
+        return {replica: peer.link.round_trip_s for replica, peer in self._peers.items() if peer.link is not None}
+
+    def round_trip_s(self, replica: ReplicaId) -> float | None:
+        """The time of the last pulse to a replica and back; None before the first one."""
+        peer = self._peers.get(replica)
+        return None if peer is None or peer.link is None else peer.link.round_trip_s
+
+    async def close(self) -> None:
+        self._is_closed = True
+        self._timer.stop()
+        dials = [peer.dial for peer in self._peers.values() if peer.dial is not None]
+        for dial in dials:
+            dial.cancel()
+        for peer in list(self._peers.values()):
+            if peer.link is not None:
+                peer.link.leave()
+        await asyncio.gather(*dials, return_exceptions=True)
+        self._peers.clear()
+
+    # For the links
+
+    def heard(self, replica: ReplicaId) -> None:
+        self._peers[replica].heard_s = asyncio.get_running_loop().time()
+
+    def message_is_corrupt(self, replica: ReplicaId, problem: CorruptError) -> None:
+        _log.error("event=replica_message_corrupt replica=%s error=%r", replica.hex(), problem.message)
+        self._on_corrupt()
+
+    def link_ended(self, replica: ReplicaId, reason: str) -> None:
+        self._peers[replica].link = None
+        _log.info("event=replica_link_lost replica=%s reason=%r", replica.hex(), reason)
+        self._tell_lost(replica)
+
+    # Dialing
+
+    def _dial(self, replica: ReplicaId, peer: _Peer, message: Open) -> None:
+        peer.opens[message.container] = message
+        if peer.dial is None:
+            peer.dial = asyncio.get_running_loop().create_task(self._connect(replica, peer))
+
+    async def _connect(self, replica: ReplicaId, peer: _Peer) -> None:
+        sock: socket.socket | None = None
+        try:
+            async with asyncio.timeout(self._times.dial_s):
+                sock = await _connected_socket(self._address_of(replica))
+            async with asyncio.timeout(self._times.handshake_s):
+                answer = await self._shake_hands(sock, replica)
+        except Exception as problem:  # noqa: BLE001 - a bad host name is a UnicodeError; else it is never dialed again
+            if sock is not None:
+                sock.close()
+            self._dial_failed(replica, peer, problem)
+        except BaseException:
+            if sock is not None:
+                sock.close()
+            raise
+        else:
+            self._connected(replica, peer, sock, answer)
+
+    async def _shake_hands(self, sock: socket.socket, replica: ReplicaId) -> HelloOk:
+        loop = asyncio.get_running_loop()
+        handshake = OwnerHandshake(self._identity, replica, self._nonce)
+        await loop.sock_sendall(sock, handshake.hello)
+        received = b""
+        while len(received) < HELLO_OK_BYTES:
+            some = await loop.sock_recv(sock, HELLO_OK_BYTES - len(received))
+            if not some:
+                raise EOFError("the replica closed the connection instead of answering HELLO")
+            received += some
+        answer, proof = handshake.proof(received)
+        if answer.replica == replica:
+            await loop.sock_sendall(sock, proof)
+        return answer
+
+    def _connected(self, replica: ReplicaId, peer: _Peer, sock: socket.socket, answer: HelloOk) -> None:
+        opens, peer.opens, peer.dial = peer.opens, {}, None
+        if answer.replica != replica:
+            sock.close()
+            if not peer.failure_was_logged:
+                peer.failure_was_logged = True
+                _log.warning("event=replica_replaced replica=%s by=%s", replica.hex(), answer.replica.hex())
+            self.events.other_replica(replica)
+            return
+        peer.failure_was_logged = False
+        peer.link = _Link(self, replica, sock)
+        self.heard(replica)
+        _log.info("event=replica_link_up replica=%s incarnation=%d", replica.hex(), answer.incarnation)
+        for message in opens.values():
+            peer.link.put(encode_message(message))
+
+    def _dial_failed(self, replica: ReplicaId, peer: _Peer, problem: Exception) -> None:
+        peer.opens, peer.dial = {}, None
+        if not peer.failure_was_logged:  # it is dialed again each second
+            peer.failure_was_logged = True
+            reason = str(problem) or type(problem).__name__
+            _log.warning("event=replica_unreachable replica=%s reason=%r", replica.hex(), reason)
+        self._tell_lost(replica)
+
+    def _tell_lost(self, replica: ReplicaId) -> None:
+        def tell() -> None:
+            if not self._is_closed:
+                self.events.link_lost(replica)
+
+        asyncio.get_running_loop().call_soon(tell)
+
+    # Pulses
+
+    def _tick(self, now_s: float, late_s: float) -> None:
+        for replica, peer in list(self._peers.items()):
+            peer.heard_s = min(now_s, peer.heard_s + late_s)
+            if peer.link is not None:
+                if now_s - peer.heard_s > self._times.silence_s:
+                    peer.link.end(f"nothing was received for {now_s - peer.heard_s:.1f} s")
+                else:
+                    peer.link.pulse()
+            elif peer.dial is None and now_s - peer.opened_s > self._times.forgotten_s:
+                del self._peers[replica]
+        if not self._peers:
+            self._timer.stop()
+
+
+class _Link:
+    """The socket to one replica that has proved itself."""
+
+    def __init__(self, links: TcpReplicaLinks, replica: ReplicaId, sock: socket.socket) -> None:
+        self._links = links
+        self._replica = replica
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._queue = SendQueue(sock)
+        self._assembler = MessageAssembler(_ANSWER_CHUNK_BYTES)
+        self._flush_is_scheduled = False
+        self._is_blocked = False
+        self._is_open = True
+        self._peer_sent_us = 0
+        self.round_trip_s: float | None = None
+        self._loop.add_reader(sock, self._readable)
+
+    def put(self, message: bytes) -> None:
+        self._queue.put(message)
+        self._flush_soon()
+
+    def put_entry(self, header: RecordHeader, parts: Sequence[Buffer]) -> int:
+        self._queue.put_entry(header, parts)
+        self._flush_soon()
+        return self._queue.waiting_bytes
+
+    def detach(self) -> None:
+        """Send what the kernel takes, and copy the rest."""
+        if not self._is_blocked:
+            self._flush()
+        self._queue.detach()
+
+    def pulse(self) -> None:
+        self.put(encode_message(Pulse(_now_us(), self._peer_sent_us, ())))
+        self._peer_sent_us = 0
+
+    def leave(self) -> None:
+        """End the link, and tell the replica if the kernel takes that."""
+        self._queue.put(encode_message(Leaving()))
+        with suppress(OSError):
+            self._queue.flush()
+        self._close_socket()
+
+    def end(self, reason: str) -> None:
+        """End the link. The events are told in a later turn."""
+        if self._is_open:
+            self._close_socket()
+            self._links.link_ended(self._replica, reason)
+
+    def _close_socket(self) -> None:
+        self._is_open = False
+        self._loop.remove_reader(self._sock)
+        self._loop.remove_writer(self._sock)
+        self._sock.close()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_is_scheduled and not self._is_blocked:
+            self._flush_is_scheduled = True
+            self._loop.call_soon(self._flush_turn)
+
+    def _flush_turn(self) -> None:
+        self._flush_is_scheduled = False
+        if self._queue.waiting_bytes:
+            self._links.on_batch(self._queue.waiting_bytes)
+        self._flush()
+
+    def _flush(self) -> None:
+        if not self._is_open:
+            return
+        try:
+            is_empty = self._queue.flush()
+        except OSError as problem:
+            self.end(str(problem))
+            return
+        if is_empty == self._is_blocked:
+            self._is_blocked = not is_empty
+            if is_empty:
+                self._loop.remove_writer(self._sock)
+            else:
+                self._loop.add_writer(self._sock, self._flush)
+
+    def _readable(self) -> None:
+        try:
+            count = self._sock.recv_into(self._assembler.writable())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as problem:
+            self.end(str(problem))
+            return
+        if not count:
+            self.end("the replica closed the link")
+            return
+        self._links.heard(self._replica)
+        self._assembler.received(count)
+        try:
+            while self._is_open and (raw := self._assembler.next_message()) is not None:
+                self._handle(raw)
+        except CorruptError as problem:
+            self._links.message_is_corrupt(self._replica, problem)
+            self.end(str(problem))
+        except Exception as problem:  # noqa: BLE001 - the answer is lost, so the link is
+            _log.exception("event=replica_answer_failed replica=%s", self._replica.hex())
+            self.end(repr(problem))
+
+    def _handle(self, raw: memoryview) -> None:
+        message = decode_message(raw)
+        match message:
+            case Opened() | Ack() | Nack() | Entries():
+                answer: ReplicaAnswer = message
+                self._links.events.received(self._replica, answer)
+            case Pulse(sent_us, echoed_us, ()):
+                self._peer_sent_us = sent_us
+                if echoed_us:
+                    self.round_trip_s = max(0, _now_us() - echoed_us) / 1e6
+            case Leaving():
+                self.end("the replica is stopping")
+            case _:
+                raise CorruptError(f"a replica sent a message of type {message.TYPE}, which only owners send")
+
+
+def _now_us() -> int:
+    """The time of uvloop's loop has a resolution of a millisecond, which is more than a round trip takes."""
+    return time.monotonic_ns() // 1000
+
+
+async def _connected_socket(address: tuple[str, int] | None) -> socket.socket:
+    """A non-blocking socket to the first of the host's addresses that answers. Raises OSError and UnavailableError."""
+    if address is None:
+        raise UnavailableError("the address of the replica is not known yet")
+    problem = OSError("the host has no address")
+    for family, target in await _targets(*address):
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().sock_connect(sock, target)
+        except OSError as error:
+            sock.close()
+            problem = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise problem
+
+
+async def _targets(host: str, port: int) -> list[tuple[int, Any]]:
+    """Address families and addresses. An address needs no look-up, which would take a thread."""
+    try:
+        version = ip_address(host).version
+    except ValueError:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(family, target) for family, _, _, _, target in found]
+    return [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]

@@ -1,0 +1,88 @@
+"""Which replica has an entry that a recovery lacks, also if its journal is damaged before that entry.
+
+A replica tells the range that it holds, and up to where it once had entries. Between the two, entries are damaged or
+are behind a damaged one. The latter are intact: the recovery asks for them before it gives an entry up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.codec.replica_messages import Entries, Entry, Read
+from headrace.model.container_logs import LedgerChain
+from headrace.model.ensembles import NO_POSITION, Ensemble, ReplicaId
+from headrace.replication.effects import ReadEntries
+
+
+class CopySources:
+    """The replicas that answered a recovery, as sources of entries: one question at a time."""
+
+    def __init__(self, container: int, bytes_max: int) -> None:
+        self._container = container
+        self._bytes_max = bytes_max
+        self._chain = LedgerChain(())
+        self._had: dict[ReplicaId, int] = {}
+        self._denied: set[tuple[ReplicaId, int]] = set()
+        self._request = 0
+        self._asked: tuple[ReplicaId, int] | None = None
+
+    @property
+    def is_reading(self) -> bool:
+        return self._asked is not None
+
+    def begin(self, chain: LedgerChain) -> None:
+        """No replica has answered yet for this chain."""
+        self._chain = chain
+        self._had.clear()
+        self._denied.clear()
+        self._asked = None
+
+    def note(self, replica: ReplicaId, had: int) -> None:
+        """A replica once had everything up to this entry. It is asked again for what it did not have intact."""
+        self._had[replica] = had
+        self._denied = {denied for denied in self._denied if denied[0] != replica}
+
+    def ask(self, first: int, last: int, positions: Mapping[ReplicaId, int]) -> ReadEntries | None:
+        """Ask for entries of one ledger, from `first` on; None if each replica that had this entry denied it."""
+        source = self._best(first, positions)
+        epoch = self._chain.epoch_of(first)
+        if source is None or epoch is None:
+            return None
+        if positions[source] >= first:
+            last = min(last, positions[source])
+        self._request += 1
+        self._asked = source, first
+        last = self._chain.clip(epoch, last)
+        return ReadEntries(source, Read(self._request, self._container, epoch, first, last, self._bytes_max))
+
+    def answer(self, request: int, message: Entries, last: int) -> tuple[Entry, ...] | None:
+        """The entries that were asked for; None if this is not the answer to the current question."""
+        if self._asked is None or request != self._request or message.container != self._container:
+            return None
+        source, first = self._asked
+        self._asked = None
+        found = tuple(one for one in message.entries if self._is_wanted(one, first, last))
+        if not found:
+            self._denied.add((source, first))
+        return found
+
+    def forget_question(self) -> None:
+        """The answer may have been lost. A later one does not count."""
+        self._asked = None
+
+    def may_be_acknowledged(self, entry: int, ensemble: Ensemble) -> bool:
+        """Whether an ack quorum may have had the entry: members that did not answer may have had everything."""
+        count = sum(self._had.get(member, entry) >= entry for member in ensemble.members)
+        return count >= ensemble.ack_quorum
+
+    def _best(self, entry: int, positions: Mapping[ReplicaId, int]) -> ReplicaId | None:
+        """The replica that holds the most, if it holds the entry; else one that had it; None if each denied it."""
+        sources = [one for one in self._had if max(positions.get(one, NO_POSITION), self._had[one]) >= entry]
+        sources = [one for one in sources if (one, entry) not in self._denied]
+        return max(sources, key=lambda one: (positions.get(one, NO_POSITION), self._had[one], one), default=None)
+
+    def _is_wanted(self, entry: Entry, first: int, last: int) -> bool:
+        """Whether the entry is one of this log that was asked for: the number alone does not say so."""
+        header = entry.header
+        is_of_log = header.container == self._container and self._chain.has(header.ledger_epoch, header.entry)
+        return is_of_log and first <= header.entry <= last

@@ -1,0 +1,40 @@
+"""Where the log ends, by the answers of the replicas that a recovery fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from headrace.codec.replica_messages import Opened
+from headrace.model.container_logs import ContainerLog
+from headrace.model.ensembles import ReplicaId
+from headrace.replication.told_positions import had_position
+
+
+class LogEnd(NamedTuple):
+    """The last entry; the last one that is known to be acknowledged; the truncation point."""
+
+    last: int
+    confirmed: int
+    truncated: int
+
+
+def find_log_end(
+    log: ContainerLog | None,
+    truncated: int,
+    answers: Mapping[ReplicaId, Opened],
+    longest: Callable[[Mapping[ReplicaId, int]], int],
+) -> LogEnd:
+    """The end by the longest position of the members, and by any replica if an operator accepted the loss of members.
+
+    The replicas that are left may know entries as acknowledged that only the lost ones had. These witnesses do not
+    count then. Closed ledgers still do: each member held them.
+    """
+    truncated = max([truncated, *(answer.truncated for answer in answers.values())])
+    if log is None or not log.ledgers:
+        return LogEnd(truncated - 1, truncated - 1, truncated)
+    asked = {one: told for one, told in answers.items() if one in log.members or log.has_accepted_loss}
+    had = {one: had_position(log.chain, truncated, told.runs) for one, told in asked.items()}
+    closed = max(log.ledgers[-1].first, truncated) - 1
+    witnesses = [] if log.has_accepted_loss else [told.confirmed - 1 for told in asked.values()]
+    return LogEnd(max(closed, longest(had)), max([closed, *witnesses]), truncated)

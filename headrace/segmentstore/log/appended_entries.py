@@ -1,0 +1,196 @@
+"""The entries that an owner has appended, as long as a caller waits for them or a component reads their memory.
+
+An entry is encoded, numbered, and sent. Its caller is told that it is durable when the members have acknowledged it,
+and may use its memory again when the own journal has it: one may come before the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.codec.log_record_header import RecordHeader
+from headrace.model.errors import HeadraceError
+from headrace.ports.ledger import Done, Released
+from headrace.segmentstore.log.entry_encoder import INLINE_BYTES_MAX, EncodedEntry, EntryEncoder, plain
+from headrace.segmentstore.log.local_threads import LocalThreads
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class SentEntry(NamedTuple):
+    """An entry with its number, which the members get."""
+
+    header: RecordHeader
+    parts: tuple[Buffer, ...]
+    released: Released | None
+
+
+class _Unacknowledged(NamedTuple):
+    """An entry whose caller waits. It has no memory of it, since the own journal may have it already."""
+
+    entry: int
+    sent_s: float
+    done: Done
+
+
+class _Unencoded(NamedTuple):
+    """An entry that waits until those before it are encoded."""
+
+    parts: Sequence[Buffer]
+    length: int
+    compresses: bool
+    done: Done
+    released: Released | None
+
+    @property
+    def takes_long(self) -> bool:
+        return self.compresses and self.length > INLINE_BYTES_MAX
+
+
+class AppendedEntries:
+    """The entries of one log in their order.
+
+    `number` gives an encoded entry its header, `send` sends it to the members. `run` runs a coroutine of this log.
+    `now_s` is a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        encoder: EntryEncoder,
+        number: Callable[[EncodedEntry], RecordHeader],
+        send: Callable[[SentEntry], None],
+        run: Callable[[Coroutine[Any, Any, None]], None],
+        threads: LocalThreads,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._encoder = encoder
+        self._number = number
+        self._send = send
+        self._run = run
+        self._threads = threads
+        self._now_s = now_s
+        self._failure: HeadraceError | None = None
+        self._encoding: deque[_Unencoded] = deque()
+        self._unacknowledged: deque[_Unacknowledged] = deque()
+        self._unreleased: dict[int, SentEntry] = {}
+        self._waiters: list[asyncio.Future[None]] = []
+        self._confirmed = -1
+        self._is_reporting = False
+
+    @property
+    def unnumbered(self) -> int:
+        """How many entries wait until they are encoded."""
+        return len(self._encoding)
+
+    def sent(self, entry: int) -> SentEntry:
+        """An entry that the own journal does not have yet."""
+        return self._unreleased[entry]
+
+    def append(self, parts: Sequence[Buffer], length: int, done: Done, released: Released | None) -> None:
+        """Encode and send an entry, behind those that wait."""
+        compresses = self._encoder.wants_compression(length)
+        unencoded = _Unencoded(parts, length, compresses, done, released)
+        if not self._encoding and not unencoded.takes_long:
+            self._submit(self._encoded(unencoded), done, released)
+            return
+        self._encoding.append(unencoded)
+        if len(self._encoding) == 1:
+            self._run(self._encode())
+
+    def release(self, up_to: int) -> None:
+        """The own journal has all entries up to this one."""
+        while self._unreleased and (entry := next(iter(self._unreleased))) <= up_to:
+            _call(self._unreleased.pop(entry).released)
+        self._resolve_waiters()
+
+    def acknowledged(self, up_to: int) -> float | None:
+        """All entries up to this one are acknowledged: call `report` when nothing else is in the middle of its work.
+
+        Returns the seconds since the oldest of them was sent; None if no caller waits for any.
+        """
+        self._confirmed = up_to
+        oldest = self._unacknowledged[0] if self._unacknowledged else None
+        return None if oldest is None or oldest.entry > up_to else self._now_s() - oldest.sent_s
+
+    def report(self) -> None:
+        """Tell the callers of acknowledged entries, who may append."""
+        if self._is_reporting:
+            return
+        self._is_reporting = True
+        try:
+            while self._unacknowledged and self._unacknowledged[0].entry <= self._confirmed:
+                if self._failure is not None:
+                    return
+                self._unacknowledged.popleft().done(None)
+        finally:
+            self._is_reporting = False
+
+    def fail(self, error: HeadraceError) -> None:
+        """The log has ended: the outcome of entries that are not acknowledged is not known."""
+        self._failure = error
+        while self._unacknowledged:
+            self._unacknowledged.popleft().done(error)
+        encoding, self._encoding = self._encoding, deque()
+        for unencoded in encoding:
+            _call(unencoded.released)
+            unencoded.done(error)
+        self._resolve_waiters()
+
+    def release_all(self) -> None:
+        """Nothing reads the memory of any entry: the log has ended, and the own journal is done with all of them."""
+        unreleased, self._unreleased = self._unreleased, {}
+        for sent in unreleased.values():
+            _call(sent.released)
+        self._resolve_waiters()
+
+    async def all_released(self) -> None:
+        """Return when nothing reads the memory of entries any more."""
+        if self._unreleased or self._encoding:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    async def _encode(self) -> None:
+        """Encode what waits, in its order; large entries in another thread."""
+        while self._encoding:
+            first = self._encoding[0]
+            if first.takes_long:
+                encoded = await self._threads.run(partial(self._encoded, first))
+                if self._failure is not None:
+                    return
+            else:
+                encoded = self._encoded(first)
+            self._encoding.popleft()
+            self._submit(encoded, first.done, first.released)
+
+    def _encoded(self, unencoded: _Unencoded) -> EncodedEntry:
+        if unencoded.compresses:
+            return self._encoder.compressed(unencoded.parts, unencoded.length)
+        return plain(unencoded.parts, unencoded.length)
+
+    def _submit(self, encoded: EncodedEntry, done: Done, released: Released | None) -> None:
+        if encoded.is_copy:
+            _call(released)
+            released = None
+        sent = SentEntry(self._number(encoded), encoded.parts, released)
+        self._unacknowledged.append(_Unacknowledged(sent.header.entry, self._now_s(), done))
+        self._unreleased[sent.header.entry] = sent
+        self._send(sent)
+
+    def _resolve_waiters(self) -> None:
+        if self._unreleased or self._encoding:
+            return
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _call(released: Released | None) -> None:
+    if released is not None:
+        released()

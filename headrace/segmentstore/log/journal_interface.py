@@ -1,0 +1,48 @@
+"""What ledgers need of a journal: the real one with its threads, or one that a simulation drives."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from headrace.model.log_space import LogSpace
+from headrace.ports.ledger import Done
+from headrace.segmentstore.log.journal_index import JournalIndex
+from headrace.segmentstore.log.journal_reader import JournalReader
+from headrace.segmentstore.log.pending_records import PendingRecord
+
+FILES_HELD_BY_IDLE_CONTAINER_MAX: Final = 2
+"""If the journal's oldest file is this many files behind the active one, containers that need it must truncate."""
+
+
+class EntryJournal(Protocol):
+    """A journal that was started. The methods mean what they mean in `journal_thread.Journal`."""
+
+    entry_bytes_max: int
+    index: JournalIndex
+    reader: JournalReader
+
+    @property
+    def replica_id(self) -> bytes: ...
+
+    @property
+    def oldest_sequence(self) -> int: ...
+
+    @property
+    def active_sequence(self) -> int: ...
+
+    @property
+    def oldest_needed_bytes(self) -> dict[int, int]: ...
+
+    def submit(self, pending: PendingRecord) -> None: ...
+
+    def when_durable(self, done: Done) -> None: ...
+
+    def space(self) -> LogSpace: ...
+
+
+def holds_back_files(journal: EntryJournal, container: int) -> bool:
+    """Whether entries of this container keep the journal from using old files again."""
+    return (
+        container in journal.oldest_needed_bytes
+        and journal.active_sequence - journal.oldest_sequence >= FILES_HELD_BY_IDLE_CONTAINER_MAX
+    )

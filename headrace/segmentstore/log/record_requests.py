@@ -1,0 +1,42 @@
+"""Requests of one owner for its log record. A request without an answer in time has an unknown outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome, StoredLog
+from headrace.model.container_logs import ContainerLog
+from headrace.model.errors import ThrottledError, UnavailableError
+
+_log = logging.getLogger(__name__)
+
+ANSWER_PATIENCE_S: Final = 5.0
+
+
+class RecordRequests:
+    """Of the log of one container, under the claim with `epoch`."""
+
+    def __init__(self, records: ContainerLogRecords, container: int, epoch: int) -> None:
+        self._records = records
+        self._container = container
+        self._epoch = epoch
+
+    async def read(self) -> StoredLog | None:
+        """The record; None if the metadata store does not answer. Raises CorruptError if it is not that of a log."""
+        try:
+            async with asyncio.timeout(ANSWER_PATIENCE_S):
+                return await asyncio.to_thread(self._records.read, self._container)
+        except (ThrottledError, UnavailableError, TimeoutError) as error:
+            _log.warning("event=log_record_not_read container=%d error=%r", self._container, error)
+            return None
+
+    async def write(self, log: ContainerLog, version: int) -> LogWriteOutcome:
+        """Replace the record of this version. Raises as `ContainerLogRecords.write` does."""
+        try:
+            async with asyncio.timeout(ANSWER_PATIENCE_S):
+                return await asyncio.to_thread(self._records.write, self._container, log, version, self._epoch)
+        except TimeoutError:
+            _log.warning("event=log_record_not_written container=%d version=%d", self._container, version)
+            return LogWriteOutcome.UNKNOWN

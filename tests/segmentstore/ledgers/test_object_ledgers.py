@@ -1,0 +1,291 @@
+"""Object ledgers: how entries are gathered, and what happens when PUTs fail, are late, or meet a newer owner."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from ledger_worlds import LogRecordsInline, Reports, claim_container, read_back
+from object_worlds import CONTAINER, World, failures, turns
+from unreliable_chunks import Fate
+
+from headrace.metadata.container_log import NO_VERSION, LogWriteOutcome
+from headrace.model.container_logs import ContainerLog, LogState, open_ledger
+from headrace.model.ensembles import ReplicaId
+from headrace.model.errors import FencedError, HeadraceError, IllegalStateError, UnavailableError
+from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.object_ledgers import ObjectLedger
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_entries_of_one_turn_share_an_object():
+    world, reports = World(), Reports()
+    ledger = await world.open()
+    reports.append(ledger, b"one", b"two", b"three")
+    await reports.all()
+    reports.append(ledger, b"four")
+    await reports.all()
+    assert await world.names() == ["0-0", "0-1"]
+
+
+async def test_full_objects_do_not_wait_for_the_interval():
+    world, reports = World(ObjectLogLimits(gather_s=1e6, object_bytes=1000)), Reports()
+    ledger = await world.open()
+    reports.append(ledger, b"first, which waits for nothing")
+    await reports.all()
+    reports.append(ledger, *[bytes(400) for _ in range(5)])
+    await turns()
+    # Two entries fit into an object. The last one waits: an object is put every 1e6 s.
+    assert [entry for entry, _ in reports.outcomes] == [0, 1, 2, 3, 4]
+    assert ledger.held_bytes > 5 * 400
+    await ledger.settle()
+    assert await reports.all() == [(entry, None) for entry in range(6)]
+    assert await world.names() == ["0-0", "0-1", "0-2", "0-3"]
+
+
+async def test_later_object_is_reported_after_an_earlier_one():
+    world, reports = World(ObjectLogLimits(gather_s=0.0, object_bytes=100)), Reports()
+    ledger = await world.open()
+    world.fates = [Fate.HELD]
+    reports.append(ledger, *[bytes(100) for _ in range(9)])
+    await turns()
+    # Four objects may be in flight, also if three of them are durable.
+    assert (len(world.chunks.puts), reports.outcomes) == (4, [])
+    world.chunks.let_arrive()
+    assert await reports.all() == [(entry, None) for entry in range(9)]
+
+
+@pytest.mark.parametrize("fate", [Fate.ANSWER_LOST, Fate.CONFLICT, Fate.UNAVAILABLE])
+async def test_failed_put_is_repeated_until_it_succeeds(fate: Fate, caplog: pytest.LogCaptureFixture):
+    world, reports = World(), Reports()
+    ledger = await world.open()
+    world.fates = [fate] * 5
+    reports.append(ledger, b"entry")
+    assert await reports.all() == [(0, None)]
+    assert ("event=log_put_failed" in caplog.text) == (fate is not Fate.ANSWER_LOST)
+    world.fates = []
+    assert await read_back(await world.open()) == {0: b"entry"}
+
+
+async def test_attempt_that_arrives_after_its_repetition_is_harmless():
+    world, reports = World(), Reports()
+    ledger = await world.open()
+    world.fates = [Fate.LATE]
+    reports.append(ledger, b"entry")
+    await reports.all()
+    reports.append(ledger, b"next")
+    await reports.all()
+    ledger.truncate(1)
+    reports.append(ledger, b"carries the truncation point")
+    await reports.all()
+    await turns()
+    assert await world.names() == ["0-1", "0-2"]
+    await world.chunks.deliver()
+    assert await world.names() == ["0-0", "0-1", "0-2"]
+    assert list(await read_back(await world.open())) == [1, 2]
+
+
+async def test_defect_of_a_request_fails_the_log():
+    world, reports = World(), Reports()
+    ledger = await world.open()
+
+    def refuse(_name: str) -> Fate:
+        raise HeadraceError("no storage accepts this request")
+
+    world.chunks.fate = refuse
+    reports.append(ledger, b"entry")
+    assert failures(await reports.all()) == [HeadraceError]
+    assert reports.released == [0]
+    with pytest.raises(HeadraceError):
+        ledger.append([b"more"], lambda _error: None)
+
+
+async def test_former_owner_collides_with_the_tombstone():
+    world, reports = World(), Reports()
+    old = await world.open()
+    reports.append(old, b"acknowledged")
+    await reports.all()
+    new = await world.open()
+    assert await world.names() == ["0-0", "0-1x"]
+    reports.append(old, b"never acknowledged")
+    assert failures(await reports.all()) == [None, FencedError]
+    assert sorted(reports.released) == [0, 1]
+    with pytest.raises(FencedError):
+        old.append([b"more"], lambda _error: None)
+    with pytest.raises(FencedError):
+        old.truncate(1)
+    assert await read_back(new) == {0: b"acknowledged"}
+    assert (await world.log()).ledgers == ((0, 0), (1, 1))
+
+
+async def test_writer_paused_for_days_acknowledges_nothing():
+    """Its PUTs arrive after its objects were truncated, and after two other owners."""
+    world, reports, later = World(ObjectLogLimits(gather_s=0.0, object_bytes=100)), Reports(), Reports()
+    old = await world.open()
+    reports.append(old, b"acknowledged")
+    await reports.all()
+    world.fates = [Fate.HELD, Fate.HELD]
+    reports.append(old, bytes(100), bytes(100))
+    await turns()
+    second = await world.open()
+    for number in range(5):
+        later.append(second, b"%d" % number)
+        await later.all()
+    second.truncate(4)
+    later.append(second, b"carries the truncation point")
+    await later.all()
+    third = await world.open()
+    # Nothing of the first owner is left but its tombstone.
+    assert await world.names() == ["0-1x", "1-3", "1-4", "1-5", "1-6x"]
+    world.chunks.let_arrive()
+    world.chunks.let_arrive()
+    await turns()
+    assert failures(await reports.all()) == [None, FencedError, FencedError]
+    assert await read_back(third) == {4: b"3", 5: b"4", 6: b"carries the truncation point"}
+    assert await read_back(await world.open()) == await read_back(third)
+
+
+async def test_of_two_owners_that_race_one_wins():
+    world, reports = World(), Reports()
+    old = await world.open()
+    reports.append(old, b"entry")
+    await reports.all()
+    epochs = [claim_container(world.metadata, CONTAINER) for _ in range(2)]
+    opened = await asyncio.gather(*(world.start().open(CONTAINER, epoch) for epoch in epochs), return_exceptions=True)
+    assert isinstance(opened[0], FencedError)
+    assert isinstance(opened[1], ObjectLedger)
+    assert await read_back(opened[1]) == {0: b"entry"}
+
+
+async def test_owner_that_appends_during_the_takeover_wins_the_race():
+    """Its object is at the place of the tombstone: the takeover reads it, and puts the tombstone behind it."""
+    world, reports = World(), Reports()
+    old = await world.open()
+    world.fates = [Fate.HELD]
+    reports.append(old, b"entry")
+    await turns()
+    world.fates = [Fate.HELD]
+    taking_over = asyncio.ensure_future(world.open())
+    await turns()
+    world.chunks.let_arrive()
+    await reports.all()
+    world.chunks.let_arrive()
+    new = await taking_over
+    assert reports.outcomes == [(0, None)]
+    assert await read_back(new) == {0: b"entry"}
+    assert await world.names() == ["0-0", "0-1x"]
+
+
+async def test_tombstone_in_the_truncated_part_closes_nothing():
+    """While the tombstone is under way, the owner writes and truncates beyond its place."""
+    world, reports = World(), Reports()
+    old = await world.open()
+    reports.append(old, b"0")
+    await reports.all()
+    world.fates = [Fate.HELD]
+    taking_over = asyncio.ensure_future(world.open())
+    await turns()
+    for number in range(1, 4):
+        reports.append(old, b"%d" % number)
+        await reports.all()
+    old.truncate(3)
+    reports.append(old, b"4")
+    await reports.all()
+    await turns()
+    assert await world.names() == ["0-3", "0-4"]
+    world.chunks.let_arrive()
+    new = await taking_over
+    assert await read_back(new) == {3: b"3", 4: b"4"}
+    assert "0-1x" in await world.names()
+    assert "0-5x" in await world.names()
+
+
+async def test_takeover_that_stopped_behind_its_tombstone_is_repeated():
+    world, reports = World(), Reports()
+    old = await world.open()
+    reports.append(old, b"entry")
+    await reports.all()
+    world.fates = [Fate.ANSWER_LOST]
+    with pytest.raises(UnavailableError):
+        await world.open()
+    assert (await world.log()).ledgers == ((0, 0),)
+    assert await read_back(await world.open()) == {0: b"entry"}
+    assert (await world.log()).ledgers == ((0, 0), (2, 1))
+
+
+class RecordsThatLoseAnswers(LogRecordsInline):
+    """`lost` writes take effect and are reported as unknown."""
+
+    lost = 0
+
+    async def write(self, container: int, log: ContainerLog, version: int, claim_epoch: int) -> LogWriteOutcome:
+        outcome = await super().write(container, log, version, claim_epoch)
+        if self.lost:
+            self.lost -= 1
+            return LogWriteOutcome.UNKNOWN
+        return outcome
+
+
+async def test_lost_answer_to_the_record_is_found_out():
+    world, reports = World(), Reports()
+    world.records = records = RecordsThatLoseAnswers(world.metadata)
+    for number in range(3):
+        records.lost = 1
+        ledger = await world.open()
+        assert await read_back(ledger) == {each: b"%d" % each for each in range(number)}
+        reports.append(ledger, b"%d" % number)
+        await reports.all()
+    assert reports.outcomes == [(0, None), (1, None), (2, None)]
+
+
+async def test_ledger_with_unknown_puts_is_not_opened_again():
+    """Another entry could get the place of one that arrives later. An owner with a new epoch closes the ledger."""
+    world, reports = World(), Reports()
+    store, epoch = world.start(), claim_container(world.metadata, CONTAINER)
+    ledger = await store.open(CONTAINER, epoch)
+    world.chunks.fate = lambda _name: Fate.LATE
+    reports.append(ledger, b"late")
+    await turns(1)
+    await store.release(CONTAINER)
+    assert failures(await reports.all()) == [UnavailableError]
+    assert reports.released == [0]
+    world.chunks.fate = lambda _name: Fate.DONE
+    with pytest.raises(FencedError, match="epoch 0"):
+        await store.open(CONTAINER, epoch)
+    await world.chunks.deliver()
+    assert await read_back(await world.open()) == {0: b"late"}
+
+
+async def test_shutdown_leaves_an_empty_log():
+    world, reports = World(), Reports()
+    store = world.start()
+    ledger = await store.open(CONTAINER, claim_container(world.metadata, CONTAINER))
+    reports.append(ledger, b"entry")
+    await store.forget(CONTAINER)
+    assert ((await world.log()).state, (await world.log()).next_entry) == (LogState.EMPTY, 1)
+    assert await world.names() == []
+    assert (await world.open()).next_entry == 1
+
+
+async def test_log_of_a_lost_claim_is_not_emptied():
+    world, reports = World(), Reports()
+    store = world.start()
+    ledger = await store.open(CONTAINER, claim_container(world.metadata, CONTAINER))
+    reports.append(ledger, b"entry")
+    await reports.all()
+    claim_container(world.metadata, CONTAINER)
+    await store.forget(CONTAINER)
+    assert (await world.log()).state is LogState.OPEN
+    assert await read_back(await world.open()) == {0: b"entry"}
+
+
+async def test_log_that_is_on_stores_is_not_looked_for_in_s3():
+    world = World()
+    epoch = claim_container(world.metadata, CONTAINER)
+    on_stores = open_ledger(None, epoch, 0, (ReplicaId(bytes(16)), ReplicaId(b"a" * 16)), 0, 3)
+    assert await world.records.write(CONTAINER, on_stores, NO_VERSION, epoch) is LogWriteOutcome.WRITTEN
+    with pytest.raises(IllegalStateError, match="HEADRACE_S3_CONTAINERS") as refused:
+        await world.open()
+    assert refused.value.specific_code == "log_on_stores"
+    assert await world.log() == on_stores
