@@ -164,8 +164,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
+    """The answer to READ. Each container numbers its requests, so that only both numbers together name one."""
+
     TYPE: ClassVar[int] = 10
     request: int
+    container: int
     has_more: bool
     entries: tuple[Entry, ...]
 
@@ -211,7 +214,7 @@ _ACK: Final = struct.Struct(">HBB")
 _ACK_ITEM: Final = struct.Struct(">IIQQ")
 _NACK: Final = struct.Struct(">IIBQ")
 _READ: Final = struct.Struct(">IIQQQI")
-_ENTRIES: Final = struct.Struct(">IBH")
+_ENTRIES: Final = struct.Struct(">IIBH")
 _PULSE: Final = struct.Struct(">QQH")
 _PULSE_ITEM: Final = struct.Struct(">IQQ")
 _DROP: Final = struct.Struct(">IIQ")
@@ -274,8 +277,8 @@ def _body(message: ReplicaMessage) -> bytes:
             return _NACK.pack(container, session, code, value)
         case Read(request, container, epoch, first, last, bytes_max):
             return _READ.pack(request, container, epoch, first, last, bytes_max)
-        case Entries(request, has_more, entries):
-            return _ENTRIES.pack(request, has_more, len(entries)) + b"".join(map(_entry_bytes, entries))
+        case Entries(request, container, has_more, entries):
+            return _ENTRIES.pack(request, container, has_more, len(entries)) + b"".join(map(_entry_bytes, entries))
         case Pulse(sent, echoed, items):
             return _PULSE.pack(sent, echoed, len(items)) + b"".join(_PULSE_ITEM.pack(*one) for one in items)
         case Drop(container, session, writer):
@@ -334,10 +337,10 @@ def _nack(fields: Fields) -> Nack:
 
 
 def _entries(fields: Fields) -> Entries:
-    request, more, count = fields.unpack(_ENTRIES)
+    request, container, more, count = fields.unpack(_ENTRIES)
     if more > 1 or count > ENTRIES_PER_ANSWER_MAX:
         raise CorruptError(f"an ENTRIES message claims {count} entries, at most {ENTRIES_PER_ANSWER_MAX} are allowed")
-    return Entries(request, bool(more), tuple(_entry(fields) for _ in range(count)))
+    return Entries(request, container, bool(more), tuple(_entry(fields) for _ in range(count)))
 
 
 def _pulse(fields: Fields) -> Pulse:

@@ -14,13 +14,14 @@ import zlib
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import STREAM_CUT_PLAIN_BYTES_MAX, STREAM_CUT_TEXT_CHARACTERS_MAX
 from headrace.model.segments import segment_epoch, segment_id, segment_number
-from headrace.model.stream_cuts import StreamCut, invalid_cut
+from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut, invalid_cut
 
 _VERSION = "0"
 _GZIP_HEADER = b"\x1f\x8b\x08" + bytes(7)
 _GZIP_TRAILER = struct.Struct("<II")
 _GZIP_WINDOW_BITS = 31
 _INTEGER_CHARACTERS_MAX = 19
+_END = str(END_OF_SEGMENT)
 
 
 def stream_cut_text(cut: StreamCut) -> str:
@@ -48,7 +49,8 @@ def parse_stream_cut_text(text: str) -> StreamCut:
     if len(fields) != 5 or fields[0] != _VERSION or fields[1].count("/") != 1:
         raise invalid_cut("its text does not say 0:scope/stream:numbers:epochs:offsets")
     scope, stream = fields[1].split("/")
-    numbers, epochs, offsets = (_integers(field) for field in fields[2:])
+    numbers, epochs = (_integers(field) for field in fields[2:4])
+    offsets = [END_OF_SEGMENT if part == _END else _integer(part) for part in fields[4].split(",")]
     if not len(numbers) == len(epochs) == len(offsets):
         raise invalid_cut("its text has lists of different lengths")
     try:
@@ -59,10 +61,13 @@ def parse_stream_cut_text(text: str) -> StreamCut:
 
 
 def _integers(field: str) -> list[int]:
-    parts = field.split(",")
-    if not all(part.isdecimal() and len(part) <= _INTEGER_CHARACTERS_MAX for part in parts):
+    return [_integer(part) for part in field.split(",")]
+
+
+def _integer(part: str) -> int:
+    if not (part.isdecimal() and len(part) <= _INTEGER_CHARACTERS_MAX):
         raise invalid_cut("its text holds something that is not a number")
-    return [int(part) for part in parts]
+    return int(part)
 
 
 def _gzip(plain: bytes) -> bytes:

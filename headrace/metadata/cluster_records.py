@@ -114,5 +114,5 @@ def _state(container: int, claim_record: Record | None, pointer_record: Record |
         return ContainerState(container, None, None, pointer, None, version)
     claim = decode_claim(claim_record.body)
     clean = pointer is not None and pointer.clean and (claim.from_clean or pointer.epoch == claim_record.version)
-    hold = None if clean else ContainerHold(claim.store_id, claim_record.version)
+    hold = None if clean else ContainerHold(claim.store_id, claim_record.version, claim.log_in_s3)
     return ContainerState(container, claim, claim_record.version, pointer, hold, version)

@@ -21,14 +21,15 @@ def claim_key(container: int) -> Key:
 
 def claim_body(claim: ContainerClaim) -> dict[str, Any]:
     body: dict[str, Any] = {"store": claim.store_id, "host": claim.host, "port": claim.port, "zone": claim.zone}
-    return body | {"from_clean": True} if claim.from_clean else body
+    marks = {"from_clean": claim.from_clean, "log_in_s3": claim.log_in_s3}
+    return body | {name: True for name, is_set in marks.items() if is_set}
 
 
 def decode_claim(body: Mapping[str, Any]) -> ContainerClaim:
     """The claim stored in a record body; raises CorruptError if the body is not a claim."""
     store_id, host, zone = (record_field(body, name, str) for name in ("store", "host", "zone"))
-    from_clean = "from_clean" in body and record_field(body, "from_clean", bool)
-    return ContainerClaim(store_id, host, record_field(body, "port", int), zone, from_clean)
+    from_clean, log_in_s3 = (name in body and record_field(body, name, bool) for name in ("from_clean", "log_in_s3"))
+    return ContainerClaim(store_id, host, record_field(body, "port", int), zone, from_clean, log_in_s3)
 
 
 def find_claim(store: MetadataStore, container: int) -> tuple[ContainerClaim, int] | None:

@@ -23,6 +23,8 @@ class FixedSetting(StrEnum):
 
     CONTAINERS = "containers"
     BUCKETS = "buckets"
+    S3_CONTAINERS = "s3_containers"
+    """May change once, from 0 to another number: 0 is not recorded."""
 
 
 def fixed_setting_sort(name: str) -> str:
@@ -46,7 +48,7 @@ def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int)
     """
     key = _key(setting)
     record = store.get(key)
-    if record is None:
+    if record is None and value:
         try:
             store.write(Create(key, fixed_setting_body(value)))
         except WriteConflictError:
@@ -75,7 +77,8 @@ class FixedSettingsReader:
         for (setting, value), record in zip(self._settings.items(), records, strict=True):
             if record is not None:
                 _check_value(setting, value, decode_fixed_setting(record.body))
-        self._is_settled = None not in records
+        found = zip(records, self._settings.values(), strict=True)
+        self._is_settled = all(record is not None or not value for record, value in found)
 
 
 def _key(setting: FixedSetting) -> Key:

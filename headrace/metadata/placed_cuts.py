@@ -5,23 +5,58 @@ The cost depends on the cut alone, not on the number of epochs of the stream.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
 from headrace.metadata.history_records import HistoryRecords
-from headrace.model.errors import InvalidRequestError, TruncatedError
+from headrace.model.cut_ends import segments_read_to_end
+from headrace.model.errors import InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cut_ranges import epochs_between, segments_between
-from headrace.model.stream_cuts import StreamCut, invalid_cut
+from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut, invalid_cut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
 
+SealedLengths = Callable[[Stream, Sequence[int]], Mapping[int, int]]
+"""Returns the lengths in bytes of those of the segments that are sealed, by segment id."""
+
 
 class PlacedCuts:
-    """Looks up and validates cuts; safe for any number of threads."""
+    """Looks up and validates cuts; safe for any number of threads.
+
+    Except for `resolved`, the methods expect cuts without END_OF_SEGMENT.
+    """
 
     def __init__(self, history: HistoryRecords) -> None:
         self._history = history
+
+    def resolved(self, stream: Stream, offsets: Mapping[int, int], lengths: SealedLengths | None = None) -> StreamCut:
+        """The cut at these offsets, in which each END_OF_SEGMENT is replaced by the length of the segment.
+
+        A segment that the readers have not reached is replaced by the ends of its predecessors. `lengths` is called
+        for segments whose sealing is not recorded. Without END_OF_SEGMENT nothing is read.
+
+        Raises:
+            InvalidRequestError: code "invalid_stream_cut": it names unknown segments, or the end of one that is not
+                sealed.
+            UnavailableError: the segment is being sealed, and its length is not known yet.
+        """
+        if END_OF_SEGMENT not in offsets.values():
+            return StreamCut.of(stream.scope, stream.name, offsets)
+        ended = segments_read_to_end(offsets, self._segments(stream, offsets), lambda one: self._before(stream, one))
+        identifiers = [one.segment_id for one in ended]
+        sealed = self._history.sealed_segments(stream, identifiers)
+        ends = {identifier: one.length for identifier, one in sealed.items()}
+        missing = [identifier for identifier in identifiers if identifier not in ends]
+        if missing and lengths is not None:
+            ends |= lengths(stream, missing)
+        for identifier in missing:
+            if identifier not in ends:
+                self._refuse_open_end(stream, identifier)
+        reached = {identifier: offset for identifier, offset in offsets.items() if offset != END_OF_SEGMENT}
+        return StreamCut.of(stream.scope, stream.name, reached | ends)
 
     def place(self, stream: Stream, cut: StreamCut) -> PlacedCut:
         """The cut with its segments; one read for each hundred epochs that it names and that are not cached.
@@ -29,19 +64,7 @@ class PlacedCuts:
         Raises:
             InvalidRequestError: code "invalid_stream_cut": it names unknown segments or does not cover the key space.
         """
-        if cut.last_epoch > stream.recorded_epoch:
-            raise invalid_cut(f"it names epoch {cut.last_epoch}, but the stream is in epoch {stream.epoch.number}")
-        active = stream.epoch.by_id
-        numbers = sorted({segment_epoch(identifier) for identifier, _ in cut.positions if identifier not in active})
-        epochs = dict(zip(numbers, self._history.epochs(stream, numbers), strict=True))
-        segments: list[StreamSegment] = []
-        for identifier, _ in cut.positions:
-            epoch = epochs.get(segment_epoch(identifier))
-            segment = active.get(identifier) or (epoch.by_id.get(identifier) if epoch else None)
-            if segment is None:
-                raise invalid_cut(f"it names segment {identifier}, which the stream never had")
-            segments.append(segment)
-        return PlacedCut(cut, tuple(segments))
+        return PlacedCut(cut, tuple(self._segments(stream, [identifier for identifier, _ in cut.positions])))
 
     def first_epoch(self, stream: Stream, cut: StreamCut) -> int:
         """The newest epoch without a segment that is entirely after the cut: a walk from the cut starts there."""
@@ -98,3 +121,36 @@ class PlacedCuts:
                 raise invalid_cut(
                     f"it is at {offset} of segment {identifier}, which ends at {known[identifier].length}"
                 )
+
+    def _segments(self, stream: Stream, identifiers: Iterable[int]) -> list[StreamSegment]:
+        """The segments in the order of their ids; raises InvalidRequestError as `place` does."""
+        wanted = sorted(identifiers)
+        if wanted[0] < 0:
+            raise invalid_cut("it has a negative segment id")
+        newest = max(map(segment_epoch, wanted))
+        if newest > stream.recorded_epoch:
+            raise invalid_cut(f"it names epoch {newest}, but the stream is in epoch {stream.epoch.number}")
+        active = stream.epoch.by_id
+        numbers = sorted({segment_epoch(identifier) for identifier in wanted if identifier not in active})
+        epochs = dict(zip(numbers, self._history.epochs(stream, numbers), strict=True))
+        segments: list[StreamSegment] = []
+        for identifier in wanted:
+            epoch = epochs.get(segment_epoch(identifier))
+            segment = active.get(identifier) or (epoch.by_id.get(identifier) if epoch else None)
+            if segment is None:
+                raise invalid_cut(f"it names segment {identifier}, which the stream never had")
+            segments.append(segment)
+        return segments
+
+    def _before(self, stream: Stream, segment: StreamSegment) -> Sequence[StreamSegment]:
+        return self._history.epoch(stream, segment.epoch).predecessors_of(segment)
+
+    def _refuse_open_end(self, stream: Stream, identifier: int) -> None:
+        """Raises the error for the end of a segment whose length is not known."""
+        coming = self._history.epochs(stream, range(stream.epoch.number + 1, stream.recorded_epoch + 1))
+        ending = stream.state in (StreamState.SEALING, StreamState.SEALED)
+        if ending or any(identifier not in epoch.by_id for epoch in coming):
+            raise UnavailableError(f"segment {identifier} of stream {stream.scoped_name} is being sealed: repeat soon")
+        raise invalid_cut(
+            f"it is at -1, the end of segment {identifier}, which is not sealed: name an offset in this segment"
+        )

@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.metadata.record_layout import decoded, versioned
-from headrace.model.cluster import StoreLease, StoreState
+from headrace.model.cluster import ReplicationStatus, StoreLease, StoreState
 from headrace.model.containers import CLUSTER_PARTITION
+from headrace.model.ensembles import REPLICA_ID_BYTES
 from headrace.ports.metadata_store import Body, Check, Create, Delete, Key, Replace, Write
 
 STORES_FIRST: Final = "store/"
 STORES_LAST: Final = "store0"
 """The first sort key after all leases."""
+
+PORT_MAX: Final = 65_535
+CONTAINER_MAX: Final = 9_999
+"""Keys of containers have four digits."""
+
+NUMBER_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ def store_lease_body(lease: StoreLease) -> dict[str, Any]:
         ended=lease.ended_ms,
         take_over=lease.take_over_ms,
         **({} if lease.unserved_since_ms is None else {"unserved_since": lease.unserved_since_ms}),
+        **_added_fields(lease),
     )
 
 
@@ -85,7 +93,51 @@ def _lease(body: Body) -> StoreLease:
         ended_ms=_time(body["ended"]),
         take_over_ms=_time(body["take_over"]),
         unserved_since_ms=_time(body.get("unserved_since")),
+        replica_id=_replica_id(body.get("replica", "")),
+        replica_port=_number(body.get("replica_port", 0), PORT_MAX),
+        revision=_number(body.get("revision", 0), NUMBER_MAX),
+        replication=ReplicationStatus(
+            isolated=_flag(body.get("isolated", False)),
+            blocked=tuple(_number(each, CONTAINER_MAX) for each in body.get("blocked", [])),
+            under_replicated=_number(body.get("under_replicated", 0), NUMBER_MAX),
+        ),
+        volume_gone=_flag(body.get("volume_gone", False)),
     )
+
+
+def _added_fields(lease: StoreLease) -> dict[str, Any]:
+    """Fields that release 0.1.0 did not have. A field with its default value is left out."""
+    status = lease.replication
+    fields = {
+        "replica": lease.replica_id,
+        "replica_port": lease.replica_port,
+        "revision": lease.revision,
+        "isolated": status.isolated,
+        "blocked": list(status.blocked),
+        "under_replicated": status.under_replicated,
+        "volume_gone": lease.volume_gone,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _replica_id(value: Any) -> str:
+    """Raises ValueError, as the functions below."""
+    digits = 2 * REPLICA_ID_BYTES
+    if not isinstance(value, str) or (value and (len(value) != digits or bytes.fromhex(value).hex() != value)):
+        raise ValueError(f"{value!r} is not a replica id of {digits} hexadecimal digits")
+    return value
+
+
+def _number(value: Any, largest: int) -> int:
+    if type(value) is not int or not 0 <= value <= largest:  # not isinstance: a bool is an int in Python
+        raise ValueError(f"{value!r} is not a number from 0 to {largest}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
 
 
 def _time(value: Any) -> int | None:

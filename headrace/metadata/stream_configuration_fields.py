@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.model.log_classes import LogClass
 from headrace.model.stream_configuration import (
     RetentionPolicy,
     RetentionType,
@@ -15,9 +16,10 @@ from headrace.ports.metadata_store import Body
 
 
 def configuration_fields(configuration: StreamConfiguration) -> dict[str, Any]:
-    """A configuration as part of a body."""
+    """A configuration as part of a body. The default class is left out, as in bodies of earlier versions."""
     scaling, retention = configuration.scaling, configuration.retention
-    return {
+    log_class = {} if configuration.log_class is LogClass.STORES else {"log_class": str(configuration.log_class)}
+    return log_class | {
         "scaling": [str(scaling.type), scaling.min_segments, scaling.target_rate, scaling.scale_factor],
         "retention": [str(retention.type), retention.value, retention.max_value] if retention else None,
         "tags": list(configuration.tags),
@@ -34,6 +36,7 @@ def decode_configuration(fields: Body) -> StreamConfiguration:
         tags=tuple(fields["tags"]),
         timestamp_aggregation_timeout_ms=int(fields["timestamp_aggregation_timeout_ms"]),
         rollover_size_bytes=int(fields["rollover_size_bytes"]),
+        log_class=LogClass(fields.get("log_class", LogClass.STORES)),
     )
 
 

@@ -10,11 +10,9 @@ from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords, subscribe_writes, unsubscribe_writes
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.reader_groups import GroupStream
-from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
 from headrace.model.streams import Stream
-from headrace.model.subscribers import FUTURE_OFFSET, Subscriber, cut_not_valid, reached_predecessors, upper_bound
+from headrace.model.subscribers import Subscriber, cut_not_valid, upper_bound
 from headrace.model.truncation import RunningTruncation, Truncation, very_beginning
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Check, MetadataStore, Write, WriteConflictError
@@ -32,14 +30,13 @@ class SubscriberPlaces:
     def place(self, stream: Stream, offsets: Mapping[int, int]) -> PlacedCut:
         """The cut at these offsets, with its segments.
 
-        A segment that the readers have not reached yet is replaced by the ends of its predecessors.
+        An offset of -1 is replaced as `PlacedCuts.resolved` tells.
 
         Raises:
             InvalidRequestError: code "stream_cut_not_valid".
         """
         try:
-            reached = self._without_future(stream, offsets)
-            return self._cuts.check(stream, StreamCut.of(stream.scope, stream.name, reached))
+            return self._cuts.check(stream, self._cuts.resolved(stream, offsets))
         except (InvalidRequestError, NotFoundError) as error:
             raise cut_not_valid(error.message, error.details) from error
 
@@ -65,27 +62,6 @@ class SubscriberPlaces:
             return truncation.head
         first = self._history.epoch(stream, 0)
         return PlacedCut(very_beginning(stream.scope, stream.name, first), first.segments)
-
-    def _without_future(self, stream: Stream, offsets: Mapping[int, int]) -> dict[int, int]:
-        future = [identifier for identifier, offset in offsets.items() if offset == FUTURE_OFFSET]
-        if not future:
-            return dict(offsets)
-        known = [self._segment(stream, identifier) for identifier in offsets]
-        reached = {identifier: offset for identifier, offset in offsets.items() if offset != FUTURE_OFFSET}
-        ended: set[int] = set()
-        for identifier in future:
-            before = self._history.epoch(stream, segment_epoch(identifier)).predecessors_of(
-                self._segment(stream, identifier)
-            )
-            ended |= {one.segment_id for one in reached_predecessors(offsets, before, known)}
-        sealed = self._history.sealed_segments(stream, sorted(ended))
-        return reached | {identifier: one.length for identifier, one in sealed.items()}
-
-    def _segment(self, stream: Stream, identifier: int) -> StreamSegment:
-        segment = self._history.epoch(stream, segment_epoch(identifier)).by_id.get(identifier)
-        if segment is None:
-            raise NotFoundError(f"stream {stream.scoped_name} never had segment {identifier}")
-        return segment
 
 
 class Subscriptions:

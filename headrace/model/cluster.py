@@ -8,7 +8,7 @@ moves when its store has been away for too long; then its log is discarded.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -59,6 +59,19 @@ class StoreState(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicationStatus:
+    """What a store says of the logs that it owns.
+
+    `isolated`: it reaches no other store, so it can acknowledge nothing. `blocked` are the containers whose recovery
+    waits for replicas that do not answer. `under_replicated` counts the containers with fewer copies than wanted.
+    """
+
+    isolated: bool = False
+    blocked: tuple[int, ...] = ()
+    under_replicated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StoreLease:
     """A store and its lease. Times in milliseconds since the Unix epoch.
 
@@ -84,9 +97,27 @@ class StoreLease:
     unserved_since_ms: int | None = None
     """Since when the store has had containers to open and has served none. None: it serves, or has none to open."""
 
+    replica_id: str = ""
+    """The replica of this store's journal as hexadecimal digits; "" if the store replicates nothing."""
+
+    replica_port: int = 0
+    """Other stores connect to it in order to replicate; 0 if the store replicates nothing."""
+
+    revision: int = 0
+    """The revision of the task definition; 0 outside of ECS."""
+
+    replication: ReplicationStatus = field(default_factory=ReplicationStatus)
+    volume_gone: bool = False
+    """The ECS task has stopped, and its disk was deleted with it."""
+
     @property
     def has_ended(self) -> bool:
         return self.state in (StoreState.LEFT, StoreState.LOST)
+
+    @property
+    def keeps_containers(self) -> bool:
+        """Whether the store goes on serving, and reaches other stores if it replicates."""
+        return self.state is StoreState.SERVING and not self.replication.isolated
 
     def is_expired(self, now_ms: int) -> bool:
         """Whether the store must have stopped acknowledging, also with the largest clock difference."""
@@ -108,6 +139,11 @@ def noted_serving(lease: StoreLease, serves_something: bool, now_ms: int) -> Sto
     if serves_something:
         return replace(lease, unserved_since_ms=None)
     return lease if lease.unserved_since_ms is not None else replace(lease, unserved_since_ms=now_ms)
+
+
+def noted_replication(lease: StoreLease, status: ReplicationStatus) -> StoreLease:
+    """The lease with what the store says of its logs now."""
+    return replace(lease, replication=status)
 
 
 def giving_way_ms(lease: StoreLease | None, now_ms: int) -> int:
@@ -155,13 +191,16 @@ def left(lease: StoreLease, now_ms: int) -> StoreLease:
 
 def lost(lease: StoreLease, now_ms: int, *, volume_gone: bool = False) -> StoreLease:
     """The lease of a store that does not answer. With `volume_gone` its disk is lost, so no container waits for it."""
-    return _ended(lease, StoreState.LOST, now_ms, 0 if volume_gone else lease.take_over_after_ms)
+    ended = _ended(lease, StoreState.LOST, now_ms, 0 if volume_gone else lease.take_over_after_ms)
+    return replace(ended, volume_gone=volume_gone)
 
 
 def task_stopped(lease: StoreLease, now_ms: int) -> StoreLease:
     """The lease of a store whose ECS task has stopped: the store has ended, and its disk is lost."""
     if lease.state is StoreState.LEFT:
-        return replace(lease, take_over_ms=min(now_ms, lease.take_over_ms or now_ms))
+        return replace(lease, take_over_ms=min(now_ms, lease.take_over_ms or now_ms), volume_gone=True)
+    if lease.state is StoreState.LOST and lease.volume_gone:
+        return lease
     return lost(lease, now_ms, volume_gone=True)
 
 
@@ -180,10 +219,15 @@ def _ended(lease: StoreLease, state: StoreState, now_ms: int, wait_ms: int) -> S
 
 @dataclass(frozen=True, slots=True)
 class ContainerHold:
-    """The log of a container is on the disk of this store and is needed. `epoch` is the epoch of the store's claim."""
+    """The log of a container is on the disk of this store and is needed. `epoch` is the epoch of the store's claim.
+
+    `log_in_s3`: the log is in S3 instead. While the store is there it flushes the log before it gives the container
+    away. Once it has ended, no other store has to wait for it.
+    """
 
     store_id: str
     epoch: int
+    log_in_s3: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,108 +285,55 @@ def action_when_closed(
     return ContainerAction.OPEN if held_here else ContainerAction.NOTHING
 
 
-def may_be_taken_over(lease: StoreLease | None, now_ms: int) -> bool:
-    """Whether other stores may claim the containers whose log is on the store of this lease.
+UNHEARD_S: Final = 50.0
+"""How much longer the tick waits for a store that replicates, after its lease has run out. Its peers notice its end in
+seconds. If they do not, the store has lost only DynamoDB: it goes on, and a takeover would cost more than it gains."""
+
+
+def may_be_ended(lease: StoreLease, now_ms: int) -> bool:
+    """Whether the tick may end a lease that was not renewed."""
+    return lease.is_expired(now_ms - int(UNHEARD_S * 1000) if lease.replica_id else now_ms)
+
+
+SILENT_S: Final = 1.5
+"""A link without a message for this long is silent: its heartbeats are more frequent."""
+
+UNCHANGED_S: Final = 4.0
+"""A store that is silent has ended if its lease has not changed for this long, on the clock of the store that looks."""
+
+
+UNCHANGED_WITHOUT_LINK_S: Final = LEASE_S + CLOCK_SKEW_MAX_MS / 1000
+"""A store to which there is no link has ended if its lease has not changed for this long."""
+
+
+def has_ended_silently(lease: StoreLease, silent_s: float | None, unchanged_s: float) -> bool:
+    """Whether another store may end a lease.
+
+    `silent_s` is for how long the store's replica has been silent, None without a link to it. `unchanged_s` is for how
+    long the lease was seen without a change. A wrong suspicion costs a takeover and loses nothing: replicas fence the
+    former owner.
+    """
+    if not lease.replica_id or lease.has_ended:
+        return False
+    if silent_s is None:
+        return unchanged_s >= UNCHANGED_WITHOUT_LINK_S
+    return silent_s >= SILENT_S and unchanged_s >= UNCHANGED_S
+
+
+def may_be_taken_over(lease: StoreLease | None, now_ms: int, *, log_in_s3: bool = False) -> bool:
+    """Whether other stores may claim the containers whose log is on the store of this lease, or is its log in S3.
 
     They may if the store has ended and its take-over time has passed, or if it has no lease. The claim is one
     transaction with a check that the lease has not changed since it was judged. So no other store can claim a container
-    of a store whose lease is valid, unless that store hands it over.
+    of a store whose lease is valid, unless that store hands it over, or says that it is isolated: then it reaches no
+    second copy, can acknowledge nothing, and cannot flush a checkpoint either. Replicas fence it. No take-over time has
+    to pass for a log in S3, which does not need the disk of the store.
     """
-    return lease is None or (lease.take_over_ms is not None and now_ms >= lease.take_over_ms)
-
-
-def assign(
-    former: ContainerMap, leases: Sequence[StoreLease], holds: Holds, container_count: int, now_ms: int
-) -> ContainerMap:
-    """The map that gives every container to one store, by capacity and evenly over zones, with the fewest moves.
-
-    A store gets at most its share rounded up, and so does a zone. Containers whose log is on a store that has ended
-    stay assigned to it until its take-over time is over; then that log is discarded. Without a serving store the map
-    stays as it is.
-    """
-    by_id = {lease.store_id: lease for lease in leases}
-    serving = sorted((one for one in leases if one.state is StoreState.SERVING), key=lambda one: one.store_id)
-    if not serving:
-        return former
-    here = {one.store_id for one in serving}
-    stores: dict[int, str] = {}
-    discarded: dict[int, int] = {}
-    free: list[int] = []
-    for container in range(container_count):
-        owner, hold = former.stores.get(container), holds.get(container)
-        if hold is not None and _is_discarded(container, hold, former, by_id, now_ms):
-            discarded[container] = hold.epoch
-            hold = None
-        if owner in here:
-            stores[container] = str(owner)
-        elif hold is not None and not _is_leaving(hold.store_id, by_id):
-            stores[container] = hold.store_id
-        else:
-            free.append(container)
-    _balance(stores, free, serving)
-    return ContainerMap(dict(sorted(stores.items())), discarded)
-
-
-def _is_leaving(store_id: str, by_id: Mapping[str, StoreLease]) -> bool:
-    lease = by_id.get(store_id)
-    return lease is not None and lease.state is StoreState.LEAVING
-
-
-def _is_discarded(
-    container: int, hold: ContainerHold, former: ContainerMap, by_id: Mapping[str, StoreLease], now_ms: int
-) -> bool:
-    """A discarded log stays discarded. The lease of the log's store decides whether other stores may claim."""
-    if former.discarded_logs.get(container) == hold.epoch:
+    if lease is not None and lease.replica_id and lease.replication.isolated:
         return True
-    lease = by_id.get(hold.store_id)
-    return lease is not None and may_be_taken_over(lease, now_ms)
-
-
-def _balance(stores: dict[int, str], free: list[int], serving: Sequence[StoreLease]) -> None:
-    """Assign the free containers to stores, and move containers away from stores that have more than their part."""
-    owned: dict[str, list[int]] = {one.store_id: [] for one in serving}
-    for container, owner in sorted(stores.items()):
-        if owner in owned:
-            owned[owner].append(container)
-    count = len(free) + sum(map(len, owned.values()))
-    parts = _parts(serving, {store_id: len(held) for store_id, held in owned.items()}, count)
-    room: dict[str, int] = {}
-    for store_id, held in owned.items():
-        free.extend(held[parts[store_id] :])
-        room[store_id] = max(0, parts[store_id] - len(held))
-    for container in sorted(free):
-        taker = max(sorted(room), key=room.__getitem__)
-        stores[container] = taker
-        room[taker] -= 1
-
-
-def _parts(serving: Sequence[StoreLease], held: Mapping[str, int], count: int) -> dict[str, int]:
-    """How many of `count` containers each store gets: its share by capacity, rounded so that the fewest move.
-
-    Rounding is bounded for stores and for zones. A solution always exists, since each store is in exactly one zone.
-    """
-    total = sum(one.capacity for one in serving)
-    parts = {one.store_id: count * one.capacity // total for one in serving}
-    # Stores that would lose a container by rounding down come first; ties are broken by name.
-    keeps = {one.store_id: held[one.store_id] > parts[one.store_id] for one in serving}
-    zones: dict[str, list[StoreLease]] = {}
-    for one in serving:
-        zones.setdefault(one.zone, []).append(one)
-    wanting: list[str] = []  # at most one per zone: the store that gets the zone's extra container
-    for _, members in sorted(zones.items()):
-        uneven = sorted(
-            (one.store_id for one in members if count * one.capacity % total), key=lambda name: (not keeps[name], name)
-        )
-        capacity = sum(one.capacity for one in members)
-        due = count * capacity // total - sum(parts[one.store_id] for one in members)
-        for store_id in uneven[:due]:
-            parts[store_id] += 1
-        if count * capacity % total:
-            wanting.append(uneven[due])
-    missing = count - sum(parts.values())
-    for store_id in sorted(wanting, key=lambda name: (not keeps[name], name))[:missing]:
-        parts[store_id] += 1
-    return parts
+    if log_in_s3 and lease is not None and lease.has_ended:
+        return True
+    return lease is None or (lease.take_over_ms is not None and now_ms >= lease.take_over_ms)
 
 
 class ContainerStanding(enum.StrEnum):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.model.errors import IllegalStateError
+from headrace.model.errors import IllegalStateError, InvalidRequestError
+from headrace.model.log_classes import LogClass
 from headrace.model.stream_configuration import StreamConfiguration
 
 CONFIGURATION_CHANGED = "configuration_changed"
@@ -35,6 +36,16 @@ class ConfigurationUpdate:
         """Whether the segment stores must measure the active segments against another rate."""
         before, after = self.before.scaling, self.after.scaling
         return (before.type, before.target_rate) != (after.type, after.target_rate)
+
+
+def check_log_class(scoped_name: str, present: LogClass, given: LogClass | None) -> None:
+    """Raises InvalidRequestError, code "log_class_fixed", unless `given` is the present class or None."""
+    if given not in (None, present):
+        raise InvalidRequestError(
+            f"stream {scoped_name} is acknowledged by {present}: create another stream for another class",
+            details={"acknowledgedBy": str(present)},
+            code="log_class_fixed",
+        )
 
 
 def check_configuration_version(scoped_name: str, version: int, expected: int | None) -> None:

@@ -7,7 +7,7 @@ append.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -17,6 +17,13 @@ from headrace.model.errors import IllegalStateError
 
 LEDGERS_MAX: Final = 4096
 """Ledgers of a chain: a container that changes its owner every second for an hour, without a checkpoint."""
+
+
+LOST_ENTRIES_MAX: Final = 1 << 40
+"""Entries that a lost log may have had behind what its record says: 1,000 a second for 34 years."""
+
+NO_COPIES: Final = 0
+"""The copies of a log whose entries are objects in chunk storage: it has no members."""
 
 
 class LogState(StrEnum):
@@ -64,6 +71,14 @@ class LedgerChain:
             found = start.epoch
         return found
 
+    def parts(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The ledgers that have entries from `first` to before `end`: epoch, first entry, entry behind the last."""
+        for start in self.ledgers:
+            low, ledger_end = self._bounds[start.epoch]
+            low, high = max(low, first), end if ledger_end is None else min(ledger_end, end)
+            if low < high:
+                yield start.epoch, low, high
+
     def clip(self, epoch: int, last: int) -> int:
         """`last`, or the end of the ledger if that is before it: entries behind the end belong to no log."""
         bounds = self._bounds.get(epoch)
@@ -90,6 +105,14 @@ class ContainerLog:
     @property
     def ensemble(self) -> Ensemble:
         return Ensemble(self.members, self.copies)
+
+    @property
+    def has_accepted_loss(self) -> bool:
+        """Whether an operator accepted the loss of so many members that acknowledged entries may be gone.
+
+        An owner never writes a record with so few members.
+        """
+        return self.state is LogState.OPEN and len(self.members) < min(self.copies, COPIES_MIN)
 
     @property
     def chain(self) -> LedgerChain:
@@ -122,8 +145,33 @@ def emptied(log: ContainerLog, next_entry: int) -> ContainerLog:
     return ContainerLog(log.copies, LogState.EMPTY, (), (), next_entry, next_entry)
 
 
-def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epoch: int) -> None:
-    """Raises IllegalStateError: an owner of this epoch must not replace the record with that one."""
+def without_lost_members(log: ContainerLog, lost: Collection[ReplicaId]) -> ContainerLog:
+    """The record after an operator accepted that members are destroyed: written under its version, without a claim.
+
+    The next recovery takes the longest copy that is left. If no member is left the log is LOST, and its next entry has
+    a number that no replica can have seen: a truncation point of the lost log must not hide entries of the new one.
+
+    Raises:
+        IllegalStateError: the log has no members, or so many remain that a recovery loses nothing.
+    """
+    _require(log.state is LogState.OPEN, "it has no members that could be lost")
+    members = tuple(member for member in log.members if member not in lost)
+    _require(not log.ensemble.is_read_quorum(members), f"{len(members)} members remain, which lose nothing")
+    if members:
+        return replace(log, members=members)
+    next_entry = max(log.ledgers[-1].first, log.truncated) + LOST_ENTRIES_MAX
+    return ContainerLog(log.copies, LogState.LOST, (), (), next_entry, next_entry)
+
+
+def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epoch: int | None) -> None:
+    """Raises IllegalStateError: an owner of this epoch, or an operator (None), must not replace the record so."""
+    if claim_epoch is None:
+        _require(before is not None, "there is none")
+        assert before is not None
+        lost = set(before.members) - set(after.members)
+        _require(after == without_lost_members(before, lost), "an operator only removes lost members")
+        return
+    _require(after.state is not LogState.LOST, "only an operator accepts that a log is lost")
     if after.state is not LogState.OPEN:
         _require(not after.members and not after.ledgers, "a log without replicas names members or ledgers")
         _require(after.next_entry is not None, "a log without replicas does not say which entry is next")
@@ -137,12 +185,15 @@ def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epo
     for one, following in zip(after.ledgers, after.ledgers[1:], strict=False):
         _require(one.epoch < following.epoch, "the epochs of ledgers do not increase")
         _require(one.first <= following.first, "a ledger begins before the ledger that it follows")
-    fewest = COPIES_MIN if after.copies > 1 else 1
+    fewest = min(after.copies, COPIES_MIN)
     _require(len(set(after.members)) == len(after.members), "a member is named twice")
     _require(fewest <= len(after.members) <= after.copies, f"{len(after.members)} members of {after.copies} copies")
     if before is None:
         return
     _require(before.truncated <= after.truncated, "the truncation point falls")
+    is_moved = (before.copies == NO_COPIES) != (after.copies == NO_COPIES)
+    # The new owner would not look where the entries are, and would not find them.
+    _require(before.state is not LogState.OPEN or not is_moved, "an open log does not move to S3 or away from it")
     if before.state is not LogState.OPEN:
         _require(after.ledgers[0].first == before.next_entry, "the first ledger does not begin with the next entry")
         return

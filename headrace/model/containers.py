@@ -21,7 +21,7 @@ class ContainerClaim:
 
     `zone` is the availability zone id, "local" on a laptop. `from_clean`: tier 2 had all data at the time of the claim,
     and the owner removes the mark `clean` from the snapshot before it serves. While that mark exists, the owner's log
-    is not needed.
+    is not needed. `log_in_s3`: the owner's log consists of objects in S3, so its disk is not needed.
     """
 
     store_id: str
@@ -29,6 +29,7 @@ class ContainerClaim:
     port: int
     zone: str
     from_clean: bool = False
+    log_in_s3: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Self
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.key_ranges import check_same_space, equal_ranges
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.log_classes import class_of_number, first_number_of_class
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 
 
@@ -62,6 +63,11 @@ class Epoch:
     @property
     def next_segment_number(self) -> int:
         return max(segment.number for segment in self.segments) + 1
+
+    def first_new_number(self, count: int) -> int:
+        """The first of `count` segment numbers for the next epoch, all of the class of this epoch's last number."""
+        following = self.next_segment_number
+        return first_number_of_class(class_of_number(following - 1), following, count)
 
     def successors_of(self, replaced: StreamSegment) -> tuple[StreamSegment, ...]:
         """The segments of this epoch that follow one of the `replaced`."""
@@ -158,7 +164,7 @@ def scaled_epoch(
             code="too_many_segments",
         )
     number = current.number + 1
-    created = _new_segments(number, current.next_segment_number, sorted(new_ranges))
+    created = _new_segments(number, current.first_new_number(len(new_ranges)), sorted(new_ranges))
     segments = sorted([*kept, *created], key=lambda segment: segment.key_range)
     return Epoch(number, max(now_ms, current.creation_time_ms + 1), tuple(segments), replaced)
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from headrace.model.errors import ConflictError, InvalidRequestError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_PARTITIONS_MAX
+from headrace.model.log_classes import LogClass, first_number_of_class
 from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import StreamSegment, segment_id
@@ -100,7 +101,12 @@ class KeyValueTable:
 def new_table(
     scope: str, name: str, configuration: TableConfiguration, first_segment_number: int, now_ms: int
 ) -> KeyValueTable:
-    """A table that is being created: its segments do not exist yet."""
+    """A table that is being created: its segments do not exist yet.
+
+    Their numbers, at least `first_segment_number`, are of the class STORES: entries of tables are updated one by one.
+    """
+    partitions = configuration.partition_count
+    first_segment_number = first_number_of_class(LogClass.STORES, first_segment_number, partitions)
     return KeyValueTable(
         scope=scope,
         name=name,

@@ -35,6 +35,11 @@ def check_reader_group_name(name: str) -> str:
     return _check_user_name("reader group", name, limits.STREAM_NAME_CHARACTERS_MAX)
 
 
+def check_reader_name(name: str) -> str:
+    """Returns `name` if a user may give it to a reader of a group, else raises InvalidRequestError."""
+    return _check_user_name("reader", name, limits.STREAM_NAME_CHARACTERS_MAX)
+
+
 def check_table_name(name: str) -> str:
     """Returns `name` if a user may give it to a key-value table, else raises InvalidRequestError."""
     return _check_user_name("key-value table", name, limits.STREAM_NAME_CHARACTERS_MAX)

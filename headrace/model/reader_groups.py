@@ -7,7 +7,7 @@ that still use an older generation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
@@ -17,10 +17,13 @@ from headrace.model.limits import READER_GROUP_POSITIONS_MAX, READER_GROUP_STREA
 from headrace.model.names import scoped_stream_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.model.stream_cuts import StreamCut, invalid_cut
+from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut, invalid_cut
 
 GROUP_REFRESH_MS_DEFAULT = 3_000
 AUTOMATIC_CHECKPOINT_INTERVAL_MS_DEFAULT = 30_000
+AUTOMATIC_CHECKPOINTS_OFF = -1
+"""The interval of a group without automatic checkpoints, as Pravega's clients send it."""
+
 OUTSTANDING_CHECKPOINTS_DEFAULT = 3
 STATE_ROLLOVER_BYTES_DEFAULT = 4 * 1024 * 1024
 
@@ -75,6 +78,8 @@ class GroupStream:
 class ReaderGroupConfiguration:
     """The configuration of a reader group. `streams` are sorted by name.
 
+    `automatic_checkpoint_interval_ms` may be AUTOMATIC_CHECKPOINTS_OFF.
+
     Raises:
         InvalidRequestError: no, too many or repeated streams, too many positions in cuts, or a value out of range.
     """
@@ -94,7 +99,8 @@ class ReaderGroupConfiguration:
         cuts = [cut for one in self.streams for cut in (one.start, one.end) if cut is not None]
         _check_range("positions in stream cuts", sum(len(cut.positions) for cut in cuts), 0, READER_GROUP_POSITIONS_MAX)
         _check_range("groupRefreshTimeMillis", self.group_refresh_ms, 0, _INT64_MAX)
-        _check_range("automaticCheckpointIntervalMillis", self.automatic_checkpoint_interval_ms, 0, _INT64_MAX)
+        interval_ms = self.automatic_checkpoint_interval_ms
+        _check_range("automaticCheckpointIntervalMillis", interval_ms, AUTOMATIC_CHECKPOINTS_OFF, _INT64_MAX)
         _check_range("maxOutstandingCheckpointRequest", self.outstanding_checkpoints_max, 1, _INT32_MAX)
         _check_range("rolloverSizeBytes", self.rollover_size_bytes, 0, _INT64_MAX)
 
@@ -107,6 +113,20 @@ class ReaderGroupConfiguration:
     def subscribed(self) -> frozenset[str]:
         """The scoped names of the streams whose retention waits for this group."""
         return frozenset() if self.retention is RetentionMode.NONE else self.stream_names
+
+    def beginning_at(self, cuts: Iterable[StreamCut]) -> ReaderGroupConfiguration:
+        """This configuration with these starting cuts; streams without one begin at their heads.
+
+        Raises:
+            InvalidRequestError: a cut belongs to a stream that the group does not read.
+        """
+        by_stream = {(cut.scope, cut.stream): cut for cut in cuts}
+        unknown = by_stream.keys() - {(one.scope, one.stream) for one in self.streams}
+        if unknown:
+            names = ", ".join("/".join(one) for one in sorted(unknown))
+            raise InvalidRequestError(f"the group does not read {names}: pass cuts of its streams only")
+        streams = (replace(one, start=by_stream.get((one.scope, one.stream))) for one in self.streams)
+        return replace(self, streams=tuple(streams))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +155,7 @@ class ReaderGroup:
     @property
     def state_stream(self) -> str:
         """The stream in which the readers of the group keep their common state."""
-        return f"{_STATE_STREAM_PREFIX}{self.name}"
+        return state_stream_name(self.name)
 
     @property
     def state_stream_configuration(self) -> StreamConfiguration:
@@ -143,6 +163,11 @@ class ReaderGroup:
 
     def is_pending(self, request: PendingRequest) -> bool:
         return self.pending == request
+
+
+def state_stream_name(group: str) -> str:
+    """The stream in which the readers of a group keep their common state."""
+    return f"{_STATE_STREAM_PREFIX}{group}"
 
 
 def new_reader_group(
@@ -243,9 +268,14 @@ def _request(kind: RequestKind, version: int) -> PendingRequest:
 
 
 def _check_order(start: Mapping[int, int], end: Mapping[int, int]) -> None:
-    late = [identifier for identifier in start.keys() & end.keys() if start[identifier] > end[identifier]]
+    late = [one for one in start.keys() & end.keys() if _is_after(start[one], end[one])]
     if late:
         raise invalid_cut(f"the start of the group is after its end in segment {min(late)}")
+
+
+def _is_after(offset: int, other: int) -> bool:
+    """Whether an offset is after another one of the same segment; END_OF_SEGMENT is after all others."""
+    return other != END_OF_SEGMENT and (offset == END_OF_SEGMENT or offset > other)
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:

@@ -13,9 +13,11 @@ from itertools import pairwise
 from typing import Final
 
 from headrace.model.epochs import Epoch
+from headrace.model.errors import IllegalStateError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.rates import ScalingReport
 from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.stream_configuration import ScalingPolicy
 
 REPORT_VALID_MS: Final = 10 * 60 * 1000
 """The controller ignores a report that is older: the rate may have changed since."""
@@ -106,6 +108,21 @@ def growth_plan(epoch: Epoch, min_segments: int) -> ScalePlan | None:
         return None
     ranges = [part for segment, count in split for part in split_range(segment.key_range, count)]
     return ScalePlan(tuple(segment.segment_id for segment, _ in split), tuple(ranges))
+
+
+def check_segments_left(epoch: Epoch, policy: ScalingPolicy) -> None:
+    """Check that a scale to `epoch` leaves as many segments as the policy requires, as Pravega does.
+
+    Raises:
+        IllegalStateError: code "too_few_segments".
+    """
+    if len(epoch.segments) < policy.min_segments:
+        raise IllegalStateError(
+            f"the stream would have {len(epoch.segments)} segments, but its scaling policy requires "
+            f"{policy.min_segments}: lower the minimum of the policy first",
+            details={"segments": len(epoch.segments), "min": policy.min_segments},
+            code="too_few_segments",
+        )
 
 
 def split_range(key_range: KeyRange, parts: int) -> tuple[KeyRange, ...]:

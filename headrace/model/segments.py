@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from headrace.model.errors import InvalidRequestError
 
 _HALF_BITS = 32
-_HALF_MAX = (1 << 31) - 1
+SEGMENT_NUMBER_MAX = (1 << 31) - 1
+"""The largest number of a segment, and the largest epoch."""
 
 
 def segment_id(epoch: int, number: int) -> int:
     """The 64-bit id of segment `number` created in `epoch`."""
-    if not 0 <= epoch <= _HALF_MAX or not 0 <= number <= _HALF_MAX:
-        raise InvalidRequestError(f"segment epoch {epoch} or number {number} is outside 0..{_HALF_MAX}")
+    if not 0 <= epoch <= SEGMENT_NUMBER_MAX or not 0 <= number <= SEGMENT_NUMBER_MAX:
+        raise InvalidRequestError(f"segment epoch {epoch} or number {number} is outside 0..{SEGMENT_NUMBER_MAX}")
     return epoch << _HALF_BITS | number
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from headrace.model import limits
 from headrace.model.errors import InvalidRequestError
+from headrace.model.log_classes import LogClass
 
 _INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
@@ -125,7 +126,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StreamConfiguration:
-    """The configuration of a stream. `tags` are sorted and unique.
+    """The configuration of a stream. `tags` are sorted and unique. `log_class` never changes.
 
     Raises:
         InvalidRequestError: a value is out of its range, or there are too many or too long tags.
@@ -136,6 +137,7 @@ class StreamConfiguration:
     tags: tuple[str, ...] = ()
     timestamp_aggregation_timeout_ms: int = 0
     rollover_size_bytes: int = 0
+    log_class: LogClass = LogClass.STORES
 
     def __post_init__(self) -> None:
         _check_range("timestampAggregationTimeout", self.timestamp_aggregation_timeout_ms, 0, _INT64_MAX)

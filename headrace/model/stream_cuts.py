@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import segment_epoch
+
+END_OF_SEGMENT: Final = -1
+"""An offset of cuts by Java readers: the segment is sealed and read to its end (`cut_ends`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamCut:
     """A position in a stream. `positions` are pairs of segment id and offset in bytes, sorted by id.
 
+    An offset may be END_OF_SEGMENT as long as the cut is only stored or sent. Before a cut is compared or walked,
+    `PlacedCuts.resolved` replaces it by the length of the segment.
+
     Raises:
-        InvalidRequestError: code "invalid_stream_cut": no, too many or repeated segments, or a negative number.
+        InvalidRequestError: code "invalid_stream_cut": no, too many or repeated segments, or a negative number other
+            than END_OF_SEGMENT.
     """
 
     scope: str
@@ -28,8 +36,8 @@ class StreamCut:
             raise invalid_cut(f"it names {len(self.positions)} segments, not 1 to {SEGMENTS_PER_STREAM_MAX}")
         if len(dict(self.positions)) != len(self.positions):
             raise invalid_cut("it names a segment twice")
-        if any(identifier < 0 or offset < 0 for identifier, offset in self.positions):
-            raise invalid_cut("it has a negative segment id or offset")
+        if any(identifier < 0 or offset < END_OF_SEGMENT for identifier, offset in self.positions):
+            raise invalid_cut("it has a negative segment id or an offset below -1")
 
     @classmethod
     def of(cls, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamCut:

@@ -138,7 +138,7 @@ def follows(before: Epoch, after: Epoch) -> bool:
     replaced = {segment.segment_id for segment in after.replaced}
     kept = [segment for segment in before.segments if segment.segment_id not in replaced]
     numbers = [segment.number for segment in after.created]
-    first = before.next_segment_number
+    first = before.first_new_number(len(numbers)) if numbers else 0
     return set(after.segments) == {*kept, *after.created} and numbers == list(range(first, first + len(numbers)))
 
 

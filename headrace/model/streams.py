@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, rolled_back_epoch
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, SealedError
+from headrace.model.log_classes import first_number_of_class
 from headrace.model.names import scoped_stream_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
@@ -75,7 +76,12 @@ class Stream:
 def new_stream(
     scope: str, name: str, configuration: StreamConfiguration, first_segment_number: int, now_ms: int
 ) -> Stream:
-    """A stream that is being created: its segments do not exist yet."""
+    """A stream that is being created: its segments do not exist yet.
+
+    Its first segment has the first number, at least `first_segment_number`, from which its class has enough numbers.
+    """
+    segments = configuration.scaling.min_segments
+    first_segment_number = first_number_of_class(configuration.log_class, first_segment_number, segments)
     return Stream(
         scope=scope,
         name=name,
@@ -83,7 +89,7 @@ def new_stream(
         configuration=configuration,
         creation_time_ms=now_ms,
         first_segment_number=first_segment_number,
-        epoch=Epoch.first(configuration.scaling.min_segments, first_segment_number, now_ms),
+        epoch=Epoch.first(segments, first_segment_number, now_ms),
         recorded_epoch=0,
         pending=PendingRequest(RequestKind.CREATE_STREAM, f"create-{first_segment_number}-{now_ms}"),
     )

@@ -7,7 +7,7 @@ The older segments of two cuts form a valid cut again, and so do the newer ones.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.model.epochs import overlapping
@@ -16,9 +16,6 @@ from headrace.model.names import check_known_name
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cuts import StreamCut
-
-FUTURE_OFFSET = -1
-"""The offset that Java readers give for a segment that they know and have not reached yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +106,6 @@ def upper_bound(cuts: Sequence[PlacedCut]) -> PlacedCut:
     return _extreme(cuts, newest=True)
 
 
-def reached_predecessors(
-    named: Container[int], predecessors: Sequence[StreamSegment], known: Sequence[StreamSegment]
-) -> list[StreamSegment]:
-    """The `predecessors` of a segment not reached yet that have been read to their ends.
-
-    `named` are the ids of all segments that the cut names, `known` are these segments. If the cut names a predecessor,
-    the group still reads it. If the cut names an older segment in its place, the group has not reached it.
-    """
-    return [
-        one
-        for one in predecessors
-        if one.segment_id not in named and not any(_shares(other, one) and other.epoch < one.epoch for other in known)
-    ]
-
-
 def _extreme(cuts: Sequence[PlacedCut], *, newest: bool) -> PlacedCut:
     pick = max if newest else min
     offsets: dict[int, int] = {}
@@ -141,7 +123,3 @@ def _extreme(cuts: Sequence[PlacedCut], *, newest: bool) -> PlacedCut:
     first = cuts[0].cut
     positions = {one.segment_id: offsets[one.segment_id] for one in chosen}
     return PlacedCut(StreamCut.of(first.scope, first.stream, positions), tuple(chosen))
-
-
-def _shares(one: StreamSegment, other: StreamSegment) -> bool:
-    return one.key_range.low < other.key_range.high and other.key_range.low < one.key_range.high

@@ -236,8 +236,8 @@ FUNCTIONS = (
     Function(
         "cluster",
         handler="functions.controller.cluster.handler",
-        description="Segment stores, their leases, and the container map",
-        grants=("metadata:read",),
+        description="Segment stores, their leases, the container map, and the logs of containers",
+        grants=("metadata:read", "metadata:write"),
     ),
     Function(
         "store-tasks",
@@ -280,6 +280,17 @@ FUNCTIONS = (
         reserved_concurrency=sum(queue.dead_letters.concurrency_max for queue in QUEUES),
     ),
 )
+
+REPLICATION_GATE = Function(
+    "replication-gate",
+    handler="functions.deployment.replication_gate.handler",
+    description="Lets a deployment continue with the next zone when all logs have their copies",
+    grants=("metadata:read",),
+    memory_mb=256,
+    # The longest that Lambda allows: it waits, and starts itself again shortly before.
+    timeout_s=900,
+)
+"""Neither a route nor a queue calls it. CloudFormation does, when it has updated the stores of a zone."""
 
 EVENT_RULES = (
     EventRule(

@@ -21,6 +21,7 @@ Grant = Literal[
     "chunks:read",
     "chunks:write",
     "chunks:list",
+    "tasks:protect",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The segment stores of a deployment: one service, one task per availability zone."""
+"""The segment stores of a deployment: one ECS service per availability zone."""
 
 from __future__ import annotations
 
@@ -8,16 +8,30 @@ from headrace.topology.kinds import Grant
 
 _CPU_UNITS_PER_CORE = 1024
 
+_IOPS_PER_PROCESS = 1_000
+"""A journal syncs about a thousand times a second under load."""
+_IOPS_INCLUDED = 3_000
+_THROUGHPUT_INCLUDED_MIB_S = 125
+"""gp3 includes so much. A process of one core writes less to its journal, own and foreign entries together."""
+_THROUGHPUT_MAX_MIB_S = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentStoreService:
-    """The segment stores of one deployment: one ECS service with one task per availability zone."""
+    """The segment stores of one deployment: one ECS service with `stores_per_zone` tasks per availability zone.
+
+    `copies` is how many stores keep each entry of a log, in a deployment with at least as many zones. One with fewer
+    zones keeps one copy.
+    """
 
     module: str = "segmentstore_fargate"
     stores: int = 3
+    stores_per_zone: int = 1
+    copies: int = 3
     wire_port: int = 12345
     health_port: int = 12545
-    """The first of as many ports as there are processes, like `wire_port`."""
+    replica_port: int = 12745
+    """The first of as many ports as there are processes, like `wire_port` and `health_port`. Stores replicate here."""
     cpu_units: int = 1024
     memory_mb: int = 4096
     volume_gib: int = 50
@@ -30,6 +44,7 @@ class SegmentStoreService:
         "chunks:write",
         "chunks:list",
         "scaling-reports:send",
+        "tasks:protect",
     )
 
     @property
@@ -46,6 +61,25 @@ class SegmentStoreService:
     def health_ports(self) -> tuple[int, int]:
         """The first and the last; the task itself asks there, and a scraper of metrics if the deployment lets it."""
         return self.health_port, self.health_port + self.processes - 1
+
+    @property
+    def replica_ports(self) -> tuple[int, int]:
+        """The first and the last; only stores connect to them."""
+        return self.replica_port, self.replica_port + self.processes - 1
+
+    @property
+    def volume_iops(self) -> int:
+        """What gp3 includes, or more with many processes."""
+        return max(_IOPS_INCLUDED, _IOPS_PER_PROCESS * self.processes)
+
+    @property
+    def volume_throughput_mib_s(self) -> int:
+        """What gp3 includes, for each process."""
+        return min(_THROUGHPUT_MAX_MIB_S, _THROUGHPUT_INCLUDED_MIB_S * self.processes)
+
+    def copies_in(self, zones: int) -> int:
+        """The copies that a deployment in so many zones keeps unless it is told otherwise."""
+        return self.copies if zones >= self.copies else 1
 
 
 SEGMENT_STORES = SegmentStoreService()

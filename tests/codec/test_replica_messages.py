@@ -83,7 +83,7 @@ GOLDEN: list[tuple[ReplicaMessage, str]] = [
         Read(4, 3, 12, 1, 2, 4096),
         "09000000 00000024 00000004 00000003 000000000000000c 0000000000000001 0000000000000002 00001000",
     ),
-    (Entries(4, True, ()), "0a000000 00000007 00000004 01 0000"),
+    (Entries(4, 7, True, ()), "0a000000 0000000b 00000004 00000007 01 0000"),
     (
         Pulse(1, 2, (PulseItem(3, 2000, 1800),)),
         "0b000000 00000026 0000000000000001 0000000000000002 0001 00000003 00000000000007d0 0000000000000708",
@@ -133,7 +133,7 @@ def test_answers_to_reads_come_back(payloads: list[bytes]):
         Entry(HEADER._replace(length=len(one), payload_crc=crc32c(one), entry=number), one)
         for number, one in enumerate(payloads)
     )
-    assert decode_message(memoryview(encode_message(Entries(1, False, entries)))) == Entries(1, False, entries)
+    assert decode_message(memoryview(encode_message(Entries(1, 0, False, entries)))) == Entries(1, 0, False, entries)
 
 
 @st.composite
@@ -174,7 +174,7 @@ def test_lengths_that_lie_take_no_memory(message: ReplicaMessage):
 def test_message_that_no_receiver_accepts_is_not_sent():
     entries = (Entry(HEADER._replace(length=1 << 20), bytes(1 << 20)),) * 2
     with pytest.raises(CorruptError):
-        encode_message(Entries(1, False, entries))
+        encode_message(Entries(1, 0, False, entries))
 
 
 def test_a_journal_writes_the_header_of_the_wire():

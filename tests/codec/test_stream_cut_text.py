@@ -17,7 +17,7 @@ from headrace.model.stream_cuts import StreamCut
 
 OFFSETS = st.dictionaries(
     st.builds(segment_id, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)),
-    st.integers(0, 2**63 - 1),
+    st.integers(-1, 2**63 - 1),
     min_size=1,
     max_size=50,
 )
@@ -69,6 +69,9 @@ def test_the_largest_cut_fits():
         b"0:s/t:0,1:0,0:5",
         b"0:s/t:0:0:x",
         b"0:s/t:0:0:-5",
+        b"0:s/t:0:-1:0",
+        b"0:s/t:-1:0:0",
+        b"0:s/t:0:0:- 1",
         b"0:s/t:0:0: 5",
         b"0:s/t:0,0:0,0:1,1",
         b"0:s/t:2147483648:0:1",

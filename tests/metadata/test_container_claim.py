@@ -22,6 +22,9 @@ def test_golden_values():
     clean = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1", from_clean=True)
     assert claim_body(clean) == GOLDEN | {"from_clean": True}
     assert decode_claim(claim_body(clean)) == clean
+    in_s3 = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1", log_in_s3=True)
+    assert claim_body(in_s3) == GOLDEN | {"log_in_s3": True}
+    assert decode_claim(claim_body(in_s3)) == in_s3
 
 
 def test_key():
@@ -38,7 +41,9 @@ def test_each_claim_has_the_next_epoch():
     assert find_claim(store, 7) == (CLAIM, 1)
 
 
-@pytest.mark.parametrize("change", [{"store": 1}, {"port": "x"}, {"port": -1}, {"zone": None}, {"from_clean": 1}])
+@pytest.mark.parametrize(
+    "change", [{"store": 1}, {"port": "x"}, {"port": -1}, {"zone": None}, {"from_clean": 1}, {"log_in_s3": 1}]
+)
 def test_an_invalid_claim_is_refused(change: dict[str, Any]):
     with pytest.raises(CorruptError):
         decode_claim(GOLDEN | change)

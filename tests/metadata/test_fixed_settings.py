@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting, decode_fixed_setting
+from headrace.metadata.fixed_settings import (
+    FixedSetting,
+    FixedSettingsReader,
+    check_fixed_setting,
+    decode_fixed_setting,
+)
 from headrace.model.errors import CorruptError, IllegalStateError
 from headrace.ports.metadata_store import Key
 
@@ -34,6 +39,27 @@ def test_one_of_two_concurrent_first_values_is_refused():
         pytest.raises(IllegalStateError, match="was started with 8 buckets"),
     ):
         check_fixed_setting(world.store, FixedSetting.BUCKETS, 16)
+
+
+def test_the_containers_of_s3_change_once_from_zero():
+    world = StreamWorld()
+    check_fixed_setting(world.store, FixedSetting.S3_CONTAINERS, 0)
+    check_fixed_setting(world.store, FixedSetting.S3_CONTAINERS, 4)
+    for other in (0, 3):
+        with pytest.raises(IllegalStateError, match="was started with 4 s3_containers"):
+            check_fixed_setting(world.store, FixedSetting.S3_CONTAINERS, other)
+
+
+def test_a_reader_asks_once_although_zero_is_not_recorded():
+    world = StreamWorld()
+    check_fixed_setting(world.store, FixedSetting.CONTAINERS, 8)
+    reader = FixedSettingsReader(world.store, {FixedSetting.CONTAINERS: 8, FixedSetting.S3_CONTAINERS: 0})
+    world.calls.counts.clear()
+    reader.check()
+    asked = dict(world.calls.counts)
+    reader.check()
+    assert asked
+    assert dict(world.calls.counts) == asked
 
 
 def test_golden_value():

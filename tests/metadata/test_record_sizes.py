@@ -17,6 +17,7 @@ from headrace.metadata.stream import stream_body
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import scaled_epoch
 from headrace.model.key_ranges import equal_ranges
+from headrace.model.log_classes import NUMBER_BLOCK
 from headrace.model.segments import segment_id
 from headrace.model.stream_configuration import (
     ScalingPolicy,
@@ -32,7 +33,7 @@ def test_the_largest_records_can_be_stored():
     """DynamoDB takes 400 KB: a stream of 1,000 segments that were all just replaced, with all the tags there may be."""
     tags = tuple(f"{index:03d}" + "\u00e4" * 253 for index in range(128))
     configuration = StreamConfiguration(ScalingPolicy.fixed(1000), tags=tags)
-    stream = new_stream("s" * 255, "t" * 250, configuration, 2**31 - 5_000, 10**13)
+    stream = new_stream("s" * 255, "t" * 250, configuration, 2047 * NUMBER_BLOCK - 5_000, 10**13)
     epoch = scaled_epoch(stream.epoch, [one.segment_id for one in stream.epoch.segments], equal_ranges(999), 10**13)
     full = Stream(**{**{name: getattr(stream, name) for name in Stream.__slots__}, "epoch": epoch})
     assert len(json.dumps(stream_body(full))) < 390 * 1024

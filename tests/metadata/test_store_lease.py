@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from golden_records import GoldenRecords
 
 from headrace.metadata.store_lease import STORES_FIRST, STORES_LAST, decode_store_lease, lease_key, store_lease_body
-from headrace.model.cluster import StoreLease, StoreState
+from headrace.model.cluster import ReplicationStatus, StoreLease, StoreState
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Key
 
@@ -29,10 +30,66 @@ GOLDEN = {
     "ended": 600,
     "take_over": 660,
 }
+"""As release 0.1.0 wrote it."""
+
+REPLICATING = replace(
+    LEASE,
+    replica_id="0a" * 16,
+    replica_port=12745,
+    revision=17,
+    replication=ReplicationStatus(isolated=True, blocked=(3, 12), under_replicated=5),
+    volume_gone=True,
+)
+REPLICATION_FIELDS = {
+    "replica": "0a" * 16,
+    "replica_port": 12745,
+    "revision": 17,
+    "isolated": True,
+    "blocked": [3, 12],
+    "under_replicated": 5,
+    "volume_gone": True,
+}
 
 
 class TestStoreLease(GoldenRecords):
     shapes = {"store lease": (LEASE, store_lease_body, decode_store_lease, GOLDEN)}
+
+
+class TestReplicatingStoreLease(GoldenRecords):
+    golden = {**GOLDEN, **REPLICATION_FIELDS}
+    shapes = {"store lease": (REPLICATING, store_lease_body, decode_store_lease, golden)}
+    added_later = {"store lease": set(REPLICATION_FIELDS)}
+
+
+def test_a_lease_of_release_0_1_0_replicates_nothing():
+    found = decode_store_lease(GOLDEN)
+    assert (found.replica_id, found.replica_port, found.revision) == ("", 0, 0)
+    assert (found.replication, found.volume_gone) == (ReplicationStatus(False, (), 0), False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"replica": "0A" * 16},
+        {"replica": "0a" * 15},
+        {"replica": " " + "0a" * 16},
+        {"replica": 7},
+        {"replica_port": 65_536},
+        {"replica_port": -1},
+        {"replica_port": True},
+        {"revision": "17"},
+        {"isolated": 1},
+        {"blocked": [-1]},
+        {"blocked": [10_000]},
+        {"blocked": ["3"]},
+        {"blocked": None},
+        {"under_replicated": 1.0},
+        {"volume_gone": "no"},
+    ],
+)
+def test_invalid_replication_fields_are_refused(change: dict[str, Any]):
+    with pytest.raises(CorruptError):
+        decode_store_lease({**GOLDEN, **REPLICATION_FIELDS, **change})
 
 
 def test_key():

@@ -13,26 +13,30 @@ from headrace.model.cluster import (
     CLOCK_SKEW_MAX_MS,
     GIVING_WAY_MS,
     STORE_FORGOTTEN_AFTER_MS,
+    UNHEARD_S,
     UNSERVED_MAX_MS,
     ContainerAction,
     ContainerHold,
     ContainerMap,
+    ReplicationStatus,
     StoreLease,
     StoreState,
     action_when_closed,
     action_when_open,
-    assign,
     giving_way_ms,
     leaving,
     left,
     lost,
+    may_be_ended,
     may_be_forgotten,
+    noted_replication,
     noted_serving,
     registered,
     registration_wait_ms,
     renewed,
     task_stopped,
 )
+from headrace.model.container_assignment import assign
 
 NOW_MS = 1_000_000
 GRACE_MS = 60_000
@@ -218,6 +222,10 @@ def test_transitions_of_a_lease():
     )
     stopping = leaving(second, end_ms + 10)
     assert stopping.is_expired(stopping.lease_until_ms + CLOCK_SKEW_MAX_MS + 1)
+    assert may_be_ended(stopping, stopping.lease_until_ms + CLOCK_SKEW_MAX_MS + 1)
+    replicating, patience_ms = replace(stopping, replica_id="01" * 16), int(UNHEARD_S * 1000)
+    assert not may_be_ended(replicating, replicating.lease_until_ms + CLOCK_SKEW_MAX_MS + patience_ms)
+    assert may_be_ended(replicating, replicating.lease_until_ms + CLOCK_SKEW_MAX_MS + patience_ms + 1)
     stopped = left(stopping, end_ms + 20)
     assert (stopped.state, stopped.take_over_ms) == (StoreState.LEFT, end_ms + 20 + GRACE_MS)
     without_disk = task_stopped(stopped, end_ms + 30)
@@ -261,3 +269,23 @@ def test_a_store_that_serves_nothing_gives_way_across_restarts():
     assert giving_way_ms(lost(ran_out, end_ms + 5), end_ms + 5) == GRACE_MS + GIVING_WAY_MS
     assert giving_way_ms(ran_out, end_ms + wait_ms) == 0
     assert registered(one, ran_out, end_ms + wait_ms).unserved_since_ms == end_ms + wait_ms
+
+
+def test_the_disk_of_a_stopped_task_is_gone():
+    running = store("a")
+    assert not running.volume_gone
+    assert not lost(running, NOW_MS).volume_gone
+    assert not left(running, NOW_MS).volume_gone
+    for ended in (running, lost(running, NOW_MS), left(running, NOW_MS)):
+        gone = task_stopped(ended, NOW_MS + 5)
+        assert gone.volume_gone
+        assert task_stopped(gone, NOW_MS + 9) == gone
+    assert not registered(running, task_stopped(running, NOW_MS), NOW_MS).volume_gone
+
+
+def test_a_lease_says_what_became_of_the_stores_logs():
+    status = ReplicationStatus(isolated=True, blocked=(3,), under_replicated=2)
+    noted = noted_replication(store("a"), status)
+    assert noted.replication == status
+    assert renewed(noted, NOW_MS + 5).replication == status
+    assert registered(store("a"), noted, NOW_MS).replication == ReplicationStatus()

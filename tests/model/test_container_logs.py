@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.model.container_logs import (
+    NO_COPIES,
     ContainerLog,
     LedgerChain,
     LedgerStart,
@@ -15,6 +16,7 @@ from headrace.model.container_logs import (
     emptied,
     open_ledger,
     retained_ledgers,
+    without_lost_members,
 )
 from headrace.model.ensembles import NO_POSITION, ReplicaId
 from headrace.model.errors import IllegalStateError
@@ -48,6 +50,26 @@ def test_first_ledger_of_an_empty_log_begins_with_its_next_entry():
     after = open_ledger(empty, 30, 120, (A, B), 120, 3)
     check_transition(empty, after, 30)
     assert after.ledgers == (LedgerStart(30, 120),)
+
+
+def test_log_without_copies_has_no_members():
+    first = open_ledger(None, 1, 0, (), 0, NO_COPIES)
+    check_transition(None, first, 1)
+    second = open_ledger(first, 4, 20, (), 5, NO_COPIES)
+    check_transition(first, second, 4)
+    check_transition(second, emptied(second, 25), 4)
+    with pytest.raises(IllegalStateError, match="1 members of 0 copies"):
+        check_transition(first, replace(second, members=(A,)), 4)
+
+
+def test_open_log_does_not_move_to_s3_or_away():
+    """Entries on stores would be looked for in S3, and not be found."""
+    in_s3 = open_ledger(None, 1, 0, (), 0, NO_COPIES)
+    with pytest.raises(IllegalStateError, match="does not move to S3"):
+        check_transition(LOG, open_ledger(LOG, 21, 97, (), 60, NO_COPIES), 21)
+    with pytest.raises(IllegalStateError, match="does not move to S3"):
+        check_transition(in_s3, open_ledger(in_s3, 2, 5, (A, B), 0, 3), 2)
+    check_transition(emptied(LOG, 120), open_ledger(emptied(LOG, 120), 30, 120, (), 120, NO_COPIES), 30)
 
 
 def test_clean_shutdown_leaves_no_member():
@@ -94,3 +116,54 @@ def test_change_of_members_and_next_ledger_are_allowed():
 def test_other_transitions_are_refused(after: ContainerLog, epoch: int):
     with pytest.raises(IllegalStateError):
         check_transition(LOG, after, epoch)
+
+
+def test_accepted_loss_leaves_the_member_that_survives():
+    after = without_lost_members(LOG, {A, C})
+    check_transition(LOG, after, None)
+    assert (after.members, after.ledgers, after.has_accepted_loss) == ((B,), LOG.ledgers, True)
+    assert not LOG.has_accepted_loss
+    check_transition(after, open_ledger(after, 21, 96, (B, C), 60, 3), 21)
+    check_transition(after, after.with_members((B, C), 60), 20)
+
+
+@pytest.mark.parametrize("members", [(A, B, C), (A, B)])
+def test_log_without_a_surviving_member_is_lost(members: tuple[ReplicaId, ...]):
+    before = replace(LOG, members=members)
+    lost = without_lost_members(before, set(members))
+    check_transition(before, lost, None)
+    assert (lost.state, lost.members, lost.ledgers) == (LogState.LOST, (), ())
+    assert lost.next_entry is not None
+    assert lost.next_entry > 1 << 40, "no replica may have seen this number"
+    check_transition(lost, open_ledger(lost, 30, lost.next_entry, (A, B), lost.next_entry, 3), 30)
+
+
+def test_one_copy_that_is_lost_ends_the_log():
+    one = replace(LOG, copies=1, members=(A,))
+    assert not one.has_accepted_loss
+    assert without_lost_members(one, {A}).state is LogState.LOST
+
+
+@pytest.mark.parametrize(
+    ("log", "lost"),
+    [(LOG, {C}), (replace(LOG, members=(A, B)), {B}), (LOG, set()), (emptied(LOG, 120), {A, B, C})],
+    ids=["two of three remain", "one of two remains", "none is lost", "no members"],
+)
+def test_loss_that_a_recovery_does_not_need_is_refused(log: ContainerLog, lost: set[ReplicaId]):
+    with pytest.raises(IllegalStateError):
+        without_lost_members(log, lost)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "epoch"),
+    [
+        (None, LOG, None),
+        (LOG, LOG.with_members((A, B), 50), None),
+        (LOG, replace(LOG, members=(A,), truncated=60), None),
+        (LOG, without_lost_members(LOG, {A, B, C}), 20),
+    ],
+    ids=["no record", "enough remain", "more than members", "an owner"],
+)
+def test_operator_only_removes_lost_members(before: ContainerLog | None, after: ContainerLog, epoch: int | None):
+    with pytest.raises(IllegalStateError):
+        check_transition(before, after, epoch)

@@ -11,7 +11,7 @@ from headrace.model import reader_groups as groups
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError
 from headrace.model.limits import READER_GROUP_POSITIONS_MAX, READER_GROUP_STREAMS_MAX
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, ReaderGroupState, RetentionMode
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
 
 ID, OTHER_ID = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 T, U = GroupStream("s", "t"), GroupStream("s", "u")
@@ -45,18 +45,37 @@ def test_only_who_wants_to_be_waited_for_is_a_subscriber():
         lambda: ReaderGroupConfiguration((T, T)),
         lambda: ReaderGroupConfiguration(tuple(GroupStream("s", f"t{n}") for n in range(READER_GROUP_STREAMS_MAX + 1))),
         lambda: ReaderGroupConfiguration((T,), group_refresh_ms=-1),
-        lambda: ReaderGroupConfiguration((T,), automatic_checkpoint_interval_ms=-1),
+        lambda: ReaderGroupConfiguration((T,), automatic_checkpoint_interval_ms=-2),
         lambda: ReaderGroupConfiguration((T,), outstanding_checkpoints_max=0),
         lambda: ReaderGroupConfiguration((T,), outstanding_checkpoints_max=1 << 31),
         lambda: ReaderGroupConfiguration((T,), rollover_size_bytes=-1),
         lambda: GroupStream("s", "t", _cut("u", s0=1)),
         lambda: GroupStream("s", "t", None, _cut("u", s0=1)),
         lambda: GroupStream("s", "t", _cut("t", s0=2), _cut("t", s0=1)),
+        lambda: GroupStream("s", "t", _cut("t", s0=END_OF_SEGMENT), _cut("t", s0=1)),
     ],
 )
 def test_what_cannot_be_configured(make: Callable[[], Any]):
     with pytest.raises(InvalidRequestError):
         make()
+
+
+def test_the_end_of_a_segment_is_after_all_its_offsets():
+    for start in (0, 7, END_OF_SEGMENT):
+        assert GroupStream("s", "t", _cut("t", s0=start), _cut("t", s0=END_OF_SEGMENT)).end
+
+
+def test_a_configuration_begins_at_cuts_of_its_streams():
+    reads = ReaderGroupConfiguration((GroupStream("s", "t", _cut("t", s0=5), _cut("t", s0=9)), U))
+    moved = reads.beginning_at([_cut("u", s0=3)])
+    assert moved.streams == (GroupStream("s", "t", None, _cut("t", s0=9)), GroupStream("s", "u", _cut("u", s0=3)))
+    with pytest.raises(InvalidRequestError, match="does not read s/v"):
+        reads.beginning_at([_cut("v", s0=1)])
+
+
+def test_a_group_may_have_no_automatic_checkpoints():
+    off = ReaderGroupConfiguration((T,), automatic_checkpoint_interval_ms=groups.AUTOMATIC_CHECKPOINTS_OFF)
+    assert off.automatic_checkpoint_interval_ms == -1
 
 
 def test_cuts_of_a_group_are_bounded_together():

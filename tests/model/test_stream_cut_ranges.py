@@ -245,7 +245,7 @@ def test_an_answer_is_bounded(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    "positions", [(), ((0, -1),), ((-1, 0),), ((0, 1), (0, 2)), tuple((i, 0) for i in range(1001))]
+    "positions", [(), ((0, -2),), ((-1, 0),), ((0, 1), (0, 2)), tuple((i, 0) for i in range(1001))]
 )
 def test_cuts_that_cannot_be(positions: tuple[tuple[int, int], ...]):
     with pytest.raises(InvalidRequestError) as refused:

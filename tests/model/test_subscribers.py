@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.errors import IllegalStateError, InvalidRequestError
-from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.segments import KeyRange
 from headrace.model.stream_cut_order import CutOrder, compare_cuts
 from headrace.model.stream_cuts import StreamCut
-from headrace.model.subscribers import Subscriber, lower_bound, moved, reached_predecessors, upper_bound
+from headrace.model.subscribers import Subscriber, lower_bound, moved, upper_bound
 
 
 @given(histories(), st.data())
@@ -90,30 +90,3 @@ def test_another_generation_is_refused(generation: int):
     with pytest.raises(IllegalStateError) as error:
         moved(Subscriber("g", 3, cut, 0), generation, cut, 7)
     assert (error.value.specific_code, error.value.retry) == ("generation_mismatch", "never")
-
-
-def _merged() -> tuple[History, StreamSegment, StreamSegment, StreamSegment]:
-    history = History.begin(2)
-    low, high = history.active
-    history.merge(0)
-    return history, low, high, history.active[0]
-
-
-def test_only_finished_predecessors_of_a_merge_are_reached():
-    history, low, high, merged = _merged()
-    before = history.epochs[-1].predecessors_of(merged)
-    assert reached_predecessors({high.segment_id, merged.segment_id}, before, [high, merged]) == [low]
-    assert reached_predecessors({low.segment_id, high.segment_id, merged.segment_id}, before, [low, high, merged]) == []
-
-
-def test_a_predecessor_that_is_not_reached_itself_is_not_read():
-    """0 splits into 1 and 2, which merge into 3; the cut is in 0 still, or 1 is done and 2 is not."""
-    history = History.begin(1)
-    (root,) = history.active
-    history.split(0)
-    low, high = history.active
-    history.merge(0)
-    (last,) = history.active
-    before = history.epochs[-1].predecessors_of(last)
-    assert reached_predecessors({root.segment_id, last.segment_id}, before, [root, last]) == []
-    assert reached_predecessors({high.segment_id, last.segment_id}, before, [high, last]) == [low]

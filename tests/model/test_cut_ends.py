@@ -1,0 +1,96 @@
+"""The offset -1 in cuts: the end of a sealed segment, or a segment that the readers have not reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from cut_histories import History, Reader, histories, read_on
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.cut_ends import segments_read_to_end
+from headrace.model.errors import InvalidRequestError
+from headrace.model.segments import StreamSegment
+from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
+
+
+def _before(history: History, segment: StreamSegment) -> Sequence[StreamSegment]:
+    return history.epochs[segment.epoch].predecessors_of(segment)
+
+
+def _resolved(history: History, offsets: dict[int, int]) -> dict[int, int]:
+    everything = {one.segment_id: one for epoch in history.epochs for one in epoch.segments}
+    named = [everything[identifier] for identifier in offsets]
+    ended = segments_read_to_end(offsets, named, lambda one: _before(history, one))
+    reached = {identifier: offset for identifier, offset in offsets.items() if offset != END_OF_SEGMENT}
+    return reached | {one.segment_id: history.lengths.get(one.segment_id, 0) for one in ended}
+
+
+@given(histories(), st.data())
+def test_any_sealed_end_may_be_written_as_minus_one(history: History, data: st.DataObject):
+    reader = Reader.at_head(history)
+    read_on(data.draw, reader)
+    cut = reader.cut().cut.offsets
+    ends = [
+        identifier
+        for identifier, offset in cut.items()
+        if identifier not in history.epochs[-1].by_id and offset == history.lengths.get(identifier, 0)
+    ]
+    written = {one for one in ends if data.draw(st.booleans())}
+    assert _resolved(history, cut | dict.fromkeys(written, END_OF_SEGMENT)) == cut
+
+
+@given(histories(), st.data())
+def test_segments_not_reached_change_nothing(history: History, data: st.DataObject):
+    """A reader may name each segment that follows one of its cut and that it cannot read yet."""
+    reader = Reader.at_head(history)
+    read_on(data.draw, reader)
+    cut = reader.cut().cut.offsets
+    later = {
+        one.segment_id: END_OF_SEGMENT
+        for epoch in history.epochs
+        for one in epoch.created
+        if epoch.replaced and any(before.segment_id in cut for before in _before(history, one))
+    }
+    some = {identifier: later[identifier] for identifier in later if data.draw(st.booleans())}
+    assert _resolved(history, cut | some) == cut
+
+
+def _merged() -> tuple[History, StreamSegment, StreamSegment, StreamSegment]:
+    history = History.begin(2)
+    low, high = history.active
+    history.append(0, 3)
+    history.append(1, 5)
+    history.merge(0)
+    return history, low, high, history.active[0]
+
+
+def test_only_finished_predecessors_of_a_merge_are_reached():
+    history, low, high, merged = _merged()
+    reading_high = {high.segment_id: 1, merged.segment_id: END_OF_SEGMENT}
+    assert _resolved(history, reading_high) == {high.segment_id: 1, low.segment_id: 3}
+    reading_both = {low.segment_id: 2, high.segment_id: 1, merged.segment_id: END_OF_SEGMENT}
+    assert _resolved(history, reading_both) == {low.segment_id: 2, high.segment_id: 1}
+    ended = {low.segment_id: END_OF_SEGMENT, high.segment_id: 1}
+    assert _resolved(history, ended) == {low.segment_id: 3, high.segment_id: 1}
+
+
+def test_a_predecessor_that_is_not_reached_itself_is_not_read():
+    """0 splits into 1 and 2, which merge into 3; the cut is in 0 still, or 1 is done and 2 is not."""
+    history = History.begin(1)
+    (root,) = history.active
+    history.split(0)
+    low, high = history.active
+    history.append(0, 4)
+    history.merge(0)
+    (last,) = history.active
+    assert _resolved(history, {root.segment_id: 0, last.segment_id: END_OF_SEGMENT}) == {root.segment_id: 0}
+    reading_high = {high.segment_id: 0, last.segment_id: END_OF_SEGMENT}
+    assert _resolved(history, reading_high) == {high.segment_id: 0, low.segment_id: 4}
+
+
+def test_a_cut_may_hold_ends_but_no_other_negative_offset():
+    assert StreamCut.of("s", "t", {0: END_OF_SEGMENT, 1: 5}).offsets == {0: END_OF_SEGMENT, 1: 5}
+    with pytest.raises(InvalidRequestError, match="below -1"):
+        StreamCut.of("s", "t", {0: -2, 1: 5})

@@ -1,0 +1,164 @@
+"""When a deployment may stop an older store, and which logs need a store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.cluster import ContainerHold, ContainerMap, ReplicationStatus, StoreLease, StoreState
+from headrace.model.container_assignment import assign
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
+from headrace.model.ensembles import ReplicaId
+from headrace.model.needed_stores import logs_that_need
+from headrace.model.replica_placement import place_replicas
+from headrace.model.replication_health import (
+    ReplicationHealth,
+    logs_with_one_copy,
+    replication_health,
+    serving_zones,
+)
+from headrace.model.settled_stores import ClusterView, unsettled_reasons
+
+REPLICAS = [ReplicaId(bytes([number + 1]) * 16) for number in range(6)]
+ZONES = ["az0", "az1", "az2"]
+
+
+def _lease(number: int, revision: int = 1, state: StoreState = StoreState.SERVING) -> StoreLease:
+    """The store of a replica; stores 3 to 5 are in the zones of stores 0 to 2."""
+    return StoreLease(
+        f"store-{number}",
+        "h",
+        9,
+        ZONES[number % 3],
+        100,
+        f"volume-{number}",
+        "",
+        0,
+        state=state,
+        lease_until_ms=10_000,
+        replica_id=REPLICAS[number].hex(),
+        replica_port=7,
+        revision=revision,
+    )
+
+
+def _log(*members: int, copies: int = 3) -> ContainerLog:
+    return ContainerLog(copies, LogState.OPEN, tuple(REPLICAS[each] for each in members), (LedgerStart(1, 0),))
+
+
+EMPTY = ContainerLog(3, LogState.EMPTY, (), (), 5, 5)
+OLD = [_lease(0), _lease(1), _lease(2)]
+
+
+def test_a_store_that_has_its_place_is_settled():
+    view = ClusterView({0: "store-0", 1: "store-1"}, {0: _log(0, 1, 2), 1: _log(1, 0, 2), 2: None}, OLD)
+    assert unsettled_reasons(OLD[0], {0}, view) == []
+
+
+def test_a_container_that_is_not_served_keeps_it_unsettled():
+    view = ClusterView({0: "store-0", 1: "store-0", 2: "store-1"}, {0: _log(0, 1, 2), 1: EMPTY, 2: _log(1, 0, 2)}, OLD)
+    assert unsettled_reasons(OLD[0], (), view) == ["container 0 is not served", "container 1 is not served"]
+
+
+@pytest.mark.parametrize("log", [None, EMPTY])
+def test_the_first_store_of_a_deployment_waits_for_nobody_else(log):
+    """It cannot serve alone, and the second one is deployed only when it is well."""
+    alone = ClusterView({0: "store-0"}, {0: log}, [OLD[0], _lease(3), _lease(1, state=StoreState.LEFT)])
+    assert unsettled_reasons(OLD[0], (), alone) == []
+    with_others = replace(alone, leases=[OLD[0], OLD[1]])
+    assert unsettled_reasons(OLD[0], (), with_others) == ["container 0 is not served"]
+
+
+def test_a_lone_store_with_a_log_is_not_settled():
+    """Two zones were lost: the log is needed, and the next deployment must not begin."""
+    view = ClusterView({0: "store-0"}, {0: _log(0, 1, 2)}, [OLD[0]])
+    assert unsettled_reasons(OLD[0], (), view) == ["container 0 is not served"]
+
+
+def test_a_new_task_waits_until_the_older_one_holds_nothing():
+    new = _lease(3, revision=2)
+    view = ClusterView({0: "store-1", 1: "store-3"}, {0: _log(1, 0, 2), 1: _log(3, 1, 2)}, [*OLD, new])
+    assert unsettled_reasons(new, {1}, view) == [
+        "the log of container 0 wants a copy that is not complete",
+        "the log of container 0 has a copy on the older store store-0",
+    ]
+    moved = replace(view, logs={0: _log(1, 3, 2), 1: _log(3, 1, 2)})
+    assert unsettled_reasons(new, {1}, moved) == []
+
+
+def test_an_older_task_that_has_ended_is_not_waited_for():
+    new, gone = _lease(3, revision=2), _lease(0, state=StoreState.LOST)
+    view = ClusterView({0: "store-1"}, {0: _log(1, 3, 0)}, [gone, OLD[1], OLD[2], new])
+    assert unsettled_reasons(new, (), view) == []
+
+
+def test_a_task_after_a_rollback_does_not_wait_for_newer_ones():
+    """Their copies are moved when ECS stops them."""
+    new, newer = _lease(3, revision=1), _lease(0, revision=2)
+    view = ClusterView({0: "store-1"}, {0: _log(1, 0, 2)}, [newer, OLD[1], OLD[2], new])
+    assert unsettled_reasons(new, (), view) == []
+
+
+def test_the_health_of_a_cluster_is_what_its_stores_say():
+    told = [
+        replace(OLD[0], replication=ReplicationStatus(blocked=(7, 3), under_replicated=2)),
+        replace(OLD[1], replication=ReplicationStatus(blocked=(3,), under_replicated=1, isolated=True)),
+        replace(_lease(2, state=StoreState.LOST), replication=ReplicationStatus(isolated=True, blocked=(9,))),
+    ]
+    assert replication_health(told) == ReplicationHealth((3, 7), 3, ("store-1",))
+    assert replication_health(OLD) == ReplicationHealth()
+
+
+def test_only_stores_that_serve_have_copies():
+    leases = [OLD[0], _lease(1, state=StoreState.LEAVING), replace(OLD[2], replica_id=""), _lease(5)]
+    assert serving_zones(leases, 0) == {REPLICAS[0]: "az0", REPLICAS[5]: "az2"}
+    assert serving_zones(leases, 12_001) == {}, "the leases have expired"
+    local = [replace(lease, zone="local") for lease in OLD]
+    assert sorted(serving_zones(local, 0).values()) == ["store-0", "store-1", "store-2"]
+
+
+def test_logs_with_one_copy_cannot_acknowledge():
+    zone_of = serving_zones(OLD[:2], 0)
+    logs = {0: _log(0, 1, 2), 1: _log(0, 2), 2: _log(2, 5), 3: EMPTY, 4: None, 5: _log(0, copies=1)}
+    assert logs_with_one_copy(logs, zone_of) == (1, 2)
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), st.sets(st.integers(0, 5), min_size=1, max_size=3)),
+    st.sets(st.integers(0, 5)),
+    st.integers(0, 5),
+)
+def test_store_whose_end_stops_acknowledgements_is_needed(members, serving, own):
+    logs = {container: _log(*sorted(each)) for container, each in members.items()}
+    zone_of = {REPLICAS[each]: "z" for each in serving}
+    without = {replica: zone for replica, zone in zone_of.items() if replica != REPLICAS[own]}
+    stopped = set(logs_with_one_copy(logs, without))
+    assert set(logs_that_need(REPLICAS[own], logs, zone_of)) == {
+        container for container, each in members.items() if own in each and container in stopped
+    }
+
+
+def test_a_deployment_reaches_a_settled_store():
+    """Containers and copies move until the new store of a zone has the place of the older one."""
+    new, now_ms, containers = _lease(3, revision=2), 1_000, range(12)
+    leases, stores = OLD, assign(ContainerMap(), OLD, {}, len(containers), now_ms)
+    logs: dict[int, ContainerLog] = {}
+    for leases in (OLD, [*OLD, new]):
+        names = {lease.replica_id: lease.store_id for lease in leases}
+        for _ in range(3):  # owners hand over and copies are complete before the map is computed again
+            holds = {each: ContainerHold(stores.stores[each], 1) for each in containers}
+            members = {each: [names[member.hex()] for member in log.members] for each, log in logs.items()}
+            stores = assign(stores, leases, holds, len(containers), now_ms, members)
+            for each in containers:
+                (own,) = (
+                    REPLICAS[int(lease.store_id[-1])] for lease in leases if lease.store_id == stores.stores[each]
+                )
+                former = logs[each].members if each in logs else ()
+                wanted = place_replicas(each, own, former, leases).wanted.values()
+                logs[each] = replace(_log(), members=tuple(wanted))
+    assert unsettled_reasons(new, stores.containers_of("store-3"), ClusterView(stores.stores, logs, leases)) == []
+    assert stores.containers_of("store-3")
+    assert not any(REPLICAS[0] in log.members for log in logs.values())
