@@ -19,6 +19,7 @@ COMMITS_QUEUE_URL = "HEADRACE_COMMITS_QUEUE_URL"
 ABORTS_QUEUE_URL = "HEADRACE_ABORTS_QUEUE_URL"
 TICKS_QUEUE_URL = "HEADRACE_TICKS_QUEUE_URL"
 CONTAINER_COUNT = "HEADRACE_CONTAINER_COUNT"
+S3_CONTAINERS = "HEADRACE_S3_CONTAINERS"
 COMPLETED_TRANSACTIONS_KEPT_S = "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S"
 RETENTION_PERIOD_S = "HEADRACE_RETENTION_PERIOD_S"
 
@@ -63,8 +64,22 @@ class Environment:
 
     @property
     def container_count(self) -> int:
-        """Segment containers of this deployment; by default the number in the topology."""
+        """Segment containers of this deployment whose logs are on stores; by default the number in the topology."""
         return self._number(CONTAINER_COUNT, topology.CONTAINER_COUNT)
+
+    @property
+    def s3_containers(self) -> int:
+        """Segment containers of this deployment whose logs are in S3; by default none."""
+        return self._number(S3_CONTAINERS, 0, least=0)
+
+    @property
+    def containers(self) -> tuple[int, int]:
+        """How many containers have their logs on stores, and how many in S3."""
+        return self.container_count, self.s3_containers
+
+    @property
+    def all_containers(self) -> int:
+        return self.container_count + self.s3_containers
 
     @property
     def retention_period_ms(self) -> int:
@@ -76,10 +91,10 @@ class Environment:
         """How long the outcome of a completed transaction can be queried; by default a day."""
         return self._number(COMPLETED_TRANSACTIONS_KEPT_S, COMPLETED_TRANSACTIONS_KEPT_MS // 1_000) * 1_000
 
-    def _number(self, name: str, default: int) -> int:
+    def _number(self, name: str, default: int, least: int = 1) -> int:
         text = self._variables.get(name, str(default))
-        if not text.isdecimal() or int(text) < 1:
-            raise EnvironmentVariableError(f"{name} is {text!r}: expected a number, at least 1")
+        if not text.isdecimal() or int(text) < least:
+            raise EnvironmentVariableError(f"{name} is {text!r}: expected a number, at least {least}")
         return int(text)
 
     def _text(self, name: str) -> str:

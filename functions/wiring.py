@@ -132,11 +132,9 @@ def fixed_settings() -> FixedSettingsReader:
     """For functions of the API and of queues, some of which may only read. Stores and ticks record the values."""
     from headrace.metadata.fixed_settings import FixedSetting, FixedSettingsReader
 
-    settings = {
-        FixedSetting.CONTAINERS: environment().container_count,
-        FixedSetting.BUCKETS: topology.BUCKET_COUNT,
-    }
-    return FixedSettingsReader(metadata_store(), settings)
+    containers, s3_containers = environment().containers
+    settings = {FixedSetting.CONTAINERS: containers, FixedSetting.S3_CONTAINERS: s3_containers}
+    return FixedSettingsReader(metadata_store(), settings | {FixedSetting.BUCKETS: topology.BUCKET_COUNT})
 
 
 @_once
@@ -177,7 +175,7 @@ def _tcp_segment_stores() -> TcpSegmentStores:
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
     from headrace.adapters.tcp.store_calls import locate_by_claims
 
-    return TcpSegmentStores(locate_by_claims(metadata_store()), environment().container_count)
+    return TcpSegmentStores(locate_by_claims(metadata_store()), *environment().containers)
 
 
 def segment_stores() -> SegmentStores:
@@ -222,7 +220,7 @@ def scope_deletion_service() -> ScopeDeletionService:
 def stream_service() -> StreamService:
     from headrace.controller.services.streams import StreamService
 
-    return StreamService(metadata_store(), request_queue(), clock(), _conflict_backoff())
+    return StreamService(metadata_store(), request_queue(), clock(), _conflict_backoff(), environment().s3_containers)
 
 
 def acceptance() -> Acceptance:
@@ -255,7 +253,7 @@ def table_service() -> KeyValueTableService:
 def segment_service() -> SegmentService:
     from headrace.controller.services.segments import SegmentService
 
-    return SegmentService(metadata_store(), segment_stores(), environment().container_count)
+    return SegmentService(metadata_store(), segment_stores(), *environment().containers)
 
 
 @_once
@@ -271,7 +269,7 @@ def transaction_service() -> TransactionService:
 def cluster_service() -> ClusterService:
     from headrace.controller.services.cluster import ClusterService
 
-    return ClusterService(metadata_store(), environment().container_count)
+    return ClusterService(metadata_store(), environment().all_containers)
 
 
 @_once

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from constructs import Node
 
 from headrace import topology
+from headrace.deployment_defaults import S3_CONTAINERS_MAX
 
 DEFAULT_VPC_CIDR = "10.73.0.0/16"
 VPC_PREFIX_BITS_MAX = 20
@@ -24,6 +25,7 @@ UNRESERVED_CONCURRENCY_MIN = 100
 """The executions that Lambda requires to remain for functions without a reservation."""
 
 CONTAINERS_MAX = 1_024
+COPIES = (1, 3)
 BUCKETS_MAX = 128
 """Each gets 19 ticks a minute, which one invocation sends, 10 at a time."""
 
@@ -47,9 +49,11 @@ class Settings:
     `zones` are availability zone names, one segment store each; empty means the Region's first ones. `spark_job` adds
     the Glue job and the NAT gateway that it needs. `keep_data` keeps table and bucket when their stack is deleted.
     `account_concurrency` is the account's quota of Lambda executions at once, of which some are reserved if it allows.
-    `metrics_from` is a security group or an IPv4 network that may read the metrics of stores.
+    `metrics_from` is a security group or an IPv4 network that may read the metrics of stores. `copies` is how many
+    stores keep each entry of a log until S3 has it; None: what the topology says for this number of zones.
 
-    `containers` and `buckets` must never change after the first deployment. `calls_per_second` bounds the API, for all
+    `containers` and `buckets` must never change after the first deployment; `s3_containers`, additional containers for
+    streams that S3 acknowledges, may change once, from 0. `calls_per_second` bounds the API, for all
     callers together. `completed_transactions_hours` is how long the outcome of a transaction can be queried.
     """
 
@@ -60,7 +64,9 @@ class Settings:
     alarm_email: str | None = None
     account_concurrency: int = ACCOUNT_CONCURRENCY
     metrics_from: str | None = None
+    copies: int | None = None
     containers: int = topology.CONTAINER_COUNT
+    s3_containers: int = 0
     buckets: int = topology.BUCKET_COUNT
     calls_per_second: int = CALLS_PER_SECOND
     completed_transactions_hours: int = COMPLETED_TRANSACTIONS_HOURS
@@ -88,6 +94,12 @@ class Settings:
         ):
             if not 1 <= getattr(self, name) <= most:
                 raise ValueError(f"{name}: {getattr(self, name)} must be between 1 and {most}")
+        if not 0 <= self.s3_containers <= S3_CONTAINERS_MAX:
+            raise ValueError(f"s3_containers: {self.s3_containers} must be between 0 and {S3_CONTAINERS_MAX}")
+        if self.copies not in (None, *COPIES):
+            raise ValueError(f"copies: {self.copies} must be 1 or 3")
+        if self.log_copies > self.zone_count:
+            raise ValueError(f"copies: {self.log_copies} need as many zones, there are {self.zone_count}")
         if self.containers < self.zone_count:
             raise ValueError(f"containers: {self.containers} are too few for {self.zone_count} zones")
 
@@ -95,6 +107,15 @@ class Settings:
     def zone_count(self) -> int:
         """Zones, and so segment stores, of this deployment."""
         return len(self.zones) or topology.SEGMENT_STORES.stores
+
+    @property
+    def log_copies(self) -> int:
+        """How many stores, in different zones, keep each entry of a log until S3 has it: 1 or 3."""
+        return topology.SEGMENT_STORES.copies_in(self.zone_count) if self.copies is None else self.copies
+
+    @property
+    def is_replicated(self) -> bool:
+        return self.log_copies > 1
 
     def reserved_concurrency(self, declared: topology.Function) -> int | None:
         """Executions to reserve for a function; None if it needs none, or if Lambda would refuse the reservation."""
@@ -116,17 +137,22 @@ class Settings:
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables with these settings that every function gets."""
-        return {
+        return self.s3_environment | {
             "HEADRACE_CONTAINER_COUNT": str(self.containers),
             "HEADRACE_BUCKET_COUNT": str(self.buckets),
             "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S": str(self.completed_transactions_hours * 3600),
         }
 
+    @property
+    def s3_environment(self) -> dict[str, str]:
+        """The variable with `s3_containers`, for functions and stores; empty while there are none."""
+        return {"HEADRACE_S3_CONTAINERS": str(self.s3_containers)} if self.s3_containers else {}
+
     @classmethod
     def from_context(cls, node: Node) -> Settings:
         """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...
-        -c account_concurrency=... -c metrics_from=... -c containers=... -c buckets=... -c calls_per_second=...
-        -c completed_transactions_hours=...`."""
+        -c account_concurrency=... -c metrics_from=... -c copies=... -c containers=... -c s3_containers=...
+        -c buckets=... -c calls_per_second=... -c completed_transactions_hours=...`."""
         zones = str(node.try_get_context("zones") or "")
         return cls(
             zones=tuple(zone.strip() for zone in zones.split(",") if zone.strip()),
@@ -136,7 +162,9 @@ class Settings:
             alarm_email=node.try_get_context("alarm_email"),
             account_concurrency=_number(node, "account_concurrency", ACCOUNT_CONCURRENCY),
             metrics_from=node.try_get_context("metrics_from"),
+            copies=_number(node, "copies", 0) if node.try_get_context("copies") is not None else None,
             containers=_number(node, "containers", topology.CONTAINER_COUNT),
+            s3_containers=_number(node, "s3_containers", 0),
             buckets=_number(node, "buckets", topology.BUCKET_COUNT),
             calls_per_second=_number(node, "calls_per_second", CALLS_PER_SECOND),
             completed_transactions_hours=_number(node, "completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS),

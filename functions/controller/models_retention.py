@@ -8,7 +8,8 @@ from functions.controller.models_segments import Offsets, StreamCutModel
 from functions.controller.models_streams import RetentionPolicyModel
 from functions.controller.parameters import OFFSET_MAX, SEGMENT_ID_MAX, WireModel, decimal
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
-from headrace.model.subscribers import FUTURE_OFFSET, cut_not_valid
+from headrace.model.stream_cuts import END_OF_SEGMENT
+from headrace.model.subscribers import cut_not_valid
 
 GENERATION_MAX = (1 << 63) - 1
 
@@ -44,7 +45,9 @@ class RegisterSubscriberRequest(WireModel):
 
 class SubscriberPositionRequest(WireModel):
     generation: int = Field(default=0, ge=0, le=GENERATION_MAX)
-    streamCut: Offsets = Field(description="Nothing before it is needed any more; -1 for a segment not reached yet")
+    streamCut: Offsets = Field(
+        description="Nothing before it is needed any more; -1 for the end of a sealed segment or one not reached"
+    )
 
 
 class SubscriberModel(WireModel):
@@ -68,6 +71,6 @@ def published_offsets(cut: Offsets) -> dict[int, int]:
     if len(cut) > 2 * SEGMENTS_PER_STREAM_MAX:  # Segments that are read, and segments that are not reached yet.
         raise cut_not_valid(f"it names more than {2 * SEGMENTS_PER_STREAM_MAX} segments", {})
     offsets = {decimal(key, "segment id", SEGMENT_ID_MAX): offset for key, offset in cut.items()}
-    if len(offsets) != len(cut) or not all(FUTURE_OFFSET <= offset <= OFFSET_MAX for offset in offsets.values()):
+    if len(offsets) != len(cut) or not all(END_OF_SEGMENT <= offset <= OFFSET_MAX for offset in offsets.values()):
         raise cut_not_valid(f"it names a segment twice or has an offset outside -1..{OFFSET_MAX}", {})
     return offsets

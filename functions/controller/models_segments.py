@@ -9,9 +9,13 @@ from pydantic import Field
 from functions.controller.parameters import OFFSET_MAX, SEGMENT_ID_MAX, WireModel, decimal
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.stream_cuts import END_OF_SEGMENT
 
 Offsets = dict[str, int]
-"""Offset in bytes by segment id. The ids are decimal text, because they are keys of a JSON object."""
+"""Offset in bytes by segment id. The ids are decimal text, because they are keys of a JSON object.
+
+In requests the offset -1 is the end of a sealed segment.
+"""
 
 
 class Segment(WireModel):
@@ -83,9 +87,9 @@ def offsets(field: str, cut: Offsets | None) -> Mapping[int, int] | None:
     if len(cut) > SEGMENTS_PER_STREAM_MAX:
         raise InvalidRequestError(f"{field!r} names more than {SEGMENTS_PER_STREAM_MAX} segments", code=_INVALID_CUT)
     parsed = {decimal(key, "segment id", SEGMENT_ID_MAX): offset for key, offset in cut.items()}
-    if len(parsed) != len(cut) or not all(0 <= offset <= OFFSET_MAX for offset in parsed.values()):
+    if len(parsed) != len(cut) or not all(END_OF_SEGMENT <= offset <= OFFSET_MAX for offset in parsed.values()):
         raise InvalidRequestError(
-            f"{field!r} names a segment twice or has an offset outside 0..{OFFSET_MAX}", code=_INVALID_CUT
+            f"{field!r} names a segment twice or has an offset outside -1..{OFFSET_MAX}", code=_INVALID_CUT
         )
     return parsed
 

@@ -15,6 +15,7 @@ from headrace.model.stream_configuration import StreamConfiguration
 
 ScalingTypeName = Literal["FIXED_NUM_SEGMENTS", "BY_RATE_IN_EVENTS_PER_SEC", "BY_RATE_IN_KBYTES_PER_SEC"]
 RetentionTypeName = Literal["LIMITED_DAYS", "LIMITED_TIME_MS", "LIMITED_SIZE_MB", "LIMITED_SIZE_BYTES"]
+LogClassName = Literal["STORES", "S3"]
 
 
 class ScalingPolicyModel(WireModel):
@@ -38,6 +39,9 @@ class StreamConfigurationModel(WireModel):
     streamTags: list[str] = []
     timestampAggregationTimeout: int = Field(default=0, description="Milliseconds")
     rolloverSizeBytes: int = 0
+    acknowledgedBy: LogClassName | None = Field(
+        default=None, description="Who acknowledges an append: its stores (the default) or S3; fixed at the creation"
+    )
 
     def configuration(self) -> StreamConfiguration:
         """Raises InvalidRequestError: a value is out of its range."""
@@ -64,6 +68,7 @@ class Stream(WireModel):
     streamTags: list[str]
     timestampAggregationTimeout: int
     rolloverSizeBytes: int
+    acknowledgedBy: LogClassName
     state: str
     epoch: int = Field(description="Number of the current epoch")
     segments: int = Field(description="Segments that take events")

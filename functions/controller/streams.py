@@ -23,6 +23,7 @@ from functions.http_api import http_api, lambda_handler
 from headrace.api.streams import ScaleProgress, StreamSummary
 from headrace.controller.services.scaling_events import TIME_MS_MAX
 from headrace.model.errors import InvalidRequestError
+from headrace.model.log_classes import LogClass
 
 api = http_api()
 
@@ -68,8 +69,9 @@ def get_stream(scope: ScopeName, stream: StreamName) -> models.Stream:
 
 @api.put(_STREAM, summary="Replace the configuration", tags=["Streams"], status_code=HTTPStatus.ACCEPTED)
 def update_stream(scope: ScopeName, stream: StreamName, request: models.UpdateStreamRequest) -> models.StreamUpdate:
+    given = request.acknowledgedBy and LogClass(request.acknowledgedBy)
     view = wiring.stream_service().update_stream(
-        scope, stream, request.configuration(), request.expectedConfigurationVersion
+        scope, stream, request.configuration(), request.expectedConfigurationVersion, given
     )
     return models.StreamUpdate.from_value(view)
 

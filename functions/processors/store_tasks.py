@@ -30,7 +30,7 @@ def handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, list[st
     task = detail.get("taskArn") if isinstance(detail, dict) else None
     if not isinstance(task, str) or detail.get("lastStatus") != "STOPPED":  # type: ignore[union-attr]
         raise InvalidRequestError("an event of a stopped task has detail.taskArn and the detail.lastStatus STOPPED")
-    checked = end_lease_of_task(wiring.metadata_store(), wiring.clock(), wiring.environment().container_count, task)
+    checked = end_lease_of_task(wiring.metadata_store(), wiring.clock(), wiring.environment().all_containers, task)
     if checked.newly_lost:
         reason = str(detail.get("stoppedReason", ""))[:200]  # type: ignore[union-attr]
         logger.warning("task %s has stopped (%s)", task, reason)

@@ -10,6 +10,7 @@ from functions.observability import count, logger
 
 if TYPE_CHECKING:
     from headrace.controller.ticks.detect_failed_stores import ClusterChecked
+    from headrace.model.replication_health import ReplicationHealth
 
 RESEND_AFTER_MS = 30_000
 """The message of an intent that is older than this was probably lost. Sending a needless second one is harmless."""
@@ -65,8 +66,29 @@ def _look_at_creations(bucket: int) -> bool:
 def _detect_failed_stores(_bucket: int) -> bool:
     from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
 
-    note_cluster(detect_failed_stores(wiring.metadata_store(), wiring.clock(), wiring.environment().container_count))
+    container_count = wiring.environment().all_containers
+    checked = detect_failed_stores(wiring.metadata_store(), wiring.clock(), container_count)
+    note_cluster(checked)
+    _note_replication(checked.replication, container_count)
     return False
+
+
+def _note_replication(health: ReplicationHealth, container_count: int) -> None:
+    """Count what the stores say of the copies of their logs. Nothing is counted, and not billed, while all is well."""
+    if health.blocked:
+        count("LogsBlocked", len(health.blocked))
+        logger.error("containers that wait for replicas: %s; see docs/operating/cluster.md", health.blocked)
+    if health.isolated:
+        count("StoresIsolated", len(health.isolated))
+        logger.error("stores that reach no other store: %s", ", ".join(health.isolated))
+    if health.under_replicated:
+        from headrace.controller.ticks.find_single_copies import find_single_copies
+
+        count("LogsUnderReplicated", health.under_replicated)
+        single = find_single_copies(wiring.metadata_store(), wiring.clock(), container_count)
+        if single:
+            count("LogsWithOneCopy", len(single))
+            logger.error("containers whose log has one copy left: %s", single)
 
 
 def note_cluster(checked: ClusterChecked) -> None:

@@ -21,8 +21,18 @@ from infra.constructs.acknowledgements import acknowledge_wildcard
 READ_STREAMS_POLICY = "headrace-read-streams"
 WRITE_STREAMS_POLICY = "headrace-write-streams"
 MANAGE_STREAMS_POLICY = "headrace-manage-streams"
+OPERATE_POLICY = "headrace-operate"
 
 ALL_ROUTES = ("*/v1/*",)
+MANAGED_ROUTES = (
+    "*/v1/scopes",
+    "*/v1/scopes/*",
+    "*/v1/dead-letters",
+    "*/v1/dead-letters/*",
+    "GET/v1/cluster",
+    "GET/v1/cluster/*",
+)
+"""All but the decisions about stores and their logs: one of them accepts a loss of data."""
 _QUESTIONS = ("GET/v1/scopes", "GET/v1/scopes/*")
 """A pattern for all routes that `Route.least_access` declares as reading: a list would not fit into a policy."""
 
@@ -37,7 +47,8 @@ def resources_of(*granted: Access) -> tuple[str, ...]:
 
 class CallerPolicies(Construct):
     """`read_streams` is for readers of events, `write_streams` for writers and for readers that publish
-    their positions, `manage_streams` for callers that create, scale and delete streams."""
+    their positions, `manage_streams` for callers that create, scale and delete streams. `operate` also allows decisions
+    about stores and logs, such as to accept the loss of a log's copies."""
 
     def __init__(self, scope: Construct, id_: str, api: apigateway.HttpApi) -> None:
         super().__init__(scope, id_)
@@ -46,7 +57,10 @@ class CallerPolicies(Construct):
         self.write_streams = self._policy(
             WRITE_STREAMS_POLICY, "Write and read events of any stream", resources_of(Access.READ, Access.WRITE)
         )
-        self.manage_streams = self._policy(MANAGE_STREAMS_POLICY, "Create, change and delete any stream", ALL_ROUTES)
+        self.manage_streams = self._policy(
+            MANAGE_STREAMS_POLICY, "Create, change and delete any stream", MANAGED_ROUTES
+        )
+        self.operate = self._policy(OPERATE_POLICY, "Everything, also to accept that data is lost", ALL_ROUTES)
 
     def _policy(self, name: str, description: str, routes: Sequence[str]) -> iam.ManagedPolicy:
         stack = cdk.Stack.of(self)

@@ -17,6 +17,9 @@ from headrace.topology import Grant, Queue
 
 CLUSTER_NAME = "headrace"
 """The ECS cluster of the segment stores."""
+STORE_LOG_GROUP_NAME = "/headrace/segment-stores"
+REPLICA_SECRET_NAME = "headrace-replica-secret"
+"""The secret that the segment stores of a deployment prove to each other."""
 SPARK_JOB_NAME = "headrace-flight-delays"
 """The example job on Glue."""
 
@@ -74,6 +77,16 @@ class DeployedResources:
             arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
         )
 
+    @property
+    def replica_secret_arn(self) -> str:
+        """Any secret of the name: Secrets Manager adds six random characters to the ARN."""
+        return self.stack.format_arn(
+            service="secretsmanager",
+            resource="secret",
+            resource_name=f"{REPLICA_SECRET_NAME}-??????",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+
     def granted(self, grant: Grant) -> str:
         """The one resource (for objects of a bucket: the one pattern) on which `grant` allows its actions."""
         match grant:
@@ -83,6 +96,8 @@ class DeployedResources:
                 return f"{self.chunk_bucket_arn}/*"
             case "chunks:list":
                 return self.chunk_bucket_arn
+            case "tasks:protect":
+                return self.stack.format_arn(service="ecs", resource="task", resource_name=f"{CLUSTER_NAME}/*")
             case _:
                 return self.queue_arn(topology.SENDS_TO[grant])
 

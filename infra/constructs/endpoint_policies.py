@@ -64,6 +64,12 @@ def pull_images(scope: Construct) -> list[iam.PolicyStatement]:
     ]
 
 
+def read_replica_secret(scope: Construct) -> list[iam.PolicyStatement]:
+    """ECS reads the one secret of the stores when it starts a task."""
+    arn = DeployedResources.seen_from(scope).replica_secret_arn
+    return [_own(scope, "ReplicaSecret", ["secretsmanager:GetSecretValue"], [arn])]
+
+
 def _actions(*grants: topology.Grant) -> list[str]:
     return [action for grant in grants for action in GRANTED_ACTIONS[grant]]
 

@@ -31,6 +31,8 @@ GRANTED_ACTIONS: Mapping[Grant, tuple[str, ...]] = MappingProxyType(
         "chunks:write": ("s3:DeleteObject", "s3:PutObject"),
         # With it, reading a chunk that is gone is answered 404 and not 403, which a store must tell apart.
         "chunks:list": ("s3:ListBucket",),
+        # A store asks ECS not to stop it while logs need it.
+        "tasks:protect": ("ecs:GetTaskProtection", "ecs:UpdateTaskProtection"),
     }
 )
 
@@ -56,6 +58,7 @@ NETWORK_INTERFACE_ACTIONS = (
 """The actions of the Lambda service with the role of a function in a VPC."""
 
 OBJECTS_REASON = "Chunks get their names at run time: the statement covers the objects of the one chunk bucket."
+TASKS_REASON = "Tasks get their ids when they start: the statement covers those of the one cluster."
 LOG_STREAMS_REASON = "Log streams get their names at run time: the statement covers those of one log group."
 NETWORK_INTERFACE_REASON = (
     "Lambda attaches network interfaces in the name of the function and demands these actions on every resource, since "
@@ -123,10 +126,13 @@ def closed_role(
 
 
 def acknowledge_object_grants(role: Construct, grants: Iterable[Grant], resources: DeployedResources) -> None:
-    """Accept the patterns of grants that are on objects of a bucket."""
-    for pattern in {resources.granted(grant) for grant in grants}:
+    """Accept the patterns of grants that are on objects of a bucket or on tasks of the cluster."""
+    reasons = {
+        resources.granted(grant): TASKS_REASON if grant == "tasks:protect" else OBJECTS_REASON for grant in grants
+    }
+    for pattern, reason in reasons.items():
         if pattern.endswith("/*"):
-            acknowledge_wildcard(role, pattern, OBJECTS_REASON)
+            acknowledge_wildcard(role, pattern, reason)
 
 
 def _network_interface_statements(function_arn: str) -> list[iam.PolicyStatement]:

@@ -16,7 +16,7 @@ from infra.constructs.deployed_resources import CLUSTER_NAME, function_name, ser
 
 PERIOD = cdk.Duration.minutes(1)
 METRICS_NAMESPACE = "Headrace"
-"""What functions/observability.py counts under."""
+"""What functions/observability.py and metric filters count under."""
 
 
 def function_metric(
@@ -42,6 +42,11 @@ def counted_by_any(functions: Iterable[topology.Function], name: str) -> cloudwa
         period=PERIOD,
         label=name,
     )
+
+
+def line_metric(name: str) -> cloudwatch.Metric:
+    """The number of lines that a metric filter counts in the log of the stores."""
+    return _metric(METRICS_NAMESPACE, name, {}, "Sum")
 
 
 def queue_metric(queue: topology.Queue, name: str, statistic: str) -> cloudwatch.Metric:

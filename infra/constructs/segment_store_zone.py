@@ -1,8 +1,13 @@
-"""The segment store of one availability zone: an ECS service that runs exactly one task, with a volume of its own.
+"""The segment stores of one availability zone: an ECS service of tasks, each with a volume of its own.
 
-One service per zone, because placement on Fargate is best effort and a store must stay in its zone. ECS never runs two
-tasks of a store at once (minimum 0 %, maximum 100 %) and never moves one to balance zones: a new task is a store with
-an empty volume. A process that dies is restarted inside its task (segmentstore_fargate.supervised) and finds its
+One service per zone, because placement on Fargate is best effort and a store must stay in its zone. ECS never moves a
+task to balance zones: a new task is a store with an empty volume.
+
+With three copies of each log a deployment starts the new task first (minimum 100 %, maximum 200 %). The logs gain its
+copy before the old task is stopped, so that there are three copies throughout. With one copy ECS never runs two tasks
+of a store at once (minimum 0 %, maximum 100 %).
+
+A process that dies is restarted inside its task (segmentstore_fargate.supervised) and finds its
 journal again; a task that is replaced does not. The health check therefore fails until the store has served all that is
 its own, so that the next store is replaced only then; from then on it asks only whether the processes are alive and
 their journals work. An outage of DynamoDB or S3 must not cost the events that only a journal has. A task that never
@@ -11,6 +16,7 @@ served has no such events and ends by itself, so that a bad image is rolled back
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import aws_cdk as cdk
@@ -18,6 +24,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from headrace import topology
@@ -40,7 +47,7 @@ CACHE_SHARE = 0.5
 STOP_MARGIN_S = 20
 """Left of the stop time-out for closing connections and the journal, after a store has sent to S3 what it could."""
 
-ENVIRONMENT_REASON = "The variables are names, numbers and zones of this template; the store is given no secret."
+ENVIRONMENT_REASON = "The variables are names, numbers and zones of this template. ECS injects the one secret."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +62,33 @@ class StoreTaskShared:
     security_group: ec2.ISecurityGroup
     log_group: logs.ILogGroup
     containers: int
+    s3_environment: Mapping[str, str]
+    copies: int
+    replica_secret: secretsmanager.ISecret | None
+    """What the stores prove to each other; None with one copy."""
 
 
 class SegmentStoreZone(Construct):
-    """Store number `index` of `count`, in the zone of `subnet`."""
+    """Service number `index` of `count`, in the zone of `subnet`."""
 
     def __init__(
         self, scope: Construct, index: int, count: int, *, subnet: ec2.ISubnet, shared: StoreTaskShared
     ) -> None:
         super().__init__(scope, f"Zone{index}")
-        self.store_id = f"store-{index}"
+        self.name = f"store-{index}"
+        is_replicated = shared.copies > 1
         volume = self._volume(shared.volume_role)
-        task = self._task(shared, volume, _environment(self, index, count, subnet, shared.containers))
+        self.task = self._task(shared, volume, _environment(self, index, count, subnet, shared))
         self.service = ecs.FargateService(
             self,
             "Service",
             service_name=service_name(index),
             cluster=shared.cluster,
-            task_definition=task,
+            task_definition=self.task,
             platform_version=ecs.FargatePlatformVersion.VERSION1_4,
-            desired_count=1,
-            min_healthy_percent=0,
-            max_healthy_percent=100,
+            desired_count=SEGMENT_STORES.stores_per_zone if is_replicated else 1,
+            min_healthy_percent=100 if is_replicated else 0,
+            max_healthy_percent=200 if is_replicated else 100,
             availability_zone_rebalancing=ecs.AvailabilityZoneRebalancing.DISABLED,
             circuit_breaker=ecs.DeploymentCircuitBreaker(enable=True, rollback=True),
             vpc_subnets=ec2.SubnetSelection(subnets=[subnet]),
@@ -89,7 +101,7 @@ class SegmentStoreZone(Construct):
         self.service.add_volume(volume)
 
     def _volume(self, role: iam.IRole) -> ecs.ServiceManagedVolume:
-        """gp3 at its included 3,000 IOPS and 125 MiB/s: group commit needs few, large, sequential writes."""
+        """gp3: group commit needs few, large, sequential writes."""
         return ecs.ServiceManagedVolume(
             self,
             "Volume",
@@ -97,6 +109,8 @@ class SegmentStoreZone(Construct):
             managed_ebs_volume=ecs.ServiceManagedEBSVolumeConfiguration(
                 size=cdk.Size.gibibytes(SEGMENT_STORES.volume_gib),
                 volume_type=ec2.EbsDeviceVolumeType.GP3,
+                iops=SEGMENT_STORES.volume_iops,
+                throughput=SEGMENT_STORES.volume_throughput_mib_s,
                 file_system_type=ecs.FileSystemType.XFS,
                 encrypted=True,
                 role=role,
@@ -109,7 +123,7 @@ class SegmentStoreZone(Construct):
         task = ecs.FargateTaskDefinition(
             self,
             "Task",
-            family=f"headrace-{self.store_id}",
+            family=f"headrace-{self.name}",
             cpu=SEGMENT_STORES.cpu_units,
             memory_limit_mib=SEGMENT_STORES.memory_mb,
             runtime_platform=ecs.RuntimePlatform(
@@ -124,11 +138,12 @@ class SegmentStoreZone(Construct):
             container_name="segment-store",
             image=shared.image,
             environment=environment,
+            secrets=_secrets(shared),
             readonly_root_filesystem=True,
             stop_timeout=cdk.Duration.seconds(SEGMENT_STORES.stop_timeout_s),
             health_check=_health_check(),
             logging=ecs.LogDriver.aws_logs(
-                stream_prefix=self.store_id,
+                stream_prefix=self.name,
                 log_group=shared.log_group,
                 # Logs that cannot be delivered are dropped rather than waited for by the process that logs.
                 mode=ecs.AwsLogDriverMode.NON_BLOCKING,
@@ -136,7 +151,7 @@ class SegmentStoreZone(Construct):
             ),
             port_mappings=[
                 ecs.PortMapping(container_port=port)
-                for first, last in (SEGMENT_STORES.wire_ports, SEGMENT_STORES.health_ports)
+                for first, last in _ports(shared)
                 for port in range(first, last + 1)
             ],
         )
@@ -146,6 +161,19 @@ class SegmentStoreZone(Construct):
         volume.mount_in(container, container_path=SEGMENT_STORES.volume_path, read_only=False)
         task.add_volume(name=volume.name, configured_at_launch=True)
         return task
+
+
+def _ports(shared: StoreTaskShared) -> list[tuple[int, int]]:
+    """Ranges of ports that other tasks, clients and scrapers of metrics connect to."""
+    ports = [SEGMENT_STORES.wire_ports, SEGMENT_STORES.health_ports]
+    return [*ports, SEGMENT_STORES.replica_ports] if shared.copies > 1 else ports
+
+
+def _secrets(shared: StoreTaskShared) -> dict[str, ecs.Secret]:
+    """Variables that ECS reads from Secrets Manager when it starts a task."""
+    if shared.replica_secret is None:
+        return {}
+    return {"HEADRACE_REPLICA_SECRET": ecs.Secret.from_secrets_manager(shared.replica_secret)}
 
 
 def _health_check() -> ecs.HealthCheck:
@@ -158,27 +186,53 @@ def _health_check() -> ecs.HealthCheck:
     )
 
 
-def _environment(scope: Construct, index: int, count: int, subnet: ec2.ISubnet, containers: int) -> dict[str, str]:
-    """What segmentstore_fargate reads. The address to advertise is the task's own, which it asks ECS for."""
+def _environment(
+    scope: Construct, index: int, count: int, subnet: ec2.ISubnet, shared: StoreTaskShared
+) -> dict[str, str]:
+    """What segmentstore_fargate reads. The address to advertise is the task's own, which it asks ECS for.
+
+    With three copies a store asks ECS for its name, too: each task is another store. With one copy a task takes the
+    place of the task before it, and its name.
+    """
     resources = DeployedResources.seen_from(scope)
-    return {
-        "HEADRACE_STORE_ID": f"store-{index}",
-        "HEADRACE_STORE_INDEX": str(index),
-        "HEADRACE_STORE_COUNT": str(count),
-        "HEADRACE_PROCESSES": str(SEGMENT_STORES.processes),
-        "HEADRACE_CONTAINER_COUNT": str(containers),
-        "HEADRACE_DATA_DIR": SEGMENT_STORES.volume_path,
-        "HEADRACE_LISTEN_HOST": "0.0.0.0",
-        "HEADRACE_LISTEN_PORT": str(SEGMENT_STORES.wire_port),
-        "HEADRACE_HEALTH_PORT": str(SEGMENT_STORES.health_port),
-        "HEADRACE_ZONE": zone_id(subnet),
-        "HEADRACE_METADATA_TABLE": topology.METADATA_TABLE.name,
-        "HEADRACE_CHUNK_BUCKET": resources.chunk_bucket_name,
-        "HEADRACE_SCALING_REPORTS_QUEUE_URL": resources.queue_url(topology.SCALING_REPORTS_QUEUE),
-        "HEADRACE_CACHE_BYTES": str(int(SEGMENT_STORES.memory_mb * CACHE_SHARE) * 1024 * 1024),
-        "HEADRACE_STOP_DEADLINE_S": str(SEGMENT_STORES.stop_timeout_s - STOP_MARGIN_S),
-        "AWS_DEFAULT_REGION": cdk.Stack.of(scope).region,
-    }
+    if shared.copies > 1:
+        identity = {
+            "HEADRACE_REPLICA_PORT": str(SEGMENT_STORES.replica_port),
+            "HEADRACE_CLUSTER_ID": cluster_id(scope),
+        }
+    else:
+        identity = {"HEADRACE_STORE_ID": f"store-{index}"}
+    return (
+        identity
+        | dict(shared.s3_environment)
+        | {
+            "HEADRACE_COPIES": str(shared.copies),
+            "HEADRACE_STORE_INDEX": str(index),
+            "HEADRACE_STORE_COUNT": str(count),
+            "HEADRACE_PROCESSES": str(SEGMENT_STORES.processes),
+            "HEADRACE_CONTAINER_COUNT": str(shared.containers),
+            "HEADRACE_DATA_DIR": SEGMENT_STORES.volume_path,
+            "HEADRACE_LISTEN_HOST": "0.0.0.0",
+            "HEADRACE_LISTEN_PORT": str(SEGMENT_STORES.wire_port),
+            "HEADRACE_HEALTH_PORT": str(SEGMENT_STORES.health_port),
+            "HEADRACE_ZONE": zone_id(subnet),
+            "HEADRACE_METADATA_TABLE": topology.METADATA_TABLE.name,
+            "HEADRACE_CHUNK_BUCKET": resources.chunk_bucket_name,
+            "HEADRACE_SCALING_REPORTS_QUEUE_URL": resources.queue_url(topology.SCALING_REPORTS_QUEUE),
+            "HEADRACE_CACHE_BYTES": str(int(SEGMENT_STORES.memory_mb * CACHE_SHARE) * 1024 * 1024),
+            "HEADRACE_STOP_DEADLINE_S": str(SEGMENT_STORES.stop_timeout_s - STOP_MARGIN_S),
+            "AWS_DEFAULT_REGION": cdk.Stack.of(scope).region,
+        }
+    )
+
+
+def cluster_id(scope: Construct) -> str:
+    """32 hexadecimal digits that name the deployment: the random part of the stack's id, which updates do not change.
+
+    The id ends with a UUID: "arn:aws:cloudformation:us-east-1:123456789012:stack/Name/UUID".
+    """
+    uuid = cdk.Fn.select(2, cdk.Fn.split("/", cdk.Stack.of(scope).stack_id))
+    return cdk.Fn.join("", cdk.Fn.split("-", uuid))
 
 
 def zone_id(subnet: ec2.ISubnet) -> str:

@@ -1,13 +1,15 @@
 """The network of the segment stores: who may open the wire port, and what the stores can reach.
 
 Stores live in subnets without a route to the internet. They reach S3 and DynamoDB through gateway endpoints, which are
-free, and what Fargate needs to start a task (ECR, logs) and functions need to queue work (SQS) through interface
-endpoints. Those cost about $88 a month in three zones; public subnets would save $77 of it, one NAT gateway $52, but
-then a store would have a public address, or no zone could start one while the zone of the gateway is down. Storage of
-record deserves neither.
+free, and what Fargate needs to start a task (ECR, logs, Secrets Manager) and functions need to queue work (SQS) through
+interface endpoints. Those cost about $110 a month in three zones; public subnets would save $99 of it, one NAT gateway
+$74, but then a store would have a public address, or no zone could start one while the zone of the gateway is down.
+Storage of record deserves neither.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
@@ -19,6 +21,7 @@ from headrace import topology
 from infra.constructs.endpoint_policies import (
     client_objects,
     pull_images,
+    read_replica_secret,
     store_objects,
     use_queues,
     use_table,
@@ -28,10 +31,12 @@ from infra.settings import Settings
 
 _HTTPS = ec2.Port.tcp(443)
 _WIRE_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.wire_ports)
+_REPLICA_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.replica_ports)
 _METRICS_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.health_ports)
 _STORES, _CLIENTS, _PUBLIC = "stores", "clients", "public"
 
-_INTERFACE_ENDPOINTS = {
+_Endpoints = Mapping[str, tuple[ec2.InterfaceVpcEndpointAwsService, Callable[[Construct], list[iam.PolicyStatement]]]]
+_INTERFACE_ENDPOINTS: _Endpoints = {
     "EcrApi": (ec2.InterfaceVpcEndpointAwsService.ECR, pull_images),
     "EcrDocker": (ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER, pull_images),
     "Logs": (ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS, write_logs),
@@ -39,9 +44,16 @@ _INTERFACE_ENDPOINTS = {
 }
 """By the name of the construct: the service, and what its policy allows."""
 
+_REPLICATION_ENDPOINTS: _Endpoints = {
+    "Secrets": (ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER, read_replica_secret)
+}
+"""What is needed in addition if stores replicate their logs."""
+
 
 class StoreNetwork(Construct):
     """VPC, subnets, endpoints and security groups. The wire port opens to two groups only: functions and clients.
+
+    Replica ports open to stores only, and only if logs are replicated.
 
     Every endpoint has a policy: credentials of another account that reach a store or function are of no use there.
     """
@@ -62,10 +74,13 @@ class StoreNetwork(Construct):
         self.functions_group = self._group("Functions", "Lambda functions that reach segment stores")
         self.clients_group = self._group("Clients", "Writers and readers of streams", closed=False)
         self._open_wire_ports()
+        if settings.is_replicated:
+            self.stores_group.add_ingress_rule(self.stores_group, _REPLICA_PORTS, "log entries from other stores")
+            self.stores_group.add_egress_rule(self.stores_group, _REPLICA_PORTS, "log entries to other stores")
         if settings.metrics_from is not None:
             scraper = metrics_peer(settings.metrics_from)
             self.stores_group.add_ingress_rule(scraper, _METRICS_PORTS, "metrics of segment stores")
-        self._add_endpoints()
+        self._add_endpoints({**_INTERFACE_ENDPOINTS, **(_REPLICATION_ENDPOINTS if settings.is_replicated else {})})
         self._log_rejected_traffic()
 
     @property
@@ -93,7 +108,7 @@ class StoreNetwork(Construct):
         for group in (self.functions_group, self.stores_group):
             group.add_egress_rule(ec2.Peer.any_ipv4(), _HTTPS, "AWS APIs through the endpoints of the VPC")
 
-    def _add_endpoints(self) -> None:
+    def _add_endpoints(self, interface_endpoints: _Endpoints) -> None:
         s3, dynamodb = ec2.GatewayVpcEndpointAwsService.S3, ec2.GatewayVpcEndpointAwsService.DYNAMODB
         stores = [self.store_subnets]
         _allow(self.vpc.add_gateway_endpoint("S3", service=s3, subnets=stores), store_objects(self))
@@ -105,7 +120,7 @@ class StoreNetwork(Construct):
         endpoints_group = self._group("Endpoints", "Interface endpoints")
         endpoints_group.add_ingress_rule(self.stores_group, _HTTPS, "AWS APIs from segment stores")
         endpoints_group.add_ingress_rule(self.functions_group, _HTTPS, "AWS APIs from functions")
-        for name, (service, statements) in _INTERFACE_ENDPOINTS.items():
+        for name, (service, statements) in interface_endpoints.items():
             endpoint = self.vpc.add_interface_endpoint(
                 name, service=service, subnets=self.store_subnets, security_groups=[endpoints_group], open=False
             )

@@ -41,9 +41,13 @@ _INSTALL_TIMEOUT_S = 300
 UNUSED = (
     "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",
     "aws_lambda_powertools/utilities/auth_alpha",
+    "aws_lambda_powertools/utilities/circuit_breaker",
+    "aws_lambda_powertools/utilities/data_masking",
     "aws_lambda_powertools/utilities/feature_flags",
     "aws_lambda_powertools/utilities/idempotency",
+    "aws_lambda_powertools/utilities/kafka",
     "aws_lambda_powertools/utilities/parameters",
+    "aws_lambda_powertools/utilities/streaming",
     "dateutil/zoneinfo",
     "pydantic/mypy.py",
     "pydantic/v1",
@@ -113,7 +117,8 @@ def _remove(path: Path) -> None:
 
 def bundle_sources() -> list[Path]:
     """The modules of all handlers, and those of this project that they import."""
-    return import_closure(ROOT, [declared.handler.rpartition(".")[0] for declared in topology.FUNCTIONS])
+    declared = (*topology.FUNCTIONS, topology.REPLICATION_GATE)
+    return import_closure(ROOT, [each.handler.rpartition(".")[0] for each in declared])
 
 
 def bundle_requirements() -> str:

@@ -3,6 +3,9 @@
 The bucket is versioned although chunks never change: a version remains when a chunk is deleted. For VERSION_DAYS an
 operator can restore chunks that a faulty sweep deleted, and a table that is restored to a time within those days still
 finds its chunks. The cost is that truncated data is paid for that much longer.
+
+Objects of logs (`docs/using/s3-streams.md`) are deleted when tier 2 has what is in them. Their versions remain for a
+day only, since they are as large as everything that was written.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ import aws_cdk as cdk
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from headrace.deployment_defaults import LOG_OBJECTS_PREFIX
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import DeployedResources
 from infra.settings import Settings
 
 VERSION_DAYS = 7
+LOG_VERSION_DAYS = 1
 ACCESS_LOG_DAYS = 90
 INCOMPLETE_UPLOAD_DAYS = 1
 
@@ -56,6 +61,11 @@ class ChunksStack(cdk.Stack):
                     id="drop-what-was-deleted",
                     noncurrent_version_expiration=cdk.Duration.days(VERSION_DAYS),
                     expired_object_delete_marker=True,
+                ),
+                s3.LifecycleRule(  # S3 obeys the shorter time of two rules
+                    id="drop-old-logs",
+                    prefix=LOG_OBJECTS_PREFIX,
+                    noncurrent_version_expiration=cdk.Duration.days(LOG_VERSION_DAYS),
                 ),
                 s3.LifecycleRule(
                     id="abort-abandoned-uploads",

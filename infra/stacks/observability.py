@@ -14,24 +14,28 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from headrace import topology
 from headrace.topology import SEGMENT_STORES
-from infra.constructs.deployed_resources import SPARK_JOB_NAME
+from infra.constructs.deployed_resources import SPARK_JOB_NAME, STORE_LOG_GROUP_NAME
 from infra.constructs.named_metrics import (
+    METRICS_NAMESPACE,
     PERIOD,
     api_metric,
     counted_by_any,
     counted_metric,
     function_metric,
+    line_metric,
     queue_metric,
     store_insight,
     store_metric,
     table_metric,
 )
+from infra.constructs.replication_alarms import LOG_ALARMS, REPLICATION_ALARMS, LogAlarm
 from infra.settings import Settings
 
 FIVE_MINUTES = cdk.Duration.minutes(5)
@@ -62,13 +66,20 @@ class ObservabilityStack(cdk.Stack):
         self.topic = sns.Topic(self, "Alarms", topic_name="headrace-alarms", enforce_ssl=True)
         if settings.alarm_email:
             self.topic.add_subscription(subscriptions.EmailSubscription(settings.alarm_email))
+        self._store_logs = logs.LogGroup.from_log_group_name(self, "StoreLogs", STORE_LOG_GROUP_NAME)
         for queue in topology.QUEUES:
             self._watch_queue(queue)
         for function in topology.FUNCTIONS:
             self._watch_function(function)
         for index in range(settings.zone_count):
             self._watch_store(index)
-        self._watch_cluster()
+        self._watch_cluster(settings)
+        self._tell_of_retirements()
+        if settings.is_replicated:
+            self._watch_replication()
+        for watched in LOG_ALARMS:
+            if settings.is_replicated or not watched.only_if_replicated:
+                self._watch_lines(watched)
         self._watch_ticks()
         self._watch_table()
         self._watch_api(api_id)
@@ -142,7 +153,7 @@ class ObservabilityStack(cdk.Stack):
             periods=5,
         )
 
-    def _watch_cluster(self) -> None:
+    def _watch_cluster(self, settings: Settings) -> None:
         self._alarm(
             "headrace-stores-lost",
             "A segment store has lost its lease and is not back: see docs/operating/cluster.md",
@@ -151,11 +162,62 @@ class ObservabilityStack(cdk.Stack):
             threshold=0,
             periods=3,
         )
+        if settings.is_replicated:
+            return  # a log that replicas have is never discarded
         self._alarm(
             "headrace-containers-given-up",
             "Containers went on without what only their lost store had: acknowledged events may be missing",
             counted_by_any(CLUSTER_WATCHERS, "ContainersGivenUp"),
             threshold=0,
+        )
+
+    def _watch_replication(self) -> None:
+        """Counts of the tick, six times a minute while something is wrong: the minimum says that it lasted."""
+        for watched in REPLICATION_ALARMS:
+            self._alarm(
+                watched.name,
+                watched.description,
+                counted_metric(watched.function, watched.metric, watched.statistic),
+                threshold=0,
+                periods=watched.minutes,
+            )
+        gate = topology.REPLICATION_GATE
+        self._alarm(
+            f"headrace-{gate.name}-errors",
+            "The function behind the gates of a deployment fails: CloudFormation waits up to an hour for its report",
+            function_metric(gate, "Errors", period=FIVE_MINUTES),
+            threshold=0,
+        )
+
+    def _watch_lines(self, watched: LogAlarm) -> None:
+        """An alarm on the lines of an event in the log of the stores."""
+        logs.MetricFilter(
+            self,
+            f"Lines-{watched.event}",
+            log_group=self._store_logs,
+            filter_pattern=logs.FilterPattern.literal(f'"event={watched.event} "'),
+            metric_namespace=METRICS_NAMESPACE,
+            metric_name=watched.metric,
+        )
+        self._alarm(
+            watched.name,
+            watched.description,
+            line_metric(watched.metric),
+            threshold=0,
+            periods=watched.minutes,
+        )
+
+    def _tell_of_retirements(self) -> None:
+        """AWS tells some days before it replaces the host of a task. Each store of the host then stops gracefully."""
+        self._tell_of_events(
+            "TaskRetirement",
+            "headrace-task-retirement",
+            "Tells the alarm topic that AWS is going to retire Fargate tasks",
+            events.EventPattern(
+                source=["aws.health"],
+                detail_type=["AWS Health Event"],
+                detail={"service": ["ECS"], "eventTypeCode": ["AWS_ECS_TASK_PATCHING_RETIREMENT"]},
+            ),
         )
 
     def _watch_ticks(self) -> None:
@@ -193,16 +255,25 @@ class ObservabilityStack(cdk.Stack):
 
     def _watch_spark_job(self) -> None:
         """Glue reports failed runs by an event and has no metric of them, so a rule on the event sends the alarm."""
-        events.Rule(
-            self,
+        self._tell_of_events(
             "SparkJobFailed",
-            rule_name="headrace-spark-job-failed",
-            description="Tells the alarm topic of failed runs of the Spark job",
-            event_pattern=events.EventPattern(
+            "headrace-spark-job-failed",
+            "Tells the alarm topic of failed runs of the Spark job",
+            events.EventPattern(
                 source=["aws.glue"],
                 detail_type=["Glue Job State Change"],
                 detail={"jobName": [SPARK_JOB_NAME], "state": FAILED_JOB_STATES},
             ),
+        )
+
+    def _tell_of_events(self, id_: str, name: str, description: str, pattern: events.EventPattern) -> None:
+        """Send events of AWS to the alarm topic."""
+        events.Rule(
+            self,
+            id_,
+            rule_name=name,
+            description=description,
+            event_pattern=pattern,
             targets=[targets.SnsTopic(self.topic)],
         )
 

@@ -1,7 +1,8 @@
-"""The segment stores stack: one store per availability zone, deployed one zone after the other.
+"""The segment stores stack: one service per availability zone, deployed one zone after the other.
 
-The services depend on each other in a chain. So an update replaces one store at a time, and stops at the first store
-that does not start.
+The services depend on each other in a chain. So an update replaces the stores of one zone at a time, and stops at the
+first store that does not start. If logs are replicated, a gate between two services waits until all logs have their
+copies again.
 """
 
 from __future__ import annotations
@@ -16,22 +17,33 @@ from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from headrace.topology import SEGMENT_STORES
+from headrace.topology import REPLICATION_GATE, SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
-from infra.constructs.deployed_resources import CLUSTER_NAME, DeployedResources
+from infra.constructs.controller_function import ControllerFunction
+from infra.constructs.deployed_resources import (
+    CLUSTER_NAME,
+    REPLICA_SECRET_NAME,
+    STORE_LOG_GROUP_NAME,
+    DeployedResources,
+)
 from infra.constructs.endpoint_policies import IMAGE_PULL_ACTIONS
 from infra.constructs.least_privilege import acknowledge_object_grants, closed_role, grant_statements
+from infra.constructs.replication_gate import ReplicationGate, restart_statement
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.image_context import DOCKERFILE, stage_image_context
+from infra.packaging.lambda_bundle import lambda_code
 from infra.settings import Settings
-
-LOG_GROUP_NAME = "/headrace/segment-stores"
 
 LOGIN_REASON = "ecr:GetAuthorizationToken is an action on the account: AWS defines no resource for it."
 LOG_STREAMS_REASON = "Each task names its own log stream: the statement covers those of the stores' log group."
+ROTATION_REASON = (
+    "Stores prove the secret to each other at every connection, and tasks keep the value with which they were started. "
+    "A rotation would cut the connections between old and new tasks; a new deployment of the stack replaces it."
+)
 VOLUME_POLICY_REASON = (
     "AWS's own policy for the role with which ECS attaches volumes, as ECS documents it: it is limited by tags to the "
     "volumes that ECS made."
@@ -46,7 +58,7 @@ class SegmentStoresStack(cdk.Stack):
         self._log_group = logs.LogGroup(
             self,
             "Logs",
-            log_group_name=LOG_GROUP_NAME,
+            log_group_name=STORE_LOG_GROUP_NAME,
             retention=logs.RetentionDays.ONE_MONTH,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
@@ -58,15 +70,19 @@ class SegmentStoresStack(cdk.Stack):
             container_insights_v2=ecs.ContainerInsights.ENABLED,
         )
         image = self._image()
+        secret = self._replica_secret() if settings.is_replicated else None
         shared = StoreTaskShared(
             cluster=self.cluster,
             image=ecs.ContainerImage.from_docker_image_asset(image),
             task_role=self._task_role(),
-            execution_role=self._execution_role(image),
+            execution_role=self._execution_role(image, secret),
             volume_role=self._volume_role(),
             security_group=network.stores_group,
             log_group=self._log_group,
             containers=settings.containers,
+            s3_environment=settings.s3_environment,
+            copies=settings.log_copies,
+            replica_secret=secret,
         )
         subnets = network.vpc.select_subnets(subnet_group_name=network.store_subnets.subnet_group_name).subnets
         self.zones = [
@@ -75,6 +91,38 @@ class SegmentStoresStack(cdk.Stack):
         ]
         for before, after in pairwise(self.zones):
             after.service.node.add_dependency(before.service)
+        if settings.is_replicated:
+            self._add_gates(settings, network)
+
+    def _add_gates(self, settings: Settings, network: StoreNetwork) -> None:
+        """A gate between each two services, which the later one waits for."""
+        gate = ControllerFunction(
+            self,
+            REPLICATION_GATE,
+            code=lambda_code(),
+            network=network,
+            settings=settings,
+            more_statements=[restart_statement(self)],
+        )
+        for before, after in pairwise(self.zones):
+            passed = ReplicationGate(self, f"GateAfter-{before.name}", gate.function, before, zones=len(self.zones))
+            passed.node.add_dependency(before.service)
+            after.service.node.add_dependency(passed)
+
+    def _replica_secret(self) -> secretsmanager.Secret:
+        """A random value that only tasks of these services get."""
+        secret = secretsmanager.Secret(
+            self,
+            "ReplicaSecret",
+            secret_name=REPLICA_SECRET_NAME,
+            description="Headrace: what segment stores prove to each other",
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                password_length=64, exclude_punctuation=True, include_space=False
+            ),
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        acknowledge(secret, "AwsSolutions-SMG4", ROTATION_REASON)
+        return secret
 
     def _image(self) -> ecr_assets.DockerImageAsset:
         with tempfile.TemporaryDirectory() as context:
@@ -102,9 +150,11 @@ class SegmentStoresStack(cdk.Stack):
         acknowledge_object_grants(role, SEGMENT_STORES.grants, resources)
         return role.without_policy_updates()
 
-    def _execution_role(self, image: ecr_assets.DockerImageAsset) -> iam.IRole:
-        """The role with which ECS starts a store: it pulls the image and writes the logs."""
-        streams = DeployedResources.seen_from(self).log_streams_arn(LOG_GROUP_NAME)
+    def _execution_role(
+        self, image: ecr_assets.DockerImageAsset, replica_secret: secretsmanager.Secret | None
+    ) -> iam.IRole:
+        """The role with which ECS starts a store: it pulls the image, reads the secret and writes the logs."""
+        streams = DeployedResources.seen_from(self).log_streams_arn(STORE_LOG_GROUP_NAME)
         role = closed_role(
             self,
             "ExecutionRole",
@@ -118,6 +168,7 @@ class SegmentStoresStack(cdk.Stack):
                 iam.PolicyStatement(
                     sid="WriteLogs", actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[streams]
                 ),
+                *_read_statements(replica_secret),
             ],
         )
         acknowledge_wildcard(role, "*", LOGIN_REASON)
@@ -136,3 +187,11 @@ class SegmentStoresStack(cdk.Stack):
         policy = f"arn:<AWS::Partition>:iam::aws:policy/{name}"
         acknowledge(role, f"AwsSolutions-IAM4[Policy::{policy}]", VOLUME_POLICY_REASON)
         return role
+
+
+def _read_statements(secret: secretsmanager.Secret | None) -> list[iam.PolicyStatement]:
+    if secret is None:
+        return []
+    return [
+        iam.PolicyStatement(sid="ReadSecret", actions=["secretsmanager:GetSecretValue"], resources=[secret.secret_arn])
+    ]

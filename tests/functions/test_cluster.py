@@ -171,3 +171,31 @@ async def test_the_client_reads_what_the_api_says(call: Call, world: FunctionWor
     third = containers.containers[3]
     assert (third.container, third.store, third.state, third.epoch) == (3, "store-1", "SERVED", 0)
     assert containers.containers[4].claimed_by is None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/cluster/logs/x/accept-loss", {"lost": ["0a" * 16], "version": 1}),
+        ("POST", "/v1/cluster/logs/10000/accept-loss", {"lost": ["0a" * 16], "version": 1}),
+        ("POST", "/v1/cluster/logs/1/accept-loss", {"lost": [], "version": 1}),
+        ("POST", "/v1/cluster/logs/1/accept-loss", {"lost": ["0A" * 16], "version": 1}),
+        ("POST", "/v1/cluster/logs/1/accept-loss", {"lost": ["0a" * 16] * 4, "version": 1}),
+        ("POST", "/v1/cluster/logs/1/accept-loss", {"lost": ["0a" * 16], "version": 0}),
+        ("PUT", "/v1/cluster/copies", {"copies": 2}),
+        ("PUT", "/v1/cluster/copies", {"copies": "3"}),
+        ("POST", "/v1/cluster/raise-epochs", {"above": -1}),
+        ("POST", "/v1/cluster/raise-epochs", {"above": 2**53}),
+        ("POST", "/v1/cluster/raise-epochs", {}),
+    ],
+)
+def test_an_invalid_decision_about_logs_is_refused(call: Call, method: str, path: str, body: dict[str, Any]):
+    assert call(method, path, body).status == 400
+
+
+def test_a_log_that_is_not_there_is_not_found(call: Call):
+    answer = call("POST", "/v1/cluster/logs/1/accept-loss", {"lost": ["0a" * 16], "version": 1})
+    assert answer.status == 404
+    assert answer.body["error"]["code"] == "no_log"
+    logs = call("GET", "/v1/cluster/logs").body["logs"]
+    assert [(each["container"], each["state"]) for each in logs] == [(number, None) for number in range(8)]

@@ -16,6 +16,8 @@ from functions.processors import aborts, batches, commits, dead_letters, scaling
 from headrace import topology
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 
+RECORDED = (FixedSetting.CONTAINERS, FixedSetting.BUCKETS)
+
 
 @pytest.fixture
 def calls(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> Calls:
@@ -50,7 +52,7 @@ def _change(setting: FixedSetting, monkeypatch: pytest.MonkeyPatch) -> int:
         case FixedSetting.CONTAINERS:
             began_with = topology.CONTAINER_COUNT
             monkeypatch.setenv("HEADRACE_CONTAINER_COUNT", "9")
-        case FixedSetting.BUCKETS:
+        case _:
             began_with = topology.BUCKET_COUNT
             monkeypatch.setattr(topology, "BUCKET_COUNT", 9)
     wiring.forget_services()
@@ -58,7 +60,14 @@ def _change(setting: FixedSetting, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize("setting", FixedSetting)
+def test_functions_without_the_containers_of_s3_refuse(call: Call, world: FunctionWorld):
+    check_fixed_setting(world.store, FixedSetting.S3_CONTAINERS, 4)
+    answer = call("POST", "/v1/scopes", {"scopeName": "s"})
+    assert (answer.status, answer.code) == (503, "setting_changed")
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("setting", RECORDED)
 def test_a_changed_setting_is_refused(
     call: Call, world: FunctionWorld, monkeypatch: pytest.MonkeyPatch, setting: FixedSetting
 ):
@@ -107,7 +116,7 @@ _MESSAGES = [
 
 
 @pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize("setting", FixedSetting)
+@pytest.mark.parametrize("setting", RECORDED)
 @pytest.mark.parametrize(("processor", "message"), _MESSAGES)
 def test_a_message_stays_in_the_queue_while_a_setting_is_changed(
     processor: ModuleType,

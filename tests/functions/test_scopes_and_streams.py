@@ -66,6 +66,7 @@ def test_a_stream_is_created_with_everything_that_was_asked(call: Call, world: F
     assert found == asked | {
         "scopeName": "s",
         "streamTags": ["a", "b"],
+        "acknowledgedBy": "STORES",
         "state": "ACTIVE",
         "epoch": 0,
         "segments": 3,

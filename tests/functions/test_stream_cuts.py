@@ -67,8 +67,10 @@ def test_checks_of_cuts(call: Call, scaled_stream: str):
     assert call("POST", check, _cut(s0=10, s1=20)).body == {"valid": True}
     assert call("POST", check, _cut(s0=11, s1=20)).body == {"valid": False}
     assert call("POST", check, _cut(s0=1)).body == {"valid": False}
+    assert call("POST", check, _cut(s0=-1, s1=20)).body == {"valid": True}
+    assert call("POST", check, _cut(s0=10, s1=-1)).body == {"valid": False}
     strange: dict[str, Any]
-    for strange in ({"cut": {}}, {"cut": {"x": 1}}, {"cut": {"0": -1}}, {}, {"cut": None}):
+    for strange in ({"cut": {}}, {"cut": {"x": 1}}, {"cut": {"0": -2}}, {}, {"cut": None}):
         assert call("POST", check, strange).status == 400
     assert call("POST", "/v1/scopes/s/streams/nothing/stream-cuts/check", _cut(s0=0)).status == 404
 
@@ -76,6 +78,10 @@ def test_checks_of_cuts(call: Call, scaled_stream: str):
 def test_distances(call: Call, scaled_stream: str):
     distance = f"{scaled_stream}/stream-cuts/distance"
     assert call("POST", distance, {}).body == {"bytes": 30}
+    assert call("POST", distance, {"from": {"0": -1, "1": 5}}).body == {"bytes": 15}
+    open_end = call("POST", distance, {"from": {"0": 0, "1": -1}})
+    assert (open_end.status, open_end.code) == (400, "invalid_stream_cut")
+    assert "segment 1, which is not sealed" in open_end.body["error"]["message"]
     assert call("POST", distance, {"from": {"0": 4, "1": 0}, "to": {"0": 10, "1": 5}}).body == {"bytes": 11}
     assert call("POST", distance, {"from": {"0": 4}}).code == "invalid_stream_cut"
 

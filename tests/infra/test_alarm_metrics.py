@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from cdk_assembly import Assembly
 from lambda_context import FunctionContext
 
 from functions import wiring
+from functions.deployment import replication_gate
 from functions.observability import NAMESPACE
 from functions.processors import store_tasks, ticks
 from headrace import topology
@@ -18,9 +20,12 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.container_log import NO_VERSION, write_container_log
 from headrace.metadata.store_lease import write_lease
-from headrace.model.cluster import StoreLease, registered
+from headrace.model.cluster import ReplicationStatus, StoreLease, registered
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
+from headrace.model.ensembles import ReplicaId
 from headrace.ports.metadata_store import Create, Key
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
@@ -108,7 +113,11 @@ def emitted(cluster: Cluster, deployed_as: Callable[[str], None], capsys: pytest
     lost = StoreLease("store-2", "h", 9, "z", 100, "disk-2", "task-2", TAKE_OVER_AFTER_MS)
     cluster.store.write(write_lease(registered(lost, None, cluster.clock.now_ms()), None))
     assert store_tasks.handler(event, CONTEXT) == {"ended": ["store-0"]}
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+    return _emitted(capsys.readouterr().out)
+
+
+def _emitted(output: str) -> Emitted:
+    lines = [json.loads(line) for line in output.splitlines() if '"_aws"' in line]
     return {
         (metric["Name"], frozenset((name, line[name]) for name in names))
         for line in lines
@@ -119,6 +128,35 @@ def emitted(cluster: Cluster, deployed_as: Callable[[str], None], capsys: pytest
     }
 
 
+@pytest.fixture
+def emitted_of_logs(
+    cluster: Cluster,
+    deployed_as: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Emitted:
+    """What the tick emits about logs that lack copies, and a gate that waits for them."""
+    found = ClusterRecords(cluster.store).lease("store-1")
+    assert found is not None
+    told = ReplicationStatus(isolated=True, blocked=(0,), under_replicated=1)
+    cluster.store.write(write_lease(replace(found.lease, replication=told), found.version))
+    log = ContainerLog(3, LogState.OPEN, (ReplicaId(b"1" * 16), ReplicaId(b"2" * 16)), (LedgerStart(1, 0),))
+    cluster.store.write(write_container_log(0, log, NO_VERSION))
+    deployed_as("ticks")
+    cluster.tick()
+    deployed_as("replication-gate")
+    gate = {
+        **dict.fromkeys(("StackId", "RequestId", "LogicalResourceId"), "x"),
+        "RequestType": "Update",
+        "ResponseURL": "https://x",
+        "ResourceProperties": {"Zones": "3"},
+    }
+    monkeypatch.setattr(replication_gate, "pause", lambda _: cluster.clock.advance(replication_gate.PATIENCE_MS))
+    monkeypatch.setattr(replication_gate, "send_report", lambda *_: None)
+    assert replication_gate.handler(gate, FunctionContext(lambda: 10**9)) == {"outcome": "failed"}
+    return _emitted(capsys.readouterr().out)
+
+
 def _watched(alarm: dict[str, Any]) -> list[dict[str, Any]]:
     """The metrics of an alarm, whether it has one or computes with several."""
     if "Metrics" in alarm:
@@ -126,20 +164,32 @@ def _watched(alarm: dict[str, Any]) -> list[dict[str, Any]]:
     return [alarm]
 
 
-def test_alarms_watch_what_the_functions_emit(assembly: Assembly, emitted: Emitted):
-    alarms = assembly.named("AWS::CloudWatch::Alarm", "AlarmName")
-    watched = {
-        (metric["MetricName"], frozenset((each["Name"], each["Value"]) for each in metric.get("Dimensions", [])))
-        for alarm in alarms.values()
+def _counted(assembly: Assembly) -> Emitted:
+    """The metrics of functions that alarms watch; those of log lines have no dimension."""
+    return {
+        (metric["MetricName"], frozenset((each["Name"], each["Value"]) for each in metric["Dimensions"]))
+        for alarm in assembly.named("AWS::CloudWatch::Alarm", "AlarmName").values()
         for metric in _watched(alarm.properties)
-        if metric["Namespace"] == NAMESPACE
+        if metric["Namespace"] == NAMESPACE and metric.get("Dimensions")
     }
+
+
+def test_alarms_watch_what_the_functions_emit(smallest_assembly: Assembly, emitted: Emitted):
+    watched = _counted(smallest_assembly)
     assert {name for name, _ in watched} == {"StoresLost", "ContainersGivenUp"}
     assert watched <= emitted
 
 
-def test_every_function_that_gives_containers_up_rings(assembly: Assembly, emitted: Emitted):
-    alarm = assembly.named("AWS::CloudWatch::Alarm", "AlarmName")["headrace-containers-given-up"].properties
+def test_alarms_of_logs_watch_what_the_functions_emit(assembly: Assembly, emitted_of_logs: Emitted):
+    watched = {each for each in _counted(assembly) if each[0] != "StoresLost"}
+    assert {name for name, _ in watched} == {
+        *("LogsBlocked", "LogsUnderReplicated", "LogsWithOneCopy", "StoresIsolated", "GatesWaiting")
+    }
+    assert watched <= emitted_of_logs
+
+
+def test_every_function_that_gives_containers_up_rings(smallest_assembly: Assembly, emitted: Emitted):
+    alarm = smallest_assembly.named("AWS::CloudWatch::Alarm", "AlarmName")["headrace-containers-given-up"].properties
     services = {dict(dimensions)["service"] for name, dimensions in emitted if name == "ContainersGivenUp"}
     assert services == {each["Dimensions"][0]["Value"] for each in _watched(alarm)}
     assert services == {"ticks", "store-tasks"}

@@ -21,7 +21,7 @@ from headrace.client.http_api import HttpApi
 from headrace.local.gateway_events import match_route
 from headrace.topology import ROUTES
 from headrace.topology.kinds import Access, Route
-from infra.constructs.caller_policies import resources_of
+from infra.constructs.caller_policies import ALL_ROUTES, MANAGED_ROUTES, resources_of
 
 LIBRARY = Path(client.__file__).parents[1]
 ADMIN_NAMES = {"admin", "_admin"}
@@ -63,6 +63,10 @@ CALLED_OTHERWISE = {
     (None, "endpoint"),
 }
 """What applications that read or write call themselves, as the manual shows it, and what goes through a protocol."""
+
+
+MANAGING = {("reader_groups", "update")}
+"""What only managers may call: a reset changes the record of a reader group."""
 
 
 class _Called(Exception):
@@ -108,7 +112,7 @@ def _modules() -> list[Path]:
 
 
 def _called_methods() -> set[tuple[str | None, str]]:
-    return {call for module in _modules() for call in _calls_of(module)} | CALLED_OTHERWISE
+    return {call for module in _modules() for call in _calls_of(module)} - MANAGING | CALLED_OTHERWISE
 
 
 CALLED = sorted(_called_methods(), key=str)
@@ -163,3 +167,13 @@ def test_writers_may_not_manage():
     refused = {(route.method, route.path) for route in ROUTES if not _allows(allowed, route)}
     stream = "/v1/scopes/{scope}/streams/{stream}"
     assert {("DELETE", stream), ("PUT", stream), ("POST", f"{stream}/truncate"), ("POST", f"{stream}/scale")} <= refused
+
+
+def test_managers_of_streams_may_not_decide_about_logs():
+    refused = {(route.method, route.path) for route in ROUTES if not _allows(MANAGED_ROUTES, route)}
+    assert refused == {
+        ("POST", "/v1/cluster/logs/{container}/accept-loss"),
+        ("PUT", "/v1/cluster/copies"),
+        ("POST", "/v1/cluster/raise-epochs"),
+    }
+    assert all(_allows(ALL_ROUTES, route) for route in ROUTES)

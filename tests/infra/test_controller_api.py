@@ -54,7 +54,8 @@ def test_calls_are_logged_with_their_caller_and_throttled(assembly: Assembly):
 
 def test_caller_policies_allow_invoking_this_api_only(assembly: Assembly, as_text: Callable[[object], str]):
     policies = assembly.named("AWS::IAM::ManagedPolicy", "ManagedPolicyName")
-    assert set(policies) == {"headrace-read-streams", "headrace-write-streams", "headrace-manage-streams"}
+    names = {"headrace-read-streams", "headrace-write-streams", "headrace-manage-streams", "headrace-operate"}
+    assert set(policies) == names
     api = assembly.only("AWS::ApiGatewayV2::Api").logical_id
     for policy in policies.values():
         for statement in policy.properties["PolicyDocument"]["Statement"]:
@@ -69,5 +70,6 @@ def test_readers_may_not_change_streams(assembly: Assembly, as_text: Callable[[o
     (statement,) = policy.properties["PolicyDocument"]["Statement"]
     routes = [as_text(resource).partition("/$default/")[2] for resource in statement["Resource"]]
     assert [route for route in routes if not route.startswith("GET/")] == [
-        "POST/v1/scopes/*/streams/*/segments/between"
+        "POST/v1/scopes/*/streams/*/segments/between",
+        "POST/v1/scopes/*/streams/*/stream-cuts/distance",
     ]

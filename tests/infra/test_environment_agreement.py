@@ -19,9 +19,12 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 @pytest.fixture
 def store_variables(assembly: Assembly, as_text: Callable[[object], str]):
-    """Variables of every store, CloudFormation values as text."""
+    """Variables of every store, CloudFormation values as text, with what AWS and the supervisor add."""
+    added = {"HEADRACE_STORE_ID": "store", "HEADRACE_CLUSTER_ID": "0" * 32}
     return [
         {each["Name"]: as_text(each["Value"]) for each in container["Environment"]}
+        | added
+        | {each["Name"]: "x" * 64 for each in container["Secrets"]}
         for task in assembly.resources("AWS::ECS::TaskDefinition")
         for container in task.properties["ContainerDefinitions"]
     ]
@@ -38,6 +41,8 @@ def test_stores_accept_their_variables_and_share_all_containers(store_variables)
         process %= SEGMENT_STORES.processes
         assert config.listen_port == SEGMENT_STORES.wire_port + process
         assert config.health_port == SEGMENT_STORES.health_port + process
+        assert config.replica_port == SEGMENT_STORES.replica_port + process
+        assert config.copies == SEGMENT_STORES.copies
         assert config.advertised_host is None, "the task asks ECS for its own address"
         assert config.stop_deadline_s < SEGMENT_STORES.stop_timeout_s
         assert config.cache_bytes < SEGMENT_STORES.memory_mb * 1024 * 1024

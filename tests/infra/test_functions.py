@@ -18,7 +18,8 @@ def functions(assembly: Assembly):
 
 
 def test_the_functions_are_those_of_the_topology(functions):
-    assert set(functions) == {f"headrace-{declared.name}" for declared in topology.FUNCTIONS}
+    deployed = (*topology.FUNCTIONS, topology.REPLICATION_GATE)
+    assert set(functions) == {f"headrace-{declared.name}" for declared in deployed}
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)

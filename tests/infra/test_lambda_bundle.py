@@ -104,7 +104,8 @@ def test_what_is_left_out_is_not_imported(bundle: Path, run_python: Callable[...
     """The same versions are imported on this machine, where the left-out parts are refused."""
     assert not [part for part in UNUSED if (bundle / part).exists()]
     modules = [part.removesuffix(".py").replace("/", ".") for part in UNUSED if not part.endswith(".js")]
-    handlers = [declared.handler.rpartition(".")[0] for declared in topology.FUNCTIONS]
+    declared = (*topology.FUNCTIONS, topology.REPLICATION_GATE)
+    handlers = [each.handler.rpartition(".")[0] for each in declared]
     variables = {"HEADRACE_METADATA_TABLE": "t", "HEADRACE_CHUNK_BUCKET": "b"}
     arguments = f"import sys; sys.argv[1:] = {[','.join(modules), *handlers]!r}\n"
     finished = run_python(arguments + REFUSE_UNUSED, **variables)

@@ -33,6 +33,7 @@ RESOURCES = {
     "chunks:read": f"{BUCKET}/*",
     "chunks:write": f"{BUCKET}/*",
     "chunks:list": BUCKET,
+    "tasks:protect": "arn:<AWS::Partition>:ecs:<AWS::Region>:<AWS::AccountId>:task/headrace/*",
 }
 ACTIONS_WITHOUT_RESOURCES = {
     *NETWORK_INTERFACE_ACTIONS,
@@ -93,6 +94,31 @@ def test_every_word_of_the_topology_is_mapped():
 def test_every_word_of_the_topology_is_used():
     used = {grant for declared in topology.FUNCTIONS for grant in declared.grants}
     assert used | set(topology.SEGMENT_STORES.grants) == set(get_args(topology.Grant))
+
+
+def test_the_gate_reads_metadata_and_starts_itself_again(assembly: Assembly, as_text: Callable[[object], str]):
+    declared = topology.REPLICATION_GATE
+    itself = "arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:function:headrace-replication-gate"
+    allowed = _allowed(_role_of(assembly, declared), as_text)
+    assert declared.grants == ("metadata:read",)
+    assert allowed == {*_expected(declared), ("lambda:InvokeFunction", itself)}
+
+
+def test_only_ecs_reads_the_secret_when_it_starts_a_store(assembly: Assembly, as_text: Callable[[object], str]):
+    secret = assembly.only("AWS::SecretsManager::Secret")
+    readers = {
+        role.logical_id
+        for role in assembly.resources("AWS::IAM::Role")
+        for action, resource in _allowed(role, as_text)
+        if action.startswith("secretsmanager:")
+        if (action, resource) == ("secretsmanager:GetSecretValue", f"<{secret.logical_id}>")
+    }
+    execution_roles = {
+        assembly.get(task.stack, task.properties["ExecutionRoleArn"]).logical_id
+        for task in assembly.resources("AWS::ECS::TaskDefinition")
+    }
+    assert readers == execution_roles
+    assert len(readers) == 1
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)

@@ -29,12 +29,30 @@ def test_only_functions_and_clients_reach_the_wire_port(assembly: Assembly):
         rule.properties
         for rule in assembly.resources("AWS::EC2::SecurityGroupIngress", STACK)
         if assembly.get(STACK, rule.properties["GroupId"]).logical_id == stores.logical_id
+        and assembly.get(STACK, rule.properties["SourceSecurityGroupId"]).logical_id != stores.logical_id
     ]
     sources = {assembly.get(STACK, rule["SourceSecurityGroupId"]).logical_id for rule in rules}
     assert sources == {_group(assembly, "NetworkFunctions").logical_id, _group(assembly, "NetworkClients").logical_id}
     assert {(rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) for rule in rules} == {
         ("tcp", *SEGMENT_STORES.wire_ports)
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "peer"),
+    [("Ingress", "SourceSecurityGroupId"), ("Egress", "DestinationSecurityGroupId")],
+)
+def test_stores_reach_each_other_on_replica_ports_only(assembly: Assembly, smallest_assembly: Assembly, kind, peer):
+    def between_stores(each: Assembly):
+        stores = _group(each, "NetworkStores").logical_id
+        return [
+            (rule["IpProtocol"], rule["FromPort"], rule["ToPort"])
+            for rule in (found.properties for found in each.resources(f"AWS::EC2::SecurityGroup{kind}", STACK))
+            if {each.get(STACK, rule[name]).logical_id for name in ("GroupId", peer)} == {stores}
+        ]
+
+    assert between_stores(assembly) == [("tcp", *SEGMENT_STORES.replica_ports)]
+    assert between_stores(smallest_assembly) == [], "with one copy stores do not speak to each other"
 
 
 def test_no_other_stack_opens_a_group_of_the_network(assembly: Assembly):
@@ -117,7 +135,7 @@ ANYONE_READS = ("prod-<AWS::Region>-starport-layer-bucket/*", "aws-glue-*/*")
 
 def test_endpoints_serve_this_account_only(assembly: Assembly, as_text: Callable[[object], str]):
     endpoints = assembly.resources("AWS::EC2::VPCEndpoint", STACK)
-    assert len(endpoints) == 7
+    assert len(endpoints) == 8
     for endpoint in endpoints:
         statements = endpoint.properties["PolicyDocument"]["Statement"]
         assert statements
@@ -178,6 +196,7 @@ def test_endpoints_serve_what_a_store_needs(assembly: Assembly, as_text: Callabl
         "ecr.dkr": "Interface",
         "logs": "Interface",
         "sqs": "Interface",
+        "secretsmanager": "Interface",
     }
     gateways = [as_text(e["ServiceName"]).rpartition(".")[2] for e in endpoints if e["VpcEndpointType"] == "Gateway"]
     assert sorted(gateways) == ["dynamodb", "s3", "s3"], "one for stores, one for clients"

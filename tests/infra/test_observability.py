@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from cdk_assembly import Assembly
 
 from functions.observability import NAMESPACE
 from headrace import topology
+from infra.constructs.replication_alarms import LOG_ALARMS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
@@ -28,12 +32,78 @@ def test_there_is_an_alarm_for_everything_that_can_go_wrong(alarms):
         expected |= {f"{name}-dead-letters", f"{name}-age"}
     for index in range(topology.SEGMENT_STORES.stores):
         expected |= {f"headrace-store-{index}-{what}" for what in ("running", "volume", "memory")}
-    expected |= {"headrace-stores-lost", "headrace-containers-given-up", "headrace-ticks-stopped"}
+    expected |= {"headrace-stores-lost", "headrace-ticks-stopped", "headrace-journal-failed"}
+    expected |= {"headrace-store-restarting", "headrace-crc-errors"}
+    expected |= {"headrace-log-lag", "headrace-ack-p99", "headrace-untiered-age"}
     expected |= {"headrace-metadata-throttles", "headrace-api-faults"}
+    expected |= {f"headrace-log-{what}" for what in ("blocked", "under-replicated", "single-copy")}
+    expected |= {"headrace-store-isolated", "headrace-journal-damaged", "headrace-task-protected"}
+    expected |= {"headrace-replication-gate", "headrace-replication-gate-errors"}
     assert set(alarms) == expected
 
 
-def test_the_cluster_is_watched_by_what_the_functions_count(alarms):
+def test_one_copy_has_no_alarms_about_copies(smallest_assembly: Assembly):
+    names = set(smallest_assembly.named("AWS::CloudWatch::Alarm", "AlarmName"))
+    assert {"headrace-containers-given-up", "headrace-journal-failed"} <= names
+    assert not [name for name in names if "-log-" in name or "replication" in name or "protected" in name]
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "metric", "minutes"),
+    [
+        ("headrace-log-blocked", "ticks", "LogsBlocked", 1),
+        ("headrace-log-under-replicated", "ticks", "LogsUnderReplicated", 10),
+        ("headrace-log-single-copy", "ticks", "LogsWithOneCopy", 1),
+        ("headrace-store-isolated", "ticks", "StoresIsolated", 3),
+        ("headrace-replication-gate", "replication-gate", "GatesWaiting", 15),
+    ],
+)
+def test_copies_that_are_missing_for_long_ring(alarms, name, function, metric, minutes):
+    properties = alarms[name].properties
+    assert (properties["Namespace"], properties["MetricName"], properties["Statistic"]) == (
+        NAMESPACE,
+        metric,
+        "Minimum",
+    )
+    assert properties["Dimensions"] == [{"Name": "service", "Value": function}]
+    assert (properties["ComparisonOperator"], properties["Threshold"]) == ("GreaterThanThreshold", 0)
+    assert (properties["Period"], properties["EvaluationPeriods"]) == (60, minutes)
+    assert properties["TreatMissingData"] == "notBreaching", "nothing is counted while all is well"
+
+
+LINE = re.compile(r'"event=(\w+) "')
+
+
+def test_lines_of_the_log_that_ring_are_lines_that_stores_write(assembly: Assembly, alarms):
+    folders = (ROOT / "headrace" / "segmentstore", ROOT / "headrace" / "adapters", ROOT / "segmentstore_fargate")
+    written = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
+    groups = {each.properties.get("LogGroupName") for each in assembly.resources("AWS::Logs::LogGroup")}
+    filters = [each.properties for each in assembly.resources("AWS::Logs::MetricFilter")]
+    assert len(filters) == len(LOG_ALARMS)
+    for each in filters:
+        assert each["LogGroupName"] in groups
+        (transformation,) = each["MetricTransformations"]
+        matched = LINE.fullmatch(each["FilterPattern"])
+        assert matched is not None
+        assert f'"event={matched[1]} ' in written
+        (watching,) = [a for a in alarms.values() if a.properties.get("MetricName") == transformation["MetricName"]]
+        assert watching.properties["Namespace"] == transformation["MetricNamespace"] == NAMESPACE
+        assert watching.properties["Statistic"] == "Sum"
+
+
+def test_the_retirement_of_a_task_is_told(assembly: Assembly, smallest_assembly: Assembly):
+    for each in (assembly, smallest_assembly):
+        rule = each.named("AWS::Events::Rule", "Name")["headrace-task-retirement"].properties
+        assert rule["EventPattern"] == {
+            "source": ["aws.health"],
+            "detail-type": ["AWS Health Event"],
+            "detail": {"service": ["ECS"], "eventTypeCode": ["AWS_ECS_TASK_PATCHING_RETIREMENT"]},
+        }
+        assert [target["Arn"] for target in rule["Targets"]] == [{"Ref": each.only("AWS::SNS::Topic").logical_id}]
+
+
+def test_the_cluster_is_watched_by_what_the_functions_count(smallest_assembly: Assembly):
+    alarms = smallest_assembly.named("AWS::CloudWatch::Alarm", "AlarmName")
     lost, given_up = (alarms[f"headrace-{name}"].properties for name in ("stores-lost", "containers-given-up"))
     assert (lost["Namespace"], lost["MetricName"], lost["EvaluationPeriods"]) == (NAMESPACE, "StoresLost", 3)
     assert (given_up["ComparisonOperator"], given_up["Threshold"]) == ("GreaterThanThreshold", 0)
@@ -111,7 +181,7 @@ def test_what_is_throttled_or_fails_rings(alarms, name, metrics):
 
 
 def test_failed_runs_of_the_spark_job_ring(assembly: Assembly, smallest_assembly: Assembly):
-    (rule,) = [each.properties for each in assembly.resources("AWS::Events::Rule", "HeadraceObservability")]
+    rule = assembly.named("AWS::Events::Rule", "Name")["headrace-spark-job-failed"].properties
     assert rule["EventPattern"] == {
         "source": ["aws.glue"],
         "detail-type": ["Glue Job State Change"],
@@ -129,7 +199,7 @@ def test_failed_runs_of_the_spark_job_ring(assembly: Assembly, smallest_assembly
         if statement["Effect"] == "Allow"
     ]
     assert ({"Service": "events.amazonaws.com"}, "sns:Publish", {"Ref": topic}) in publishers
-    assert smallest_assembly.resources("AWS::Events::Rule", "HeadraceObservability") == []
+    assert "headrace-spark-job-failed" not in smallest_assembly.named("AWS::Events::Rule", "Name")
 
 
 def test_every_alarm_goes_to_the_topic(assembly: Assembly, alarms):

@@ -15,7 +15,8 @@ from cdk_assembly import Assembly, Resource
 from headrace import topology
 from headrace.model.cluster import TAKE_OVER_AFTER_DEFAULT_S
 from headrace.topology import SEGMENT_STORES
-from segmentstore_fargate.supervised import EARLY_DEATHS_MAX, RESTART_PAUSE_S
+from segmentstore_fargate.restart_policy import restart_pause_s
+from segmentstore_fargate.supervised import EARLY_DEATHS_MAX
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 STACK = "HeadraceSegmentStores"
@@ -45,19 +46,74 @@ def test_there_is_one_store_per_zone(services):
     assert len({str(each) for each in subnets}) == len(services)
 
 
-def test_a_store_never_runs_twice_and_is_never_moved(services):
+def test_a_new_task_starts_before_the_old_one_is_stopped(services):
+    """The logs gain the new copy before they lose the old one, so that there are three throughout."""
+    _check_deployment(services, healthy_percent=100, most_percent=200)
+
+
+def test_a_store_with_one_copy_never_runs_twice(smallest_assembly: Assembly):
+    _check_deployment(smallest_assembly.resources("AWS::ECS::Service"), healthy_percent=0, most_percent=100)
+
+
+def _check_deployment(services: list[Resource], *, healthy_percent: int, most_percent: int) -> None:
+    """And ECS moves no task to another zone."""
     for service in services:
-        assert service.properties["DesiredCount"] == 1
+        assert service.properties["DesiredCount"] == SEGMENT_STORES.stores_per_zone
         assert service.properties["AvailabilityZoneRebalancing"] == "DISABLED"
         deployment = service.properties["DeploymentConfiguration"]
-        assert deployment["MinimumHealthyPercent"] == 0
-        assert deployment["MaximumPercent"] == 100
+        assert deployment["MinimumHealthyPercent"] == healthy_percent
+        assert deployment["MaximumPercent"] == most_percent
         assert deployment["DeploymentCircuitBreaker"] == {"Enable": True, "Rollback": True}
 
 
-def test_stores_are_replaced_one_after_the_other(services):
+def test_stores_are_replaced_one_after_the_other(services, smallest_assembly: Assembly):
+    smallest = sorted(smallest_assembly.named("AWS::ECS::Service", "ServiceName").items())
+    for each in (services, [service for _, service in smallest]):
+        for before, after in pairwise(each):
+            assert before.logical_id in after.attributes["DependsOn"]
+
+
+def test_a_gate_stands_between_the_services_of_two_zones(assembly: Assembly, services):
+    gates = {each.logical_id: each for each in assembly.resources("Custom::HeadraceReplicationGate", STACK)}
+    assert len(gates) == len(services) - 1
     for before, after in pairwise(services):
-        assert before.logical_id in after.attributes["DependsOn"]
+        (gate,) = [each for name, each in gates.items() if name in after.attributes["DependsOn"]]
+        assert before.logical_id in gate.attributes["DependsOn"]
+        task = before.properties["TaskDefinition"]
+        assert gate.properties["TaskDefinition"] == task, "an update of the zone before calls the gate"
+        assert gate.properties["Zones"] == str(len(services))
+        assert gate.properties["ServiceTimeout"] == "3600"
+        function = assembly.get(STACK, gate.properties["ServiceToken"])
+        assert function.properties["FunctionName"] == "headrace-replication-gate"
+        assert function.properties["Timeout"] == 900
+        assert "VpcConfig" not in function.properties
+
+
+def test_one_copy_needs_neither_gate_nor_secret(smallest_assembly: Assembly):
+    assert smallest_assembly.resources("Custom::HeadraceReplicationGate") == []
+    assert smallest_assembly.resources("AWS::SecretsManager::Secret") == []
+    for service in smallest_assembly.resources("AWS::ECS::Service"):
+        assert _environment(smallest_assembly, service)["HEADRACE_COPIES"] == "1"
+        assert "Secrets" not in _container(smallest_assembly, service)
+
+
+def test_stores_share_a_generated_secret(assembly: Assembly, services):
+    secret = assembly.only("AWS::SecretsManager::Secret", STACK)
+    generated = secret.properties["GenerateSecretString"]
+    assert "SecretString" not in secret.properties
+    assert (generated["PasswordLength"], generated["ExcludePunctuation"]) == (64, True)
+    for service in services:
+        assert _container(assembly, service)["Secrets"] == [
+            {"Name": "HEADRACE_REPLICA_SECRET", "ValueFrom": {"Ref": secret.logical_id}}
+        ]
+
+
+def test_the_cluster_is_named_by_the_stack(assembly: Assembly, services):
+    """The random part of the stack's id, 32 hexadecimal digits with four dashes: it outlives every update."""
+    uuid = {"Fn::Select": [2, {"Fn::Split": ["/", {"Ref": "AWS::StackId"}]}]}
+    for service in services:
+        found: Any = _environment(assembly, service)["HEADRACE_CLUSTER_ID"]
+        assert found == {"Fn::Join": ["", {"Fn::Split": ["-", uuid]}]}
 
 
 def test_every_task_gets_an_encrypted_volume_for_the_journal(assembly: Assembly, services):
@@ -67,6 +123,7 @@ def test_every_task_gets_an_encrypted_volume_for_the_journal(assembly: Assembly,
         assert managed["SizeInGiB"] == SEGMENT_STORES.volume_gib
         assert managed["VolumeType"] == "gp3"
         assert managed["Encrypted"] is True
+        assert (managed["Iops"], managed["Throughput"]) == (3000, 125)
         task = assembly.get(STACK, service.properties["TaskDefinition"]).properties
         assert task["Volumes"] == [{"Name": volume["Name"], "ConfiguredAtLaunch": True}]
         (mount,) = _container(assembly, service)["MountPoints"]
@@ -76,7 +133,9 @@ def test_every_task_gets_an_encrypted_volume_for_the_journal(assembly: Assembly,
 def test_a_store_knows_its_number_and_place(assembly: Assembly, services, as_text: Callable[[object], str]):
     for index, service in enumerate(services):
         environment = _environment(assembly, service)
-        assert environment["HEADRACE_STORE_ID"] == f"store-{index}"
+        assert "HEADRACE_STORE_ID" not in environment, "each task is another store: the supervisor names it"
+        assert environment["HEADRACE_COPIES"] == str(SEGMENT_STORES.copies)
+        assert environment["HEADRACE_REPLICA_PORT"] == str(SEGMENT_STORES.replica_port)
         assert environment["HEADRACE_STORE_INDEX"] == str(index)
         assert environment["HEADRACE_STORE_COUNT"] == str(len(services))
         assert environment["HEADRACE_CONTAINER_COUNT"] == str(topology.CONTAINER_COUNT)
@@ -106,7 +165,8 @@ def test_a_deployment_waits_until_a_store_has_settled(assembly: Assembly, servic
         assert (check["Interval"], check["Retries"], check["StartPeriod"]) == (30, 10, 300)
         assert check["Timeout"] < check["Interval"]
         assert check["StartPeriod"] + check["Interval"] * check["Retries"] >= 2 * TAKE_OVER_AFTER_DEFAULT_S
-        assert check["Interval"] * check["Retries"] > EARLY_DEATHS_MAX * RESTART_PAUSE_S, "restarts come first"
+        pauses_s = sum(map(restart_pause_s, range(1, EARLY_DEATHS_MAX)))
+        assert check["Interval"] * check["Retries"] > pauses_s, "restarts come first"
 
 
 def test_every_process_has_a_core_and_its_ports(assembly: Assembly, services):
@@ -117,7 +177,7 @@ def test_every_process_has_a_core_and_its_ports(assembly: Assembly, services):
         ports = {mapping["ContainerPort"] for mapping in container["PortMappings"]}
         assert ports == {
             first + process
-            for first in (SEGMENT_STORES.wire_port, SEGMENT_STORES.health_port)
+            for first in (SEGMENT_STORES.wire_port, SEGMENT_STORES.health_port, SEGMENT_STORES.replica_port)
             for process in range(SEGMENT_STORES.processes)
         }
 
@@ -125,7 +185,23 @@ def test_every_process_has_a_core_and_its_ports(assembly: Assembly, services):
 def test_a_store_of_two_cores_has_two_processes():
     larger = replace(SEGMENT_STORES, cpu_units=2048)
     assert (larger.processes, larger.wire_ports, larger.health_ports) == (2, (12345, 12346), (12545, 12546))
+    assert larger.replica_ports == (12745, 12746)
     assert replace(SEGMENT_STORES, cpu_units=512).processes == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "iops", "throughput"), [(1, 3000, 125), (3, 3000, 375), (4, 4000, 500), (16, 16000, 1000)]
+)
+def test_a_volume_is_as_fast_as_its_processes_need(cores, iops, throughput):
+    """Within the limits of a gp3 volume of ECS, and of a quarter of a MiB/s for each of its IOPS."""
+    store = replace(SEGMENT_STORES, cpu_units=cores * 1024)
+    assert (store.volume_iops, store.volume_throughput_mib_s) == (iops, throughput)
+    assert throughput <= iops / 4
+
+
+@pytest.mark.parametrize(("zones", "copies"), [(1, 1), (2, 1), (3, 3), (6, 3)])
+def test_three_zones_keep_three_copies(zones, copies):
+    assert SEGMENT_STORES.copies_in(zones) == copies
 
 
 def test_a_store_runs_without_root_rights(assembly: Assembly, services):
@@ -182,6 +258,8 @@ def test_as_many_stores_as_zones_were_chosen(smallest_assembly: Assembly):
     services = smallest_assembly.named("AWS::ECS::Service", "ServiceName")
     assert sorted(services) == ["headrace-store-0", "headrace-store-1"]
     for service in services.values():
-        assert _environment(smallest_assembly, service)["HEADRACE_STORE_COUNT"] == "2"
+        environment = _environment(smallest_assembly, service)
+        assert environment["HEADRACE_STORE_COUNT"] == "2"
+        assert environment["HEADRACE_STORE_ID"] == f"store-{environment['HEADRACE_STORE_INDEX']}"
     subnets = smallest_assembly.resources("AWS::EC2::Subnet")
     assert [subnet.properties["AvailabilityZone"] for subnet in subnets] == ["us-east-1a", "us-east-1d"]

@@ -44,6 +44,21 @@ def test_choices_are_read():
     assert Settings(zones=("us-gov-west-1a",)).zone_count == 1
 
 
+def test_three_zones_replicate_unless_told_otherwise():
+    two_zones = ("eu-west-1a", "eu-west-1c")
+    assert Settings().log_copies == 3
+    assert Settings(zones=two_zones).log_copies == 1
+    assert Settings.from_context(_context(copies="1")).log_copies == 1
+    assert Settings.from_context(_context(copies=3)) == Settings(copies=3)
+    for wrong in (0, 2, 4):
+        with pytest.raises(ValueError, match="copies"):
+            Settings(copies=wrong)
+    with pytest.raises(ValueError, match="3 need as many zones, there are 2"):
+        Settings(zones=two_zones, copies=3)
+    with pytest.raises(ValueError, match="copies"):
+        Settings.from_context(_context(copies="three"))
+
+
 def test_metrics_are_opened_to_a_group_or_a_network():
     assert Settings.from_context(_context(metrics_from="sg-0a1b2c3d4e5f60718")).metrics_from == "sg-0a1b2c3d4e5f60718"
     assert Settings.from_context(_context(metrics_from="10.1.0.0/16")).metrics_from == "10.1.0.0/16"
@@ -57,6 +72,13 @@ def test_reservations_leave_a_hundred_executions_unreserved():
     assert Settings(account_concurrency=reserved + 100).reserved_concurrency(ticks) == ticks.reserved_concurrency
     assert Settings(account_concurrency=reserved + 99).reserved_concurrency(ticks) is None
     assert Settings().reserved_concurrency(topology.function("scopes")) is None
+
+
+def test_containers_of_s3_reach_functions_and_stores():
+    assert "HEADRACE_S3_CONTAINERS" not in Settings().environment
+    settings = Settings.from_context(_context(s3_containers="4"))
+    assert settings.environment["HEADRACE_S3_CONTAINERS"] == "4"
+    assert settings.s3_environment == {"HEADRACE_S3_CONTAINERS": "4"}
 
 
 def test_sizes_of_a_deployment_reach_its_functions():
@@ -79,6 +101,7 @@ def test_sizes_of_a_deployment_reach_its_functions():
         ({"containers": "0"}, "containers"),
         ({"containers": "2"}, "too few"),
         ({"containers": "1025"}, "containers"),
+        ({"s3_containers": "65"}, "s3_containers"),
         ({"buckets": "0"}, "buckets"),
         ({"buckets": "129"}, "buckets"),
         ({"calls_per_second": "0"}, "calls_per_second"),

@@ -9,6 +9,7 @@ from cdk_assembly import Assembly
 
 from headrace import topology
 from headrace.adapters.dynamodb.record_item import BILLING_MODE, table_schema
+from headrace.codec.log_objects import container_log_prefix
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
@@ -68,5 +69,7 @@ def test_deleted_chunks_can_be_brought_back_for_a_while(assembly: Assembly, as_t
     assert "LoggingConfiguration" in bucket.properties
     rules = {rule["Id"]: rule for rule in bucket.properties["LifecycleConfiguration"]["Rules"]}
     assert rules["drop-what-was-deleted"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": 7}
+    assert container_log_prefix(0).startswith(rules["drop-old-logs"]["Prefix"])
+    assert rules["drop-old-logs"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": 1}
     assert rules["abort-abandoned-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
     assert not [rule for rule in rules.values() if "ExpirationInDays" in rule], "history is not S3's to expire"

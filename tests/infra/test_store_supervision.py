@@ -12,6 +12,7 @@ import pytest
 from headrace.model.cluster import TAKE_OVER_AFTER_DEFAULT_S
 from segmentstore_fargate import supervised
 from segmentstore_fargate.layout import mark_served
+from segmentstore_fargate.restart_policy import JOURNAL_FAILED, LOOP_EXITS, RESTART_PAUSE_S, restart_pause_s
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60
@@ -126,6 +127,7 @@ import pathlib, sys
 from headrace.model.cluster import TAKE_OVER_AFTER_DEFAULT_S
 from segmentstore_fargate import supervised
 from segmentstore_fargate.layout import mark_served
+from segmentstore_fargate.restart_policy import JOURNAL_FAILED, RESTART_PAUSE_S, restart_pause_s
 from segmentstore_fargate.layout import has_logs, was_served
 volume = pathlib.Path(sys.argv[1])
 was_empty = not has_logs(volume)
@@ -197,7 +199,75 @@ def test_task_that_has_served_keeps_restarting(volume, tmp_path: Path):
 def test_patience_covers_what_a_good_store_waits_for():
     """A new store may wait for its former self, and for the others to take over from it."""
     assert supervised.FIRST_SERVICE_S >= 2 * TAKE_OVER_AFTER_DEFAULT_S
-    assert supervised.EARLY_DEATHS_MAX * supervised.RESTART_PAUSE_S >= 60
+    assert sum(map(restart_pause_s, range(1, supervised.EARLY_DEATHS_MAX))) >= 60
+
+
+def test_a_killed_process_is_back_within_half_a_second():
+    """Until then its containers have an owner that does not answer, or one log member less."""
+    assert RESTART_PAUSE_S <= 0.5
+
+
+SUPERVISE_A_BAD_VOLUME = """
+import os, pathlib, sys
+from segmentstore_fargate.supervised import Supervisor
+left = pathlib.Path(sys.argv[1])
+environments = [{**os.environ, "NUMBER": str(number)} for number in range(2)]
+def leave(process):
+    left.write_text(left.read_text() + str(process) if left.exists() else str(process))
+    if sys.argv[2] == "broken":
+        raise RuntimeError("no credentials")
+    return sys.argv[2] == "3"
+leave = None if sys.argv[2] == "1" else leave
+sys.exit(Supervisor([sys.executable, "-c", *sys.argv[3:]], environments, leave=leave, pause_s=0).run())
+"""
+THE_SECOND_FAILS = """
+import os, pathlib, signal, sys
+marks = pathlib.Path(sys.argv[2])
+if os.environ["NUMBER"] == "0":
+    def stop(*_):
+        marks.with_suffix(".stopped").touch()
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, stop)
+    marks.with_suffix(".serves").touch()
+    while not marks.with_suffix(".ended").exists():
+        signal.sigtimedwait([], 0.01)
+    sys.exit(0)
+while not marks.with_suffix(".serves").exists():
+    signal.sigtimedwait([], 0.01)
+marks.write_text(marks.read_text() + "x")
+if len(marks.read_text()) == int(sys.argv[3]):
+    marks.with_suffix(".ended").touch()
+    sys.exit(0)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("copies", "code", "starts", "expected", "asked"),
+    [
+        ("3", JOURNAL_FAILED, 3, supervised.VOLUME_FAILED, "1"),
+        ("3", 1, LOOP_EXITS - 2, 0, None),
+        ("needed", JOURNAL_FAILED, 7, 0, "1111"),
+        ("broken", JOURNAL_FAILED, 7, 0, "1111"),
+        ("1", JOURNAL_FAILED, 7, 0, None),
+        ("3", 1, LOOP_EXITS, supervised.DOES_NOT_STAY_UP, "1"),
+        ("needed", 1, LOOP_EXITS + 2, 0, "1"),
+        ("1", 1, LOOP_EXITS + 2, 0, None),
+    ],
+)
+def test_a_bad_store_is_replaced_if_others_have_copies(tmp_path: Path, copies, code, starts, expected, asked):
+    """The second of its processes does not stay up, until it has ended `starts` times or its task is replaced."""
+    marks, left = tmp_path / "starts", tmp_path / "left"
+    marks.write_text("")
+    is_replaced = expected != 0
+    program = [THE_SECOND_FAILS, str(code), str(marks), str(starts + is_replaced)]
+    command = [sys.executable, "-c", SUPERVISE_A_BAD_VOLUME, str(left), copies, *program]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == expected, ended.stderr.decode()
+    assert len(marks.read_text()) == starts
+    assert (left.read_text() if left.exists() else None) == asked
+    assert (b"event=store_keeps_ending process=1" in ended.stderr) is (starts >= LOOP_EXITS)
+    assert marks.with_suffix(".stopped").exists() is is_replaced, "the other process shuts down as after SIGTERM"
 
 
 def test_the_image_starts_the_supervisor_and_that_the_store():

@@ -1,0 +1,136 @@
+"""The alarms about replicated logs, as data: what is counted, for how many minutes, and what it means.
+
+docs/operating/cluster.md says what to do about each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace import topology
+
+_TICKS = topology.function("ticks")
+
+
+@dataclass(frozen=True, slots=True)
+class CountAlarm:
+    """Raised when a function has counted something in each of so many minutes."""
+
+    name: str
+    metric: str
+    minutes: int
+    description: str
+    function: topology.Function = _TICKS
+    statistic: str = "Minimum"
+
+
+@dataclass(frozen=True, slots=True)
+class LogAlarm:
+    """Raised when stores have logged an event in each of so many minutes."""
+
+    name: str
+    event: str
+    metric: str
+    minutes: int
+    description: str
+    only_if_replicated: bool = False
+
+
+REPLICATION_ALARMS = (
+    CountAlarm(
+        "headrace-log-blocked",
+        "LogsBlocked",
+        1,
+        "A container waits for replicas that do not answer: nothing of it is served",
+    ),
+    CountAlarm(
+        "headrace-log-under-replicated",
+        "LogsUnderReplicated",
+        10,
+        "Logs have two copies: a zone has no store, or a new copy does not become complete",
+    ),
+    CountAlarm(
+        "headrace-log-single-copy",
+        "LogsWithOneCopy",
+        1,
+        "Logs have one copy that serves: their appends are not acknowledged",
+    ),
+    CountAlarm(
+        "headrace-store-isolated",
+        "StoresIsolated",
+        3,
+        "A segment store reaches no other store: its network or host",
+    ),
+    CountAlarm(
+        "headrace-replication-gate",
+        "GatesWaiting",
+        15,
+        "A deployment waits between two zones, because a log lacks copies: it fails after an hour",
+        function=topology.REPLICATION_GATE,
+    ),
+)
+
+LOG_ALARMS = (
+    LogAlarm(
+        "headrace-store-restarting",
+        "store_keeps_ending",
+        "StoresRestarting",
+        3,
+        "A process of a store ends again and again: its task stays, because its volume may be needed",
+    ),
+    LogAlarm(
+        "headrace-journal-failed",
+        "journal_failed",
+        "JournalsFailed",
+        1,
+        "A journal could not be written: its process was restarted",
+    ),
+    LogAlarm(
+        "headrace-log-lag",
+        "replica_lags",
+        "ReplicasLagging",
+        5,
+        "A replica lacks more than 64 MiB that the others have: a slow disk, network or host",
+        only_if_replicated=True,
+    ),
+    LogAlarm(
+        "headrace-ack-p99",
+        "acknowledgements_slow",
+        "SlowAcknowledgements",
+        10,
+        "More than one acknowledgement in a hundred takes longer than 50 ms: two of three stores are slow",
+        only_if_replicated=True,
+    ),
+    LogAlarm(
+        "headrace-untiered-age",
+        "untiered_data_old",
+        "UntieredDataOld",
+        5,
+        "Data waits for S3 longer than a minute: only the logs have it",
+    ),
+    LogAlarm(
+        "headrace-crc-errors",
+        "replica_message_corrupt",
+        "ReplicaMessagesCorrupt",
+        1,
+        "Stores have received entries or messages with wrong checksums from other stores",
+        only_if_replicated=True,
+    ),
+    LogAlarm(
+        "headrace-journal-damaged",
+        "journal_entry_damaged",
+        "JournalsDamaged",
+        1,
+        "Bytes of a journal were damaged: other replicas have them",
+        only_if_replicated=True,
+    ),
+    LogAlarm(
+        "headrace-task-protected",
+        "task_protected",
+        "TasksProtected",
+        15,
+        "A store has asked ECS for 15 minutes not to stop its task: logs would be left with one copy",
+        only_if_replicated=True,
+    ),
+)
+"""Stores have no CloudWatch client: metric filters count the lines of their log."""
