@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.model.log_classes import LogClass
 from headrace.model.stream_configuration import (
     RetentionPolicy,
     RetentionType,
@@ -22,6 +23,7 @@ def configuration_json(configuration: StreamConfiguration) -> dict[str, Any]:
         "streamTags": list(configuration.tags),
         "timestampAggregationTimeout": configuration.timestamp_aggregation_timeout_ms,
         "rolloverSizeBytes": configuration.rollover_size_bytes,
+        "acknowledgedBy": configuration.log_class.value,
     }
 
 
@@ -37,6 +39,7 @@ def configuration_from_json(document: Mapping[str, Any]) -> StreamConfiguration:
         tags=tuple(document.get("streamTags") or ()),
         timestamp_aggregation_timeout_ms=int(document.get("timestampAggregationTimeout") or 0),
         rollover_size_bytes=int(document.get("rolloverSizeBytes") or 0),
+        log_class=LogClass(document.get("acknowledgedBy") or LogClass.STORES),
     )
 
 

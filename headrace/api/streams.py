@@ -10,6 +10,7 @@ from typing import Any
 from headrace.api.segments import SegmentView
 from headrace.api.stream_policies import configuration_from_json, configuration_json
 from headrace.model.epochs import Epoch
+from headrace.model.log_classes import LogClass
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
@@ -54,6 +55,10 @@ class StreamView:
     @property
     def rollover_size_bytes(self) -> int:
         return self.configuration.rollover_size_bytes
+
+    @property
+    def acknowledged_by(self) -> LogClass:
+        return self.configuration.log_class
 
     @classmethod
     def of(cls, stream: Stream) -> StreamView:

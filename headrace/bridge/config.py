@@ -8,6 +8,7 @@
 | HEADRACE_REQUESTS_QUEUE_URL, HEADRACE_TABLES_QUEUE_URL | SQS queues | required |
 | HEADRACE_COMMITS_QUEUE_URL, HEADRACE_ABORTS_QUEUE_URL | SQS queues for transactions | required |
 | HEADRACE_CONTAINER_COUNT | containers of the deployment, a number that never changes | topology.CONTAINER_COUNT |
+| HEADRACE_S3_CONTAINERS | more containers, whose appends S3 acknowledges | 0 |
 | HEADRACE_STREAM_DEADLINE_S | how long a call may wait for a stream to be created, sealed or deleted | 60 |
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
@@ -46,6 +47,7 @@ class BridgeConfig:
     commits_queue_url: str
     aborts_queue_url: str
     container_count: int
+    s3_containers: int
     stream_deadline_s: int
     stop_deadline_s: int
     log_level: str
@@ -67,6 +69,7 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         commits_queue_url=_text(environment, "HEADRACE_COMMITS_QUEUE_URL"),
         aborts_queue_url=_text(environment, "HEADRACE_ABORTS_QUEUE_URL"),
         container_count=_integer(environment, "HEADRACE_CONTAINER_COUNT", topology.CONTAINER_COUNT, 1),
+        s3_containers=_integer(environment, "HEADRACE_S3_CONTAINERS", 0, 0),
         stream_deadline_s=_integer(environment, "HEADRACE_STREAM_DEADLINE_S", STREAM_DEADLINE_DEFAULT_S, 1),
         stop_deadline_s=_integer(environment, "HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S, 0),
         log_level=log_level,

@@ -9,6 +9,7 @@ from headrace.api.segments import SegmentView
 from headrace.api.transactions import TransactionSegmentView
 from headrace.bridge import controller_pb2 as pb
 from headrace.model.errors import InvalidRequestError, NotFoundError
+from headrace.model.log_classes import LogClass
 from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_configuration import (
@@ -17,6 +18,10 @@ from headrace.model.stream_configuration import (
     ScalingType,
     StreamConfiguration,
 )
+from headrace.model.stream_cuts import END_OF_SEGMENT
+
+ACKNOWLEDGED_BY_TAG: Final = "headrace.acknowledged-by="
+"""Pravega's protocol has no field for who acknowledges a stream's appends. A tag that begins so names the class."""
 
 _INT64_MAX: Final = (1 << 63) - 1
 _SCALE_FACTOR_MIN: Final = 2
@@ -55,7 +60,29 @@ def configuration_of(config: pb.StreamConfig) -> StreamConfiguration:
         tags=tuple(config.tags.tag),
         timestamp_aggregation_timeout_ms=config.timestampAggregationTimeout,
         rollover_size_bytes=max(0, config.rolloverSizeBytes),
+        log_class=log_class_of(config) or LogClass.STORES,
     )
+
+
+def log_class_of(config: pb.StreamConfig) -> LogClass | None:
+    """The class that a tag names, such as `headrace.acknowledged-by=s3`; None without such a tag.
+
+    The tag stays a tag of the stream: clients that compare configurations get back what they have sent.
+
+    Raises:
+        InvalidRequestError: code "unknown_log_class": tags name no known class, or two different ones.
+    """
+    named = {tag.removeprefix(ACKNOWLEDGED_BY_TAG) for tag in config.tags.tag if tag.startswith(ACKNOWLEDGED_BY_TAG)}
+    if not named:
+        return None
+    classes = {each.value.lower(): each for each in LogClass}
+    if len(named) > 1 or not named <= classes.keys():
+        raise InvalidRequestError(
+            f"the tags of the stream name {', '.join(sorted(named))} as what acknowledges it: use one tag "
+            f"{ACKNOWLEDGED_BY_TAG} with one of {', '.join(sorted(classes))}",
+            code="unknown_log_class",
+        )
+    return classes[named.pop()]
 
 
 def configuration_message(scope: str, stream: str, configuration: StreamConfiguration) -> pb.StreamConfig:
@@ -129,8 +156,11 @@ def segment_ranges_message(scope: str, stream: str, segments: Iterable[SegmentVi
 
 
 def offsets_of(cut: Mapping[int, int]) -> dict[int, int] | None:
-    """Offset in bytes by segment id. None for an empty map, which means the head or the tail of the stream."""
-    return dict(cut) or None
+    """Offset in bytes by segment id. None for an empty map, which means the head or the tail of the stream.
+
+    Java clients send the largest number for the end of a segment in the ending cut of a reader group.
+    """
+    return {segment: END_OF_SEGMENT if offset == _INT64_MAX else offset for segment, offset in cut.items()} or None
 
 
 def key_ranges_of(entries: Iterable[pb.ScaleRequest.KeyRangeEntry]) -> list[KeyRange]:

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 _RETENTION_MODES = (RetentionMode.NONE, RetentionMode.MANUAL, RetentionMode.AUTOMATIC)
 """The modes by their number on the wire."""
 
-_SEGMENT_NOT_REACHED = -1
-"""The offset that Java clients put into cuts for segments that they know but have not reached."""
-
 
 class ReaderGroupRpcs:
     """The rpcs that create, update or delete a group return when the operation is complete."""
@@ -60,9 +57,13 @@ class ReaderGroupRpcs:
             found = await self._settled(what, scope, group)
         except NotFoundError as error:
             raise UnavailableError(f"{what}: another client has deleted it meanwhile: repeat") from error
-        return pb.CreateReaderGroupResponse(
-            status=pb.CreateReaderGroupResponse.SUCCESS, config=_configuration_message(found)
-        )
+        config = _configuration_message(found)
+        if found.configuration == configuration:
+            # Java clients compare the cuts as they sent them: a stream without a cut differs from an unbounded one.
+            del config.startingStreamCuts[:], config.endingStreamCuts[:]
+            config.startingStreamCuts.extend(request.startingStreamCuts)
+            config.endingStreamCuts.extend(request.endingStreamCuts)
+        return pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.SUCCESS, config=config)
 
     async def update_reader_group(self, request: pb.ReaderGroupConfiguration) -> pb.UpdateReaderGroupResponse:
         scope, group = _known(request.scope, request.readerGroupName)
@@ -133,8 +134,7 @@ def _cuts_of(cuts: Iterable[pb.StreamCut]) -> dict[tuple[str, str], StreamCut | 
     for cut in cuts:
         scope = check_known_name("scope", cut.streamInfo.scope)
         stream = check_known_name("stream", cut.streamInfo.stream)
-        offsets = {segment: offset for segment, offset in cut.cut.items() if offset != _SEGMENT_NOT_REACHED}
-        found[scope, stream] = StreamCut.of(scope, stream, offsets) if offsets else None
+        found[scope, stream] = StreamCut.of(scope, stream, cut.cut) if cut.cut else None
     return found
 
 

@@ -20,6 +20,7 @@ from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.streams import StreamService
 from headrace.model.errors import AlreadyExistsError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX
+from headrace.model.stream_cuts import END_OF_SEGMENT
 from headrace.model.stream_state import StreamState
 
 Rpc = Callable[[Any], Any | Awaitable[Any]]
@@ -223,7 +224,13 @@ class ControllerService:
         scope, stream = messages.known_stream(request.streamInfo)
         ends = messages.offsets_of(getattr(request, "from")), messages.offsets_of(request.to)
         found = self._segments.between(scope, stream, *ends)
-        ids = [messages.segment_id_message(scope, stream, one.segment.segment_id) for one in found.ranges]
+        read = {segment for segment, offset in (ends[0] or {}).items() if offset == END_OF_SEGMENT}
+        # Clients count from offset -1 in the segments of the reply, so those without unread bytes are left out.
+        ids = [
+            messages.segment_id_message(scope, stream, one.segment.segment_id)
+            for one in found.ranges
+            if one.segment.segment_id not in read
+        ]
         return pb.StreamCutRangeResponse(segments=ids)
 
     def segment_uri(self, request: pb.SegmentId) -> pb.NodeUri:

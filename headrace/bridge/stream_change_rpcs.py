@@ -36,9 +36,11 @@ class StreamChangeRpcs:
     async def update_stream(self, request: pb.StreamConfig) -> pb.UpdateStreamStatus:
         """Return when the whole configuration is replaced and the changes that follow from it are complete."""
         scope, stream = messages.known_stream(request.streamInfo)
-        configuration = messages.configuration_of(request)
+        configuration, log_class = messages.configuration_of(request), messages.log_class_of(request)
         what = f"updating stream {scope}/{stream}"
-        accepted = await self._waits.accepted(what, lambda: self._streams.update_stream(scope, stream, configuration))
+        accepted = await self._waits.accepted(
+            what, lambda: self._streams.update_stream(scope, stream, configuration, log_class=log_class)
+        )
         seen: list[StreamView] = []
 
         def look() -> StreamView:

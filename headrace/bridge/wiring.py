@@ -45,14 +45,15 @@ class BridgeProcess:
         self._config = config
         self.port = config.listen_port
         metadata = DynamoMetadataStore(config.metadata_table)
-        self._stores = TcpSegmentStores(locate_by_claims(metadata), config.container_count)
+        self._stores = TcpSegmentStores(locate_by_claims(metadata), config.container_count, config.s3_containers)
         threads = CallThreads()
         waits, clock, sqs = Waits(threads.run, config.stream_deadline_s), SystemClock(), sqs_client()
         requests = SqsRequestQueue(config.requests_queue_url, sqs)
         tables = SqsRequestQueue(config.tables_queue_url, sqs)
         backoff = ConflictBackoff(time.sleep, random.random)
-        scopes, streams = ScopeService(metadata), StreamService(metadata, requests, clock, backoff)
-        segments = SegmentService(metadata, self._stores, config.container_count)
+        scopes = ScopeService(metadata)
+        streams = StreamService(metadata, requests, clock, backoff, config.s3_containers)
+        segments = SegmentService(metadata, self._stores, config.container_count, config.s3_containers)
         service = ControllerService(scopes, streams, segments, waits, lambda: (config.advertised_host, self.port))
         queues = TransactionQueues(
             SqsRequestQueue(config.commits_queue_url, sqs_client()),

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from headrace import topology
+from headrace.deployment_defaults import S3_CONTAINERS_MAX
 from headrace.local.deployment_code import make_importable
 from headrace.local.failures import EXIT_FAILED, LocalStackError
 from headrace.local.stack import LocalStack, StackOptions
@@ -83,6 +84,12 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
     parser.add_argument(
         "--segment-stores", type=_store_count, default=1, metavar="N", help="how many to run (default 1)"
     )
+    parser.add_argument(
+        "--s3-containers",
+        type=_s3_count,
+        metavar="K",
+        help="additional containers, for streams that S3 acknowledges, such as 4; data keep their number (default 0)",
+    )
     parser.add_argument("--no-restart", action="store_true", help="leave a segment store that died dead")
     parser.add_argument(
         "--state-file",
@@ -97,6 +104,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
         http_port=chosen.http_port,
         grpc_port=chosen.grpc_port,
         segment_stores=chosen.segment_stores,
+        s3_containers=chosen.s3_containers,
         restart=not chosen.no_restart,
         state_file=chosen.state_file,
     )
@@ -119,6 +127,13 @@ def _store_count(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"{number} is not from 1 to {topology.CONTAINER_COUNT}: each store needs at least one container"
         )
+    return number
+
+
+def _s3_count(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= S3_CONTAINERS_MAX:
+        raise argparse.ArgumentTypeError(f"{number} is not from 0 to {S3_CONTAINERS_MAX}")
     return number
 
 

@@ -7,7 +7,7 @@ all parts. A world with a complete snapshot is continued. After a crash the stac
 directory, so that the user can examine it.
 
     DIR/lock                  locked by the stack that uses DIR
-    DIR/world-0001/world.json the number of segment stores it was created with
+    DIR/world-0001/world.json the number of segment stores it was created with, and of containers with logs in S3
     DIR/world-0001/aws/       snapshot of the AWS emulator, exists only between two runs
     DIR/world-0001/store-0/   data of segment store 0
     DIR/world-0001/logs/      logs of all processes
@@ -31,12 +31,16 @@ _WORLD_PREFIX = "world-"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Data that belong together. `is_continued` means that its AWS snapshot must be loaded."""
+    """Data that belong together. `is_continued` means that its AWS snapshot must be loaded.
+
+    `s3_containers` is the number of containers whose logs are in S3. `note` is a message to the user about older data,
+    or empty.
+    """
 
     directory: Path
     is_continued: bool
     note: str = ""
-    """A message to the user about older data, or empty."""
+    s3_containers: int = 0
 
     @property
     def snapshot_dir(self) -> Path:
@@ -55,12 +59,14 @@ class DataDirectory:
         self.path = path or Path()
         self._lock: IO[str] | None = None
 
-    def open(self, store_count: int) -> World:
+    def open(self, store_count: int, s3_containers: int | None = None) -> World:
         """Lock the directory and choose the world to run in.
+
+        Without `s3_containers` a world keeps its number of them; a new one has none.
 
         Raises:
             LocalStackError: the directory cannot be written, another stack uses it, or its world was created with
-                another number of segment stores.
+                another number of segment stores, or has another number of containers with logs in S3.
         """
         try:
             if self.is_temporary:
@@ -75,7 +81,7 @@ class DataDirectory:
             raise LocalStackError(
                 f"data directory {self.path} is in use by another local stack", exit_code=EXIT_USAGE
             ) from error
-        return self._world(store_count)
+        return self._world(store_count, s3_containers)
 
     def close(self) -> None:
         """Unlock the directory, and remove it if it is temporary."""
@@ -85,27 +91,42 @@ class DataDirectory:
         if self.is_temporary and self.path != Path():
             shutil.rmtree(self.path, ignore_errors=True)
 
-    def _world(self, store_count: int) -> World:
+    def _world(self, store_count: int, s3_containers: int | None) -> World:
         numbers = sorted(
             int(found.name.removeprefix(_WORLD_PREFIX)) for found in self.path.glob(f"{_WORLD_PREFIX}[0-9]*")
         )
         last = self._directory(numbers[-1]) if numbers else None
         if last is not None and aws_snapshot.is_complete(last / "aws"):
-            made_with = json.loads((last / "world.json").read_text())["segmentStores"]
+            settings = json.loads((last / "world.json").read_text())
+            made_with = settings["segmentStores"]
             if made_with != store_count:
                 raise LocalStackError(
                     f"the data in {last} belong to {made_with} segment stores: start with --segment-stores "
                     f"{made_with}, or with another --data-dir",
                     exit_code=EXIT_USAGE,
                 )
-            return World(last, is_continued=True)
+            present = settings.get("s3Containers", 0)  # worlds of older versions have none
+            if present and s3_containers not in (None, present):
+                raise LocalStackError(
+                    f"the data in {last} are spread over {present} containers with logs in S3, and this number never "
+                    f"changes: start with --s3-containers {present} or without it, or with another --data-dir",
+                    exit_code=EXIT_USAGE,
+                )
+            wanted = present if s3_containers is None else s3_containers
+            _write_settings(last, store_count, wanted)
+            return World(last, is_continued=True, s3_containers=wanted)
         directory = self._directory(numbers[-1] + 1 if numbers else 1)
         directory.mkdir()
-        (directory / "world.json").write_text(json.dumps({"segmentStores": store_count}))
+        _write_settings(directory, store_count, s3_containers or 0)
         note = ""
         if last is not None:
             note = f"{last} was not shut down gracefully, so its metadata are lost: starting empty in {directory}"
-        return World(directory, is_continued=False, note=note)
+        return World(directory, is_continued=False, note=note, s3_containers=s3_containers or 0)
 
     def _directory(self, number: int) -> Path:
         return self.path / f"{_WORLD_PREFIX}{number:04d}"
+
+
+def _write_settings(world: Path, store_count: int, s3_containers: int) -> None:
+    settings = {"segmentStores": store_count, "s3Containers": s3_containers}
+    (world / "world.json").write_text(json.dumps(settings))

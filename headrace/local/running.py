@@ -26,6 +26,7 @@ def running_stack(
     *,
     segment_stores: int,
     grpc: bool = False,
+    s3_containers: int | None = None,
     environment: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[dict[str, Any]]:
@@ -38,12 +39,17 @@ def running_stack(
         LocalStackError: the stack did not become ready, failed, or left a process behind.
     """
     state_file, log_file = directory / "local-stack.json", directory / "local-stack.log"
-    command = [sys.executable, "-m", "headrace.local", "--http-port", "0", "--segment-stores", str(segment_stores)]
+    # The watchdog ends the stack if this process is killed before it can.
+    command = [sys.executable, "-m", "headrace.local.parent_watchdog", "headrace.local"]
+    command += ["--http-port", "0", "--segment-stores", str(segment_stores)]
+    if s3_containers is not None:
+        command += ["--s3-containers", str(s3_containers)]
     command += ["--grpc-port", "0" if grpc else "off"]
     command += ["--data-dir", str(directory / "data"), "--state-file", str(state_file)]
     with log_file.open("w") as log:
         process = subprocess.Popen(
             command,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -91,6 +97,9 @@ def _stop(process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def _group_exists(group: int) -> bool:

@@ -7,6 +7,7 @@ store ends too often within a minute, the stack fails, because endless restarts 
 from __future__ import annotations
 
 import re
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from headrace import topology
 from headrace.local.child_process import ChildProcess
 from headrace.local.failures import LocalStackError
 from headrace.model.backoff import doubled_pause
+from headrace.model.ensembles import COPIES
 from headrace.ports.clock import Clock
 
 READY_TIMEOUT_S = 60.0
@@ -30,6 +32,11 @@ RESTARTS_MAX = 20
 RESTARTS_WINDOW_S = 60.0
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
+
+ONE_COPY_NOTE = (
+    "note: one copy of each event; if its disk is lost, so are events that S3 does not have (start with "
+    f"--segment-stores {COPIES} to replicate)"
+)
 
 _READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([\d,]*)")
 
@@ -45,6 +52,17 @@ class StoreStatus:
     containers: tuple[int, ...] = ()
     pid: int | None = None
     restarts: int = 0
+
+
+def replica_settings(store_count: int) -> dict[str, str]:
+    """The environment of stores that hold copies of each other's logs; empty if they are too few for that."""
+    if store_count < COPIES:
+        return {}
+    return {
+        "HEADRACE_COPIES": str(COPIES),
+        "HEADRACE_REPLICA_SECRET": secrets.token_hex(32),
+        "HEADRACE_CLUSTER_ID": secrets.token_hex(16),
+    }
 
 
 class SegmentStoreProcess:

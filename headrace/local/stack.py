@@ -30,8 +30,15 @@ from headrace.local.lambda_host import LambdaHost
 from headrace.local.queue_pollers import QueuePoller
 from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
 from headrace.local.schedules import ScheduleTimer
-from headrace.local.segment_store_processes import STOP_PATIENCE_S, SegmentStoreProcess, SegmentStoreProcesses
+from headrace.local.segment_store_processes import (
+    ONE_COPY_NOTE,
+    STOP_PATIENCE_S,
+    SegmentStoreProcess,
+    SegmentStoreProcesses,
+    replica_settings,
+)
 from headrace.local.state_file import StateFile, state
+from headrace.model.ensembles import COPIES
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.wire.connections.blocking import BlockingConnection
@@ -58,7 +65,8 @@ Say = Callable[[str], None]
 class StackOptions:
     """The options of the user. With port 0 the system chooses; `grpc_port` None means no bridge.
 
-    Without `data_dir` the data are removed when the stack stops.
+    Without `data_dir` the data are removed when the stack stops. `s3_containers` None: as many as the data have, 0 for
+    new data.
     """
 
     data_dir: Path | None
@@ -67,6 +75,7 @@ class StackOptions:
     segment_stores: int
     restart: bool
     state_file: Path
+    s3_containers: int | None = None
 
 
 class LocalStack:
@@ -117,7 +126,7 @@ class LocalStack:
             check_port(self._options.grpc_port)
         data = DataDirectory(self._options.data_dir)
         self._parts.callback(data.close)
-        self.world = data.open(self._options.segment_stores)
+        self.world = data.open(self._options.segment_stores, self._options.s3_containers)
         if self.world.note:
             self._say(f"note: {self.world.note}")
         self._start_aws(self.world)
@@ -144,8 +153,12 @@ class LocalStack:
         self.resources: Resources = create_resources(endpoint)
         if world.is_continued:
             aws_snapshot.load(self.resources, world.snapshot_dir)
-        self._parts.enter_context(_process_environment(self.resources.environment()))
+        self._parts.enter_context(_process_environment(self._environment()))
         threading.Thread(target=self._watch_aws, args=(emulator,), name="watch-aws", daemon=True).start()
+
+    def _environment(self) -> dict[str, str]:
+        """The variables of functions, stores and the bridge."""
+        return self.resources.environment() | {"HEADRACE_S3_CONTAINERS": str(self.world.s3_containers)}
 
     def _watch_aws(self, emulator: ChildProcess) -> None:
         code = emulator.wait()
@@ -154,13 +167,16 @@ class LocalStack:
 
     def _start_stores(self, world: World) -> None:
         count = self._options.segment_stores
+        if count < COPIES:
+            self._say(ONE_COPY_NOTE)
+        environment = os.environ | replica_settings(count)
         self.stores = SegmentStoreProcesses(
             [
                 SegmentStoreProcess(
                     index,
                     count,
                     world.directory,
-                    os.environ,
+                    environment,
                     self._clock,
                     restart=self._options.restart,
                     on_change=self._publish_state,
@@ -250,7 +266,10 @@ class LocalStack:
             endpoints = {"http": self.gateway.url, "aws": self.resources.endpoint}
             if self._bridge is not None:
                 pids["grpc"], endpoints["grpc"] = self._bridge.pid, self._bridge.url
-            self._state_file.write(state(endpoints, self.resources, self.world.directory, pids, self.stores.statuses))
+            found = state(
+                endpoints, self.resources, self._environment(), self.world.directory, pids, self.stores.statuses
+            )
+            self._state_file.write(found)
 
     def _announce(self, data: DataDirectory) -> None:
         self._say(f"http      {self.gateway.url}")

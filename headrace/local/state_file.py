@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class StateFile:
 def state(
     endpoints: dict[str, str],
     resources: Resources,
+    environment: Mapping[str, str],
     data_dir: Path,
     pids: dict[str, int],
     stores: list[StoreStatus],
@@ -49,7 +51,7 @@ def state(
         "table": resources.table,
         "bucket": resources.bucket,
         "queues": resources.queue_urls,
-        "environment": resources.environment(),
+        "environment": dict(environment),
         "segmentStores": [
             {
                 "id": store.store_id,

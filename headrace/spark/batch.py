@@ -13,8 +13,9 @@ from threading import Event
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from headrace.codec.event_columns import assemble_events
+from headrace.model.stream_cuts import END_OF_SEGMENT
 from headrace.spark.client_access import open_stream
-from headrace.spark.event_parser import assemble_events
 from headrace.spark.options import ReadOptions
 from headrace.spark.partitions import partition_ranges
 from headrace.spark.planner import Positions, SegmentRange, ranges_to_read
@@ -57,7 +58,8 @@ class StreamPlans:
     def _resolve(self, word: str, at: At) -> Positions:
         if word in ("earliest", "latest", "unbounded"):
             return self.access.cut(at)
-        return self.access.cut_of_text(word)
+        cut = self.access.cut_of_text(word)
+        return self.access.ranges_between(cut, cut).start if END_OF_SEGMENT in cut.values() else cut
 
 
 def open_plans(options: ReadOptions) -> StreamPlans:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.codec.event_columns import EventColumns
 from headrace.model.errors import CorruptError
-from headrace.spark.event_parser import EventColumns
 from headrace.spark.options import EventFormat
 from headrace.spark.planner import SegmentRange
 

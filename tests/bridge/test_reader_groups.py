@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 from bridge_in_memory import Bridge
 
 from headrace.bridge import controller_pb2 as pb
+from headrace.controller.services.subscribers import SubscriberService
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration
 
 ID, OTHER_ID = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -73,6 +75,40 @@ def test_creation_waits_for_a_concurrent_one(groups_bridge):
 def test_cuts_come_back_as_they_were_sent(groups_bridge):
     sent = _config(startingStreamCuts=[_cut(s0=0, s1=0), _cut("u")], endingStreamCuts=[_cut(s0=5, s1=5), _cut("u")])
     assert groups_bridge.call("createReaderGroup", sent).config == sent
+
+
+def test_a_group_without_automatic_checkpoints(groups_bridge):
+    off = _config(automaticCheckpointIntervalMillis=-1)
+    assert groups_bridge.call("createReaderGroup", off).config == off
+    updated = groups_bridge.call("updateReaderGroup", off)
+    assert (updated.status, updated.generation) == (pb.UpdateReaderGroupResponse.SUCCESS, 1)
+    wrong = _config("other", automaticCheckpointIntervalMillis=-2)
+    assert groups_bridge.refused("createReaderGroup", wrong) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_cuts_at_the_ends_of_segments_are_kept(groups_bridge):
+    """As the positions of a Java checkpoint: the group reads the successors of such a segment next."""
+    bridge = groups_bridge
+    bridge.world.append(0, 10)
+    bridge.world.scale([0], [0.0, 0.25, 0.5])
+    sent = _config(startingStreamCuts=[_cut(s0=-1, s1=0)], endingStreamCuts=[_cut(s0=-1, s1=-1)])
+    assert bridge.refused("createReaderGroup", sent) is grpc.StatusCode.INVALID_ARGUMENT
+    sent = _config(startingStreamCuts=[_cut(s0=-1, s1=0)])
+    assert bridge.call("createReaderGroup", sent).config == sent
+    assert bridge.call("getReaderGroupConfig", _info()).config == sent
+    subscribers = SubscriberService(bridge.world.store, bridge.world.clock)
+    assert subscribers.get_subscriber("s", "t", "s/g").position.cut.offsets == {0: 10, 1: 0}
+    change = _config(startingStreamCuts=[_cut(s0=10, s1=0)], endingStreamCuts=[_cut(s0=-1, s1=0)])
+    assert bridge.call("updateReaderGroup", change).generation == 1
+    assert bridge.call("getReaderGroupConfig", _info()).config.endingStreamCuts[0].cut == {0: -1, 1: 0}
+
+
+def test_streams_without_an_ending_cut_come_back_so(groups_bridge):
+    """A Java client compares the configuration with the one that it sent, and refuses to continue if they differ."""
+    sent = _config(startingStreamCuts=[_cut("u"), _cut(s0=0, s1=0)], endingStreamCuts=[])
+    assert groups_bridge.call("createReaderGroup", sent).config == sent
+    again = groups_bridge.call("createReaderGroup", _config(readerGroupId=OTHER_ID, endingStreamCuts=[]))
+    assert len(again.config.startingStreamCuts) == 2
 
 
 def test_an_update_is_done_when_it_is_answered(groups_bridge):

@@ -88,9 +88,26 @@ def test_segments_between_cuts_and_whether_a_cut_is_one(bridge: Bridge, scaled: 
     valid = {0: 50, 1: 0}
     assert bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut=valid)).response
     assert not bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut={0: 50})).response
-    assert not bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut={0: -1, 1: 0})).response
+    assert bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut={0: -1, 1: 0})).response
+    assert not bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut={0: 0, 1: -1})).response
+    assert not bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut={0: -2, 1: 0})).response
     torn = pb.StreamCutRange(streamInfo=INFO, to={0: 50})
     assert bridge.refused("getSegmentsBetween", torn) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_segments_after_an_end_that_was_read(bridge: Bridge, scaled: list[int]):
+    """A Java client subtracts the offsets of its cut from the lengths of these segments."""
+    asked = pb.StreamCutRange(streamInfo=INFO)
+    getattr(asked, "from").update({0: -1, 1: 0})
+    found = bridge.call("getSegmentsBetween", asked).segments
+    assert [one.segmentId for one in found] == [1, *scaled]
+    asked.to.update({scaled[0]: 0, scaled[1]: 0, 1: 0})
+    assert {one.segmentId for one in bridge.call("getSegmentsBetween", asked).segments} == {1, *scaled}
+    to_the_end = pb.StreamCutRange(streamInfo=INFO, to={0: (1 << 63) - 1, 1: 0})
+    assert [one.segmentId for one in bridge.call("getSegmentsBetween", to_the_end).segments] == [0, 1]
+    still_open = pb.StreamCutRange(streamInfo=INFO)
+    getattr(still_open, "from").update({0: 0, 1: -1})
+    assert bridge.refused("getSegmentsBetween", still_open) is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_whether_a_segment_is_active(bridge: Bridge, scaled: list[int]):

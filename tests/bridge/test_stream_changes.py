@@ -9,6 +9,7 @@ import pytest
 from bridge_in_memory import Bridge
 
 from headrace.bridge import controller_pb2 as pb
+from headrace.model.log_classes import LogClass
 from headrace.model.stream_state import StreamState
 
 S2, S3 = 1 << 32 | 2, 1 << 32 | 3
@@ -47,6 +48,19 @@ def test_an_update_is_in_force_when_it_is_answered(scaled: Bridge):
     assert scaled.call("updateStream", config()).status == pb.UpdateStreamStatus.STREAM_SEALED
 
 
+def test_an_update_does_not_change_what_acknowledges_a_stream(bridge_with_s3: Bridge):
+    bridge = bridge_with_s3
+    in_s3, of_stores = (pb.Tags(tag=[f"headrace.acknowledged-by={each}"]) for each in ("s3", "stores"))
+    bridge.call("createStream", config("u", tags=in_s3))
+    for tags in (pb.Tags(tag=["a"]), in_s3):
+        assert bridge.call("updateStream", config("u", tags=tags)).status == pb.UpdateStreamStatus.SUCCESS
+        assert bridge.world.streams.get_stream("s", "u").acknowledged_by is LogClass.S3
+    assert bridge.refused("updateStream", config("u", tags=of_stores)) is grpc.StatusCode.INVALID_ARGUMENT
+    bridge.call("createStream", config())
+    assert bridge.refused("updateStream", config(tags=in_s3)) is grpc.StatusCode.INVALID_ARGUMENT
+    assert bridge.call("updateStream", config(tags=of_stores)).status == pb.UpdateStreamStatus.SUCCESS
+
+
 def test_an_update_waits_for_the_operation_that_runs(scaled: Bridge):
     scaled.world.streams.truncate_stream("s", "t", {S2: 0, S3: 0, 1: 1})
     assert scaled.call("updateStream", config(tags=pb.Tags(tag=["b"]))).status == pb.UpdateStreamStatus.SUCCESS
@@ -62,6 +76,15 @@ def test_a_truncation_is_done_when_it_is_answered(scaled: Bridge):
     assert scaled.refused("truncateStream", cut({0: 0, 1: 0})) is grpc.StatusCode.OUT_OF_RANGE
     scaled.world.seal()
     assert scaled.call("truncateStream", cut({S2: 0, S3: 0, 1: 8})).status == pb.UpdateStreamStatus.STREAM_SEALED
+
+
+def test_a_truncation_at_the_end_of_a_segment(scaled: Bridge):
+    assert scaled.call("truncateStream", cut({0: -1, 1: 5})).status == pb.UpdateStreamStatus.SUCCESS
+    head = scaled.call("getSegments", pb.GetSegmentsRequest(streamInfo=info())).segments
+    assert [(one.segmentId.segmentId, one.offset) for one in head] == [(0, 10), (1, 5)]
+    assert scaled.call("truncateStream", cut({0: -1, 1: 5})).status == pb.UpdateStreamStatus.SUCCESS
+    assert scaled.refused("truncateStream", cut({0: -1, 1: -1})) is grpc.StatusCode.INVALID_ARGUMENT
+    assert scaled.call("truncateStream", cut({S2: 0, S3: 0, 1: 5})).status == pb.UpdateStreamStatus.SUCCESS
 
 
 def test_clients_find_their_way_out_of_truncated_segments(scaled: Bridge):

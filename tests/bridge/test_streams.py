@@ -10,6 +10,7 @@ from bridge_in_memory import Bridge
 from stream_world import ranges
 
 from headrace.bridge import controller_pb2 as pb
+from headrace.model.log_classes import LogClass
 from headrace.model.stream_configuration import (
     RetentionPolicy,
     RetentionType,
@@ -20,6 +21,7 @@ from headrace.model.stream_state import StreamState
 
 DAY_MS = 24 * 3600 * 1000
 INT64_MAX = (1 << 63) - 1
+IN_S3 = "headrace.acknowledged-by=s3"
 
 
 def info(stream: str = "t", scope: str = "s") -> pb.StreamInfo:
@@ -223,6 +225,10 @@ def test_scale(bridge: Bridge):
     assert wrong.status == pb.ScaleResponse.PRECONDITION_FAILED
     wrong = bridge.call("scale", pb.ScaleRequest(streamInfo=info(), sealedSegments=[0], newKeyRanges=halves[:1]))
     assert wrong.status == pb.ScaleResponse.PRECONDITION_FAILED
+    bridge.call("createStream", config("pair", segments=2))
+    whole = [pb.ScaleRequest.KeyRangeEntry(start=0.0, end=1.0)]
+    too_few = pb.ScaleRequest(streamInfo=info("pair"), sealedSegments=[0, 1], newKeyRanges=whole)
+    assert bridge.call("scale", too_few).status == pb.ScaleResponse.PRECONDITION_FAILED
     started = bridge.call("scale", pb.ScaleRequest(streamInfo=info(), sealedSegments=[0], newKeyRanges=halves))
     assert (started.status, started.epoch) == (pb.ScaleResponse.STARTED, 1)
     assert [(one.minKey, one.maxKey) for one in started.segments] == [(0.0, 0.5), (0.5, 1.0)]
@@ -232,3 +238,23 @@ def test_scale(bridge: Bridge):
     assert bridge.call("checkScale", asked).status == pb.ScaleStatusResponse.SUCCESS
     unknown = pb.ScaleStatusRequest(streamInfo=info("none"), epoch=1)
     assert bridge.call("checkScale", unknown).status == pb.ScaleStatusResponse.INVALID_INPUT
+
+
+def test_a_tag_names_what_acknowledges_a_stream(bridge_with_s3: Bridge):
+    bridge, tags = bridge_with_s3, pb.Tags(tag=["a", IN_S3])
+    assert bridge.call("createStream", config(tags=tags)).status == pb.CreateStreamStatus.SUCCESS
+    assert bridge.world.streams.get_stream("s", "t").acknowledged_by is LogClass.S3
+    assert bridge.call("getStreamConfiguration", info()).tags == tags
+    assert bridge.call("createStream", config("u", tags=pb.Tags(tag=["a"]))).status == pb.CreateStreamStatus.SUCCESS
+    assert bridge.world.streams.get_stream("s", "u").acknowledged_by is LogClass.STORES
+
+
+def test_a_deployment_without_s3_containers_refuses_the_tag(bridge: Bridge):
+    assert bridge.refused("createStream", config(tags=pb.Tags(tag=[IN_S3]))) is grpc.StatusCode.OUT_OF_RANGE
+    assert not bridge.call("checkStreamExists", info()).exists
+
+
+@pytest.mark.parametrize("tags", [["headrace.acknowledged-by=disk"], [f"headrace.acknowledged-by={c}" for c in "ab"]])
+def test_a_tag_that_names_no_known_class_is_refused(bridge: Bridge, tags: list[str]):
+    assert bridge.refused("createStream", config(tags=pb.Tags(tag=tags))) is grpc.StatusCode.INVALID_ARGUMENT
+    assert not bridge.call("checkStreamExists", info()).exists

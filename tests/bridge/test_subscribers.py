@@ -67,6 +67,7 @@ def test_cuts_are_published(bridge: Bridge, subscribers: SubscriberService):
 
 
 def test_a_segment_that_is_not_reached_yet_may_be_named(bridge: Bridge, subscribers: SubscriberService):
+    bridge.world.update(segments=1)
     bridge.world.scale([0, 1], [0.0, 1.0])
     merged = 1 << 32 | 2
     assert _publish(bridge, {1: 5, merged: -1}) == Status.SUCCESS

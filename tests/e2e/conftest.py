@@ -13,12 +13,17 @@ from headrace.local.running import running_stack
 
 
 @pytest.fixture
-def start_stack(tmp_path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Starts a stack with two segment stores and returns the content of its state file; stops it after the test."""
+def segment_stores() -> int:
+    return 2
+
+
+@pytest.fixture
+def start_stack(tmp_path: Path, segment_stores: int) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Starts a stack and returns the content of its state file; stops it after the test."""
     with contextlib.ExitStack() as stack:
 
         def start() -> dict[str, Any]:
-            return stack.enter_context(running_stack(tmp_path, segment_stores=2))
+            return stack.enter_context(running_stack(tmp_path, segment_stores=segment_stores))
 
         yield start
 

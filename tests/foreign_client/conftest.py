@@ -17,8 +17,8 @@ collect_ignore_glob = [] if importlib.util.find_spec("pravega_client") else ["te
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What the state file of a running stack with two segment stores says."""
-    with running_stack(tmp_path_factory.mktemp("stack"), segment_stores=2, grpc=True) as state:
+    """What the state file of a running stack with two segment stores says. It has containers whose logs are in S3."""
+    with running_stack(tmp_path_factory.mktemp("stack"), segment_stores=2, grpc=True, s3_containers=2) as state:
         yield state
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import foreign_client
 import pytest
 
-from headrace.client import Headrace, ScalingPolicy
+from headrace.client import Headrace, LogClass, ScalingPolicy
 
 pytestmark = pytest.mark.xdist_group("foreign_client")
 
 
-def test_life_of_streams(foreign: Callable[..., Any], ours: Headrace):
-    seen = foreign(foreign_client.life_of_streams, "life")
+def test_streams_to_their_deletion(foreign: Callable[..., Any], ours: Headrace):
+    seen = foreign(foreign_client.streams_to_their_deletion, "life")
     assert seen["scope"] == [True, False]
     assert seen["listed"]
     assert seen["streams"] == [True, False, True, True]
@@ -26,6 +27,19 @@ def test_life_of_streams(foreign: Callable[..., Any], ours: Headrace):
     assert seen["deleted again"] is False
     assert seen["again"] is True
     assert seen["scope ended"] == [True, False, False]
+
+
+def test_a_tag_chooses_that_s3_acknowledges(foreign: Callable[..., Any], ours: Headrace):
+    seen = foreign(foreign_client.events_that_s3_acknowledges, "s", "in-s3", 400)
+    assert seen == {"created": True, "tags": ["headrace.acknowledged-by=s3"]}
+    assert ours.admin.get_stream("s", "in-s3").acknowledged_by is LogClass.S3
+    tail = ours.admin.stream_cut("s", "in-s3", at="tail")
+    read: dict[bytes, list[int]] = defaultdict(list)
+    with ours.reader("s", "in-s3", start="head", end=tail) as reader:
+        for event in reader:
+            key, number = event.event.split()
+            read[key].append(int(number))
+    assert read == {b"%d" % key: list(range(key, 400, 8)) for key in range(8)}
 
 
 def test_updates_of_a_stream(start: Callable[..., foreign_client.Child], ours: Headrace):

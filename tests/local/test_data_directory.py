@@ -59,6 +59,34 @@ def test_other_number_of_stores_is_refused(tmp_path: Path):
     second.close()
 
 
+def test_containers_of_s3_are_chosen_once(tmp_path: Path):
+    def opened(s3_containers: int | None) -> int:
+        data = DataDirectory(tmp_path)
+        try:
+            return data.open(1, s3_containers).s3_containers
+        finally:
+            data.close()
+
+    assert opened(None) == 0
+    close_well(tmp_path / "world-0001")
+    assert [opened(chosen) for chosen in (0, None, 4, 4, None)] == [0, 0, 4, 4, 4]
+    for other in (0, 3):
+        with pytest.raises(LocalStackError, match="--s3-containers 4") as raised:
+            opened(other)
+        assert raised.value.exit_code == 2
+
+
+def test_world_of_an_older_version_has_no_containers_of_s3(tmp_path: Path):
+    data = DataDirectory(tmp_path)
+    world = data.open(2).directory
+    data.close()
+    close_well(world)
+    (world / "world.json").write_text('{"segmentStores": 2}')
+    data = DataDirectory(tmp_path)
+    assert data.open(2).s3_containers == 0
+    data.close()
+
+
 def test_a_directory_in_use_is_refused(tmp_path: Path):
     first = DataDirectory(tmp_path)
     first.open(1)

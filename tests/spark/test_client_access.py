@@ -11,8 +11,11 @@ from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
+from headrace.spark.batch import StreamPlans
 from headrace.spark.client_access import OVERSHOOT_BYTES_MAX, ClientStreamAccess, open_stream
 from headrace.spark.options import read_options
+from headrace.spark.planner import Positions
+from headrace.spark.stream_access import RangesBetween
 
 EVENT = bytes(64 * 1024 - 8)
 FRAME_BYTES = 64 * 1024
@@ -42,6 +45,24 @@ def test_cut_texts_round_trip_and_those_of_others_are_refused(access: ClientStre
     assert access.text_of_cut(positions) == cut_text(positions)
     with pytest.raises(InvalidRequestError, match="not of weather/stations"):
         access.cut_of_text(stream_cut_text(StreamCut.of(SCOPE, "other", positions)))
+
+
+def test_ends_of_segments_in_a_start_get_their_offsets(
+    access: ClientStreamAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, asked = {0: -1, 1: 5}, []
+
+    def between(start: Positions | None, end: Positions | None) -> RangesBetween:
+        asked.append((start, end))
+        return RangesBetween((), {0: 70, 1: 5}, {0: 70, 1: 5})
+
+    monkeypatch.setattr(access, "ranges_between", between)
+    options = {"controller": "http://unused", "scope": SCOPE, "stream": STREAM, "start_stream_cut": cut_text(written)}
+    assert StreamPlans(read_options(options), access).start_cut("earliest") == {0: 70, 1: 5}
+    assert asked == [(written, written)]
+    options["start_stream_cut"] = cut_text({0: 70, 1: 5})
+    assert StreamPlans(read_options(options), access).start_cut("earliest") == {0: 70, 1: 5}
+    assert len(asked) == 1
 
 
 def test_bytes_come_over_the_wire(access: ClientStreamAccess, store: StoreDouble) -> None:

@@ -30,6 +30,7 @@ from headrace.metadata.transition import create_transition, delete_transition
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind
+from headrace.model.scaling import check_segments_left
 from headrace.model.segments import KeyRange
 from headrace.model.streams import Stream, scale_rolled_back, scaled, started
 from headrace.ports.metadata_store import MetadataStore
@@ -54,6 +55,7 @@ def accept_unchanged(
     scaling = started(stored.stream, stored.version, RequestKind.SCALE_STREAM)
     check_commit_does_not_roll(acceptance.store, stored.stream)
     epoch = scaled_epoch(stored.stream.epoch, sealed_segment_ids, new_ranges, acceptance.clock.now_ms())
+    check_segments_left(epoch, stored.stream.configuration.scaling)
     acceptance.change_stream(stored, scaling, create_transition(scaling, epoch))
     return ScaleProgress.of(epoch, ScaleStatus.IN_PROGRESS)
 

@@ -54,6 +54,7 @@ def accept(
 ) -> StreamView:
     """Accept a truncation; raises as `StreamService.truncate_stream` does.
 
+    An offset of -1 truncates a sealed segment at its end. Since the target has the length instead, a repeat is known.
     `planned_on` is a record that must not have changed since the truncation was decided.
     """
     cut = StreamCut.of(scope, stream, offsets)
@@ -61,9 +62,10 @@ def accept(
     return acceptance.repeat(lambda: _accept(acceptance, cut, conditions))
 
 
-def _accept(acceptance: Acceptance, cut: StreamCut, conditions: Sequence[Check]) -> StreamView:
-    stored, truncation = acceptance.streams.get_with_truncation(cut.scope, cut.stream)
+def _accept(acceptance: Acceptance, wanted: StreamCut, conditions: Sequence[Check]) -> StreamView:
+    stored, truncation = acceptance.streams.get_with_truncation(wanted.scope, wanted.stream)
     stream = stored.stream
+    cut = acceptance.cuts.resolved(stream, wanted.offsets)
     if stream.has_accepted(RequestKind.TRUNCATE_STREAM):
         found = acceptance.streams.running_truncation(stream)
         if found is None:

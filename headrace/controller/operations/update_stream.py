@@ -11,6 +11,7 @@ until they get another.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from headrace.api.streams import StreamUpdate
@@ -24,8 +25,9 @@ from headrace.metadata.configuration_update import create_configuration_update, 
 from headrace.metadata.stream_configuration_fields import configuration_fields, decode_configuration
 from headrace.metadata.stream_indexes import index_tags, unindex_tags, writes_of_update
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
-from headrace.model.configuration_updates import ConfigurationUpdate, check_configuration_version
+from headrace.model.configuration_updates import ConfigurationUpdate, check_configuration_version, check_log_class
 from headrace.model.errors import ConflictError
+from headrace.model.log_classes import LogClass
 from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
@@ -39,15 +41,24 @@ def accept(
     stream: str,
     configuration: StreamConfiguration,
     expected_version: int | None = None,
+    log_class: LogClass | None = None,
 ) -> StreamUpdate:
     """Accept another configuration; raises as `StreamService.update_stream` does."""
-    return acceptance.repeat(lambda: _accept(acceptance, scope, stream, configuration, expected_version))
+    return acceptance.repeat(lambda: _accept(acceptance, scope, stream, configuration, expected_version, log_class))
 
 
 def _accept(
-    acceptance: Acceptance, scope: str, name: str, configuration: StreamConfiguration, expected_version: int | None
+    acceptance: Acceptance,
+    scope: str,
+    name: str,
+    configuration: StreamConfiguration,
+    expected_version: int | None,
+    log_class: LogClass | None,
 ) -> StreamUpdate:
     stored = acceptance.streams.get(scope, name)
+    present = stored.stream.configuration.log_class
+    check_log_class(stored.stream.scoped_name, present, log_class)
+    configuration = replace(configuration, log_class=present)
     if stored.stream.has_accepted(RequestKind.UPDATE_STREAM):
         running = acceptance.streams.configuration_update(stored.stream)
         if running is None:

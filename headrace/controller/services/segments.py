@@ -26,7 +26,8 @@ from headrace.model import segments
 from headrace.model.epochs import Epoch, front_of_epochs
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
-from headrace.model.names import check_segment_name_part, container_of_segment, segment_name
+from headrace.model.log_classes import ContainerLayout
+from headrace.model.names import check_segment_name_part, segment_name
 from headrace.model.segments import StreamSegment, segment_epoch, segment_number
 from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut, invalid_cut
@@ -44,13 +45,15 @@ class SegmentService:
     being created.
     """
 
-    def __init__(self, store: MetadataStore, segment_stores: SegmentStores, container_count: int) -> None:
+    def __init__(
+        self, store: MetadataStore, segment_stores: SegmentStores, container_count: int, s3_containers: int = 0
+    ) -> None:
         self._store = store
         self._records = StreamRecords(store)
         self._history = self._records.history
         self._cuts = PlacedCuts(self._history)
         self._segment_stores = segment_stores
-        self._container_count = container_count
+        self._layout = ContainerLayout(container_count, s3_containers)
 
     def segments_at_head(self, scope: str, stream: str) -> EpochSegments:
         """The oldest segments that can be read, each with the offset at which it starts."""
@@ -147,7 +150,7 @@ class SegmentService:
         segments.segment_id(segment_epoch(segment_id), segment_number(segment_id))  # Rejects an invalid id.
         scope, stream = check_segment_name_part("scope", scope), check_segment_name_part("stream", stream)
         name = segment_name(scope, stream, segment_id)
-        container = container_of_segment(name, self._container_count)
+        container = self._layout.container_of_segment(name)
         found = find_claim(self._store, container)
         if found is None:
             raise UnavailableError(
@@ -168,6 +171,8 @@ class SegmentService:
     ) -> RangesBetween:
         """The byte ranges between two cuts (offset by segment id); None means the head, or the tail.
 
+        An offset of -1 is the end of a sealed segment; the cuts in the answer have its length instead.
+
         Raises:
             InvalidRequestError: code "invalid_stream_cut", see `stream_cut_ranges.segments_between`; or more than
                 EPOCHS_BETWEEN_MAX epochs are between the cuts.
@@ -178,10 +183,10 @@ class SegmentService:
             from_cut = self._head(found, truncation)
             first_epoch = truncation.first_epoch if truncation else 0
         else:
-            from_cut = StreamCut.of(scope, stream, from_offsets)
+            from_cut = self._cuts.resolved(found, from_offsets, self._stored_sizes)
             self._cuts.check_left(found, from_cut, truncation)
             first_epoch = self._cuts.first_epoch(found, from_cut)
-        to_cut = self._tail(found) if to_offsets is None else StreamCut.of(scope, stream, to_offsets)
+        to_cut = self._tail(found) if to_offsets is None else self._cuts.resolved(found, to_offsets, self._stored_sizes)
         epochs = epochs_between(from_cut, to_cut, first_epoch)
         if epochs.stop - 1 > found.recorded_epoch:
             raise invalid_cut(f"it names epoch {epochs.stop - 1}, but the stream is in epoch {found.epoch.number}")
@@ -228,12 +233,18 @@ class SegmentService:
         sizes = {identifier: one.length for identifier, one in sealed.items()}
         unrecorded = [identifier for identifier in identifiers if identifier not in sizes]
         if unrecorded:
-            names = [segment_name(stream.scope, stream.name, identifier) for identifier in unrecorded]
-            for identifier, info in zip(unrecorded, self._segment_stores.segment_infos(names), strict=True):
-                if not info.is_sealed:
-                    raise UnavailableError(f"segment {info.name} is being sealed: repeat soon")
-                sizes[identifier] = info.length
+            sizes |= self._stored_sizes(stream, unrecorded)
+            unsealed = next((identifier for identifier in unrecorded if identifier not in sizes), None)
+            if unsealed is not None:
+                name = segment_name(stream.scope, stream.name, unsealed)
+                raise UnavailableError(f"segment {name} is being sealed: repeat soon")
         return sizes
+
+    def _stored_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
+        """Length in bytes by id of those of the segments that their stores have sealed."""
+        names = [segment_name(stream.scope, stream.name, identifier) for identifier in identifiers]
+        infos = zip(identifiers, self._segment_stores.segment_infos(names), strict=True)
+        return {identifier: info.length for identifier, info in infos if info.is_sealed}
 
     def _epoch_after(self, stream: Stream, identifier: int) -> Epoch | None:
         """The epoch that replaced a segment; None if the segment has not been replaced."""

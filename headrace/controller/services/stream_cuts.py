@@ -20,7 +20,8 @@ class StreamCutService:
     """Called by the stream cut routes of the API; safe for any number of threads.
 
     Every method raises NotFoundError if there is no such stream. It raises InvalidRequestError, code
-    "invalid_stream_cut", for a malformed cut: no or too many segments, or negative numbers.
+    "invalid_stream_cut", for a malformed cut: no or too many segments, or negative numbers. An offset of -1 is the end
+    of a sealed segment.
     """
 
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, segments: SegmentService) -> None:
@@ -31,11 +32,12 @@ class StreamCutService:
 
     def is_valid(self, scope: str, stream: str, offsets: Mapping[int, int]) -> bool:
         """Whether reading can start or end at this cut: it belongs to the stream, is not truncated and is written."""
-        cut = StreamCut.of(scope, stream, offsets)
+        StreamCut.of(scope, stream, offsets)  # Refuses a malformed cut before any read.
         stored, truncation = self._records.get_with_truncation(scope, stream)
         if stored.stream.state is StreamState.CREATING:
             return False
         try:
+            cut = self._cuts.resolved(stored.stream, offsets)
             self._cuts.check(stored.stream, cut)
             self._cuts.check_left(stored.stream, cut, truncation)
             self._check_written(stored.stream, cut)
@@ -50,11 +52,11 @@ class StreamCutService:
             InvalidRequestError: code "invalid_stream_cut".
             UnavailableError: the stream is being created.
         """
-        cut = StreamCut.of(scope, stream, offsets)
+        StreamCut.of(scope, stream, offsets)
         found = self._records.get(scope, stream).stream
         if found.state is StreamState.CREATING:
             raise UnavailableError(f"stream {found.scoped_name} is being created", code="stream_not_ready")
-        self._check_written(found, cut)
+        self._check_written(found, self._cuts.resolved(found, offsets))
 
     def distance_bytes(
         self, scope: str, stream: str, from_offsets: Mapping[int, int] | None, to_offsets: Mapping[int, int] | None

@@ -19,6 +19,7 @@ from headrace.metadata.scope import no_such_scope, scope_exists, scope_guard_key
 from headrace.metadata.scope_listing import listed_tags, listing_key, listing_partition
 from headrace.metadata.tag_index import tag_partition
 from headrace.model.limits import PAGE_BYTES_MAX
+from headrace.model.log_classes import LogClass, check_has_containers
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.requests import RequestKind
 from headrace.model.segments import KeyRange
@@ -34,8 +35,14 @@ class StreamService:
     """Called by the stream routes of the API; safe for any number of threads."""
 
     def __init__(
-        self, store: MetadataStore, queue: RequestQueue, clock: Clock, backoff: ConflictBackoff | None = None
+        self,
+        store: MetadataStore,
+        queue: RequestQueue,
+        clock: Clock,
+        backoff: ConflictBackoff | None = None,
+        s3_containers: int = 0,
     ) -> None:
+        self._s3_containers = s3_containers
         self._store = store
         self.acceptance = Acceptance(store, queue, clock, backoff)
         self._records = self.acceptance.streams
@@ -47,9 +54,11 @@ class StreamService:
             InvalidRequestError: code "invalid_name".
             NotFoundError: there is no such scope.
             AlreadyExistsError: the stream exists, in any state.
+            IllegalStateError: code "no_s3_containers": the deployment has no containers for the class S3.
         """
         check_scope_name(scope)
         check_stream_name(stream)
+        check_has_containers(configuration.log_class, self._s3_containers)
         from headrace.controller.operations import create_stream
 
         return create_stream.accept(self.acceptance, scope, stream, configuration)
@@ -86,22 +95,30 @@ class StreamService:
         return Listing(tuple(one for one in found if tag is None or tag in one.tags), next_after)
 
     def update_stream(
-        self, scope: str, stream: str, configuration: StreamConfiguration, expected_version: int | None = None
+        self,
+        scope: str,
+        stream: str,
+        configuration: StreamConfiguration,
+        expected_version: int | None = None,
+        log_class: LogClass | None = None,
     ) -> StreamUpdate:
         """Accept a new configuration for a stream; a repeat is accepted while the update runs.
 
         With `expected_version` the update is accepted only if the present configuration has this version. A client that
         did not receive the answer may repeat the request: it gets the same answer until another update follows.
 
+        A stream keeps its class: that of `configuration` is ignored, and `log_class` must be the present one, if given.
+
         Raises:
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
             IllegalStateError: code "configuration_changed": the configuration has another version than the expected.
+            InvalidRequestError: code "log_class_fixed": the stream has another class than `log_class`.
         """
         from headrace.controller.operations import update_stream
 
-        return update_stream.accept(self.acceptance, scope, stream, configuration, expected_version)
+        return update_stream.accept(self.acceptance, scope, stream, configuration, expected_version, log_class)
 
     def truncate_stream(self, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamView:
         """Accept the truncation of a stream at a cut (offset in bytes by segment id); at the head nothing changes.
@@ -127,7 +144,7 @@ class StreamService:
         Raises:
             NotFoundError: there is no such stream.
             InvalidRequestError: code "invalid_key_ranges" or "too_many_segments".
-            IllegalStateError: code "segment_not_active".
+            IllegalStateError: code "segment_not_active"; or "too_few_segments" for the scaling policy.
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
         """

@@ -78,7 +78,7 @@ class SubscriberService:
     ) -> Subscriber:
         """Publish the cut before which the group needs no events; a repeat with the same cut changes nothing.
 
-        An offset of -1 marks a segment that the group has not reached yet, as Java readers send it.
+        An offset of -1 is the end of a sealed segment, or marks a segment that the group has not reached (`cut_ends`).
 
         Raises:
             NotFoundError: code "subscriber_not_found".

@@ -28,6 +28,7 @@ def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], record
     Raises:
         NotFoundError: code "stream_not_found".
         InvalidRequestError: code "invalid_stream_cut".
+        UnavailableError: a cut names the end of a segment that is being sealed.
     """
     for wanted, record in zip(streams, records, strict=True):
         stored = acceptance.streams.stored(record)
@@ -39,7 +40,7 @@ def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], record
             )
         for cut in (wanted.start, wanted.end):
             if cut is not None:
-                acceptance.cuts.check(stored.stream, cut)
+                acceptance.cuts.check(stored.stream, acceptance.cuts.resolved(stored.stream, cut.offsets))
 
 
 def change_group(acceptance: Acceptance, stored: StoredGroup, after: ReaderGroup) -> ReaderGroup:

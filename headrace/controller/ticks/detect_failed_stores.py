@@ -6,12 +6,14 @@ write on its version.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.store_lease import StoredLease, delete_lease, write_lease
-from headrace.model.cluster import StoreLease, StoreState, assign, lost, may_be_forgotten, task_stopped
+from headrace.model.cluster import StoreLease, StoreState, lost, may_be_ended, may_be_forgotten, task_stopped
+from headrace.model.container_assignment import assign
+from headrace.model.replication_health import ReplicationHealth, replication_health
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, WriteConflictError
 
@@ -31,13 +33,16 @@ class ClusterChecked:
     """Containers that were assigned to another store."""
 
     discarded_logs: tuple[int, ...] = ()
-    """Containers among `moved` that continue without their log."""
+    """Containers among `moved` that continue without their log, of which there was one copy."""
+
+    replication: ReplicationHealth = field(default_factory=ReplicationHealth)
+    """What the stores say of the copies of their logs."""
 
 
 def detect_failed_stores(store: MetadataStore, clock: Clock, container_count: int) -> ClusterChecked:
     """End the leases that have expired and update the container map.
 
-    Costs one query and one read if nothing has changed. If a store is lost or the map must change, a query and two
+    Costs one query and one read if nothing has changed. If a store is lost or the map must change, two queries and two
     reads more.
 
     Raises:
@@ -49,7 +54,7 @@ def detect_failed_stores(store: MetadataStore, clock: Clock, container_count: in
     newly_lost = tuple(
         stored.lease.store_id
         for stored in found
-        if stored.lease.is_expired(now_ms) and _end(records, stored, lost(stored.lease, now_ms))
+        if may_be_ended(stored.lease, now_ms) and _end(records, stored, lost(stored.lease, now_ms))
     )
     if not newly_lost and _is_settled(records, found, container_count, now_ms):
         return _checked([stored.lease for stored in found])
@@ -99,8 +104,11 @@ def _reassign(
 ) -> ClusterChecked:
     made = assign_containers(records, container_count, now_ms)
     holds = {state.container: state.hold for state in made.containers}
+    # An operator may accept the loss of a member only if its lease says that it has ended.
+    with_copies = {store_id for members in made.members.values() for store_id in members}
     for stored in made.leases:
-        if may_be_forgotten(stored.lease, made.map, holds, now_ms):
+        is_member = stored.lease.store_id in with_copies
+        if not is_member and may_be_forgotten(stored.lease, made.map, holds, now_ms):
             try:
                 records.store.write(delete_lease(stored))
             except WriteConflictError:
@@ -116,4 +124,4 @@ def _checked(
 ) -> ClusterChecked:
     serving = sum(lease.state is StoreState.SERVING for lease in leases)
     away = tuple(lease.store_id for lease in leases if lease.state is StoreState.LOST)
-    return ClusterChecked(serving, away, newly_lost, moved, discarded_logs)
+    return ClusterChecked(serving, away, newly_lost, moved, discarded_logs, replication_health(leases))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,17 +16,21 @@ from headrace.controller.ticks.assign_containers import assign_containers, take_
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome
 from headrace.metadata.snapshot_pointer import snapshot_body, snapshot_sort
 from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import (
     STORE_FORGOTTEN_AFTER_MS,
+    UNHEARD_S,
     ContainerMap,
     StoreLease,
     StoreState,
     registered,
     renewed,
 )
+from headrace.model.container_logs import ContainerLog, emptied, open_ledger
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer
+from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
 from headrace.model.errors import ConflictError
 from headrace.ports.metadata_store import Create, Key, Replace, WriteConflictError
 
@@ -36,7 +41,8 @@ GRACE_MS = 60_000
 class Cluster:
     """Stores that are leases only, on a metadata store that counts and breaks."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, replicates: bool = False) -> None:
+        self.replicates = replicates
         self.clock, self.calls, self.bare = ManualClock(), Calls(), MemoryMetadataStore(TornReads(0))
         self.store = WatchedStore(self.bare, self.calls)
         self.records = ClusterRecords(self.bare)
@@ -46,6 +52,8 @@ class Cluster:
     def start(self, name: str) -> None:
         former = self.records.lease(name)
         new = StoreLease(name, "h", 1, f"zone-{name}", 100, f"disk-{name}", f"task-{name}", GRACE_MS)
+        if self.replicates:
+            new = replace(new, take_over_after_ms=0, replica_id=replica(name).hex(), replica_port=2)
         lease = registered(new, former.lease if former else None, self.clock.now_ms())
         self.bare.write(write_lease(lease, former.version if former else None))
 
@@ -64,6 +72,9 @@ class Cluster:
             pointer = snapshot_body(SnapshotPointer("o", 1, 1, epoch, clean=True))
             self.bare.write(Create(Key(CLUSTER_PARTITION, snapshot_sort(container)), pointer))
 
+    def log(self, container: int, log: ContainerLog) -> None:
+        assert ContainerLogRecords(self.bare).replace_unowned(container, log, 0) is LogWriteOutcome.WRITTEN
+
     def look(self) -> Any:
         return detect_failed_stores(self.store, self.clock, CONTAINERS)
 
@@ -76,9 +87,13 @@ class Cluster:
         return [(record.key, record.body) for record in records]
 
 
-def settled(*names: str) -> Cluster:
-    """A cluster whose stores have opened what the map gives them, and flushed the even containers."""
-    cluster = Cluster(*names)
+def replica(name: str) -> ReplicaId:
+    return ReplicaId(name.encode().ljust(REPLICA_ID_BYTES))
+
+
+def settled(*names: str, replicates: bool = False) -> Cluster:
+    """A cluster whose stores have opened what the map gives them, and flushed the first containers."""
+    cluster = Cluster(*names, replicates=replicates)
     cluster.look()
     for container, owner in cluster.map.stores.items():
         cluster.claim(container, owner, clean=container < 3)
@@ -87,9 +102,13 @@ def settled(*names: str) -> Cluster:
 
 
 def lose(cluster: Cluster, name: str, *others: str) -> None:
-    """Let the lease of a store run out and not the others'."""
+    """Let the lease of a store run out and not the others'. With copies, peers would have noticed its end before."""
     cluster.clock.advance(12_001)
     cluster.renew(*others)
+    if cluster.replicates:
+        assert cluster.look().newly_lost == ()
+        cluster.clock.advance(int(UNHEARD_S * 1000))
+        cluster.renew(*others)
 
 
 def test_a_new_cluster_is_spread_over_its_stores():
@@ -106,15 +125,15 @@ def test_what_a_look_costs():
     lose(cluster, "b", "a")
     cluster.calls.counts.clear()
     cluster.look()
-    assert cluster.calls.counts == {"query": 2, "read": 2, "write": 2}
+    assert cluster.calls.counts == {"query": 3, "read": 2, "write": 2}
     cluster.calls.counts.clear()
     cluster.look()
-    assert cluster.calls.counts == {"query": 2, "read": 3}, "waiting for a store"
+    assert cluster.calls.counts == {"query": 3, "read": 3}, "waiting for a store"
     cluster.clock.advance(GRACE_MS)
     cluster.renew("a")
     cluster.calls.counts.clear()
     cluster.look()
-    assert cluster.calls.counts == {"query": 2, "read": 3, "transaction": 1}
+    assert cluster.calls.counts == {"query": 3, "read": 3, "transaction": 1}
 
 
 def test_tiered_containers_leave_a_lost_store_before_the_others():
@@ -130,6 +149,26 @@ def test_tiered_containers_leave_a_lost_store_before_the_others():
     seen = cluster.look()
     assert (seen.newly_lost, seen.stores_lost, seen.moved, seen.discarded_logs) == ((), ("b",), (3, 5, 7), (3, 5, 7))
     assert cluster.map.containers_of("a") == tuple(range(8))
+
+
+def test_replicated_containers_move_to_members_at_once():
+    cluster = settled("a", "b", "c", "d", replicates=True)
+    mine = cluster.map.containers_of("b")
+    assert len(mine) == 2
+    for container, member in zip(mine, "dc", strict=True):
+        cluster.log(container, open_ledger(None, 0, 0, (replica("b"), replica(member)), 0, 3))
+    lose(cluster, "b", "a", "c", "d")
+    seen = cluster.look()
+    assert (seen.newly_lost, seen.moved, seen.discarded_logs) == (("b",), mine, ())
+    assert [cluster.map.stores[each] for each in mine] == ["d", "c"]
+    assert set(cluster.map.discarded_logs) == {each for each in mine if each >= 3}
+
+
+def test_one_copy_of_a_log_is_lost_with_its_store():
+    cluster = settled("a", "b", replicates=True)
+    cluster.log(3, open_ledger(None, 0, 0, (replica("b"),), 0, 1))
+    lose(cluster, "b", "a")
+    assert cluster.look().discarded_logs == (3,), "the logs of 5 and 7 were never opened"
 
 
 def test_a_store_that_comes_back_in_time_finds_its_containers():
@@ -183,6 +222,22 @@ def test_a_store_that_ended_long_ago_is_forgotten():
         cluster.claim(container, "a")
     cluster.clock.advance(STORE_FORGOTTEN_AFTER_MS)
     cluster.renew("a")
+    cluster.look()
+    assert [stored.lease.store_id for stored in cluster.records.leases()] == ["a"]
+
+
+def test_a_store_that_is_a_member_is_not_forgotten():
+    cluster = settled("a", "b", replicates=True)
+    log = open_ledger(None, 0, 0, (replica("a"), replica("b")), 0, 3)
+    cluster.log(3, log)
+    end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "task-b")
+    for container in range(CONTAINERS):
+        cluster.claim(container, "a")
+    cluster.clock.advance(STORE_FORGOTTEN_AFTER_MS)
+    cluster.renew("a")
+    cluster.look()
+    assert [stored.lease.store_id for stored in cluster.records.leases()] == ["a", "b"]
+    ContainerLogRecords(cluster.bare).replace_unowned(3, emptied(log, 90), 1)
     cluster.look()
     assert [stored.lease.store_id for stored in cluster.records.leases()] == ["a"]
 

@@ -66,10 +66,12 @@ def test_any_policy_grows(world: StreamWorld, policy: ScalingPolicy):
 
 def test_what_raises_no_minimum_splits_nothing(world: StreamWorld):
     _create(world, 4)
-    world.scale(world.tail_ids(), [0.0, 1.0])
     for configuration in (_configuration(4, tags=("z",)), _configuration(2), _configuration(1)):
         _update(world, configuration)
-        assert _ranges(world) == [(0.0, 1.0)], "a stream that was scaled below its minimum by hand stays as it is"
+        assert len(_ranges(world)) == 4
+    world.scale(world.tail_ids(), [0.0, 1.0])
+    _update(world, _configuration(1, tags=("y",)))
+    assert _ranges(world) == [(0.0, 1.0)]
     _update(world, _configuration(2))
     assert _ranges(world) == [(0.0, 0.5), (0.5, 1.0)]
     world.scale(world.tail_ids(), [0.0, 0.2, 0.4, 0.6, 1.0])

@@ -53,6 +53,7 @@ def _make_again(world: StreamWorld) -> list[str]:
 def _truncate(world: StreamWorld) -> list[str]:
     """All segments that the stream had until then."""
     _finish(world)
+    world.update(segments=1)
     tail = world.tail_ids()
     world.scale(tail, [0.0, 1.0])
     world.truncate({world.tail_ids()[0]: 0})
@@ -118,6 +119,7 @@ def test_a_late_roll_leaves_no_segment():
     def accept() -> StreamWorld:
         world = StreamWorld()
         world.create()
+        world.update(segments=1)
         transaction = world.begin()
         world.write_in(transaction, 0.1, b"late")
         world.scale([0, 1], [0.0, 1.0])

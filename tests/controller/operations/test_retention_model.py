@@ -51,6 +51,7 @@ def _machine() -> type[RuleBasedStateMachine]:
         def begin(self, policy: RetentionPolicy, segments: int) -> None:
             self.world = StreamWorld()
             self.world.create(segments=segments, retention=policy)
+            self.world.update(segments=1, retention=policy)  # A merge needs a smaller minimum.
             self.policy = policy
             self.history = History.begin(segments)
             self.ticks = RetentionTicks(

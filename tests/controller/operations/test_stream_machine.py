@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 from stream_world import StreamWorld
 
-from headrace.model.errors import InvalidRequestError, SealedError, TruncatedError
+from headrace.model.errors import IllegalStateError, InvalidRequestError, SealedError, TruncatedError
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -37,6 +37,7 @@ def _machine() -> type[RuleBasedStateMachine]:
             self.world = StreamWorld()
             self.world.create(segments=segments, tags=("a",))
             self.tags: set[str] = {"a"}
+            self.segments_min = segments
             self.version = 0
             self.appended = 0
             self.heads: list[dict[int, int]] = []
@@ -73,7 +74,12 @@ def _machine() -> type[RuleBasedStateMachine]:
             else:
                 pair = active[chosen : chosen + 2]
                 whole = KeyRange(pair[0].key_range.low, pair[-1].key_range.high)
-                self.world.streams.scale_stream("s", "t", [one.segment_id for one in pair], [whole])
+                identifiers = [one.segment_id for one in pair]
+                if len(active) - len(pair) + 1 < self.segments_min:
+                    with pytest.raises(IllegalStateError, match="requires"):
+                        self.world.streams.scale_stream("s", "t", identifiers, [whole])
+                    return
+                self.world.streams.scale_stream("s", "t", identifiers, [whole])
             self._finish(death)
 
         @precondition(lambda self: not self.sealed)
@@ -82,7 +88,7 @@ def _machine() -> type[RuleBasedStateMachine]:
             policy = ScalingPolicy.by_event_rate(self.version + 1, 2, 1)
             self.world.streams.update_stream("s", "t", StreamConfiguration(policy, tags=tuple(tags)))
             self._finish(death)
-            self.tags, self.version = tags, self.version + 1
+            self.tags, self.version, self.segments_min = tags, self.version + 1, 1
 
         @rule(data=st.data(), at=st.sampled_from(["head", "tail", "between"]), death=st.integers(0, 25))
         def truncate(self, data: st.DataObject, at: str, death: int) -> None:

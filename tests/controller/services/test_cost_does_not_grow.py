@@ -31,6 +31,9 @@ from headrace.model.truncation import Truncation
 from headrace.ports.metadata_store import Create, Replace
 from headrace.ports.segment_stores import SegmentScaleRate
 
+pytestmark = pytest.mark.xdist_group("cost_does_not_grow")
+"""The large worlds are made once per worker, so all tests stay on one."""
+
 FEW_EPOCHS, MANY_EPOCHS = 16, 10_000
 """Multiples of the epochs in one record of sealed segments, so that both streams stand at the same place of one."""
 

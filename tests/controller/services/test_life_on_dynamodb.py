@@ -136,6 +136,8 @@ def test_a_stream_of_a_thousand_segments_fits(cloud_world: CloudWorld):
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1_000)))
     world.drain()
     active = [one.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
+    world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(999)))
+    world.drain()
     world.streams.scale_stream("s", "t", active, equal_ranges(999))
     world.drain()
     assert world.streams.get_stream("s", "t").segments == 999

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stream_world import StreamWorld, segment
+from stream_world import StreamWorld, ranges, segment
 
 from headrace.api.segments import SegmentEndpoint
 from headrace.metadata.container_claim import claim_body, claim_sort
@@ -233,7 +233,10 @@ def test_between_explicit_cuts_never_changes(scaled: StreamWorld):
         ({0: 0, S4: 0}, None),
         ({0: 0, 77: 0}, None),
         ({0: 0, 1: 0}, {S2: 0, 9 << 32 | 7: 0}),
-        ({0: -1, 1: 0}, None),
+        ({0: -2, 1: 0}, None),
+        ({S2: -1, S3: 0, 1: 0}, None),
+        ({0: -1, S2: 0, 1: 0}, None),
+        ({0: 0, -1: -1}, None),
         ({}, None),
         ({0: 0, 1: 0}, {S2: 0}),
         ({0: 0, 1: 0}, {0: 0, 1: 0, 1 << 62: 0}),
@@ -243,6 +246,35 @@ def test_cuts_that_make_no_sense_are_refused(scaled: StreamWorld, lower: dict[in
     with pytest.raises(InvalidRequestError) as refused:
         scaled.segments.between("s", "t", lower, upper)
     assert refused.value.specific_code == "invalid_stream_cut"
+
+
+def test_minus_one_is_the_end_of_a_sealed_segment(scaled: StreamWorld):
+    between = scaled.segments.between
+    assert between("s", "t", {0: -1, 1: 3}, None) == between("s", "t", {0: 100, 1: 3}, None)
+    assert between("s", "t", None, {S2: 5, S3: -1, 1: -1}) == between("s", "t", None, {S2: 5, S3: 30, 1: 10})
+    assert between("s", "t", {0: -1, S2: -1, 1: -1}, None).start.offsets == {0: 100, 1: 10}
+    scaled.seal()
+    assert between("s", "t", {S2: -1, S4: -1}, {S2: -1, S4: -1}) == between("s", "t", {S2: 20, S4: 40}, None)
+
+
+def test_the_end_of_a_segment_is_known_while_it_is_replaced(world: StreamWorld):
+    """Readers meet the end of a segment before its length is recorded."""
+    world.create()
+    world.append(0, 100)
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
+    with pytest.raises(InvalidRequestError, match="not sealed"):
+        world.segments.between("s", "t", {0: -1, 1: 0}, None)
+    (message,) = world.bare_queue.receive()
+    steps = world.processor.work(message.body)
+    while next(steps) != "record the epoch":
+        pass
+    with pytest.raises(UnavailableError, match="being sealed"):
+        world.segments.between("s", "t", {0: -1, 1: 0}, None)
+    world.segment_stores.seal_segments(["s/t/0.#epoch.0"])
+    found = world.segments.between("s", "t", {0: -1, 1: 0}, None)
+    assert found.start.offsets == {0: 100, 1: 0}
+    with pytest.raises(UnavailableError, match="being sealed"):
+        world.cuts.check_reached("s", "t", {0: -1, 1: 0})
 
 
 def test_a_cut_beyond_the_end_of_a_sealed_segment_is_refused(scaled: StreamWorld):

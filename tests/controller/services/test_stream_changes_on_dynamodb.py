@@ -72,7 +72,7 @@ def test_a_stream_is_updated_and_truncated(cloud: Cloud):
     cloud.scopes.create_scope("s")
     cloud.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(SEGMENTS), tags=_tags("old")))
     cloud.drain()
-    cloud.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(SEGMENTS), tags=_tags("new")))
+    cloud.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2), tags=_tags("new")))
     cloud.drain()
     assert cloud.streams.get_stream("s", "t").configuration.tags == _tags("new")
     assert [len(cloud.streams.list_streams("s", 9, tag=tag).items) for tag in ("old-007", "new-127")] == [0, 1]

@@ -110,6 +110,7 @@ def test_cost_of_a_change(busy_world: StreamWorld, name: str):
 def test_segments_go_in_batches(world: StreamWorld):
     """1,000 segments that a merge replaced: one call deletes them."""
     world.create(segments=1_000)
+    world.update(segments=1)
     ids = world.tail_ids()
     world.scale(ids, [0.0, 1.0])
     world.streams.truncate_stream("s", "t", {1 << 32 | 1_000: 0})

@@ -134,6 +134,7 @@ def test_scaling_replaces_segments_and_reports_its_progress(world: StreamWorld):
         ([-1], [(0.0, 0.5)], "segment_not_active"),
         ([1 << 32], [(0.0, 0.5)], "segment_not_active"),
         ([0], [(i / 1000 / 2, (i + 1) / 1000 / 2) for i in range(1000)], "too_many_segments"),
+        ([0, 1], [(0.0, 1.0)], "too_few_segments"),
     ],
 )
 def test_scales_that_do_not_fit_change_nothing(

@@ -84,6 +84,8 @@ def test_a_roll_of_a_thousand_segments_fits(cloud: World):
     for one in made.segments[::100]:
         cloud.segment_stores.append(one.transaction_segment, b"event", 0)
     active = [one.segment_id for one in cloud.records.get("s", "t").stream.epoch.segments]
+    cloud.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(999)))
+    cloud.work()
     cloud.streams.scale_stream("s", "t", active, equal_ranges(999))
     cloud.work()
     cloud.transactions.commit_transaction("s", "t", identifier, WriterTime("w", 1))

@@ -118,6 +118,7 @@ def test_what_is_no_cut_of_the_stream_is_refused(scaled: StreamWorld, cut: dict[
 def test_a_cut_on_both_sides_of_a_segment_is_refused(world: StreamWorld):
     """0 and 1 merge into 2, which splits into 3 and 4 at the same bound: whoever is in 4 has read all of 0."""
     world.create()
+    world.update(segments=1)
     world.scale([0, 1], [0.0, 1.0])
     world.scale([S2], [0.0, 0.5, 1.0])
     with pytest.raises(InvalidRequestError, match="both before and after"):

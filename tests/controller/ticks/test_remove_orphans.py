@@ -52,6 +52,7 @@ def _accept_growth(world: StreamWorld) -> None:
 
 def _accept_roll(world: StreamWorld) -> None:
     world.create()
+    world.update(segments=1)
     transaction = world.begin()
     world.write_in(transaction, 0.1, b"late")
     world.scale([0, 1], [0.0, 1.0])
@@ -89,6 +90,7 @@ def _make_again(world: StreamWorld) -> list[str]:
 def _truncate(world: StreamWorld) -> list[str]:
     """All segments that the stream had until then."""
     _finish(world)
+    world.update(segments=1)
     world.scale(world.tail_ids(), [0.0, 1.0])
     world.truncate({world.tail_ids()[0]: 0})
     return _names(world)

@@ -69,6 +69,7 @@ def test_sizes_are_counted_over_scales(world: StreamWorld, retention: Retention)
     world.append(1 << 32 | 2, 7)
     world.append(1 << 32 | 3, 30)
     retention.write(5, segment=1)
+    world.update(segments=1, retention=RetentionPolicy.by_size(10_000))
     world.scale([1 << 32 | 2, 1 << 32 | 3, 1], [0.0, 1.0])
     retention.write(1_000, segment=2 << 32 | 4)
     assert sizes(retention.state()) == [111, 153, 1_153]
