@@ -10,7 +10,7 @@ NODE_INSTALLED := node_modules/.installed
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports generated synth openapi synchronous costs protocol words bench fuzz nightly up lock clean
+.PHONY: help setup demo test check lint types imports generated synth openapi synchronous reference costs protocol words bench fuzz conformance nightly up lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -46,8 +46,9 @@ types: $(INSTALLED) ## mypy strict for the library
 imports: $(INSTALLED) ## who may import whom
 	@$(VENV)/bin/lint-imports
 
-generated: $(INSTALLED) ## are the client's synchronous classes current
+generated: $(INSTALLED) ## are the client's synchronous classes and the page of the command line current
 	@$(PYTHON) scripts/generate_synchronous_client.py --check
+	@$(PYTHON) scripts/generate_cli_reference.py --check
 
 synth: $(NODE_INSTALLED) ## synthesize the CDK app with cdk-nag, without docker and without an account
 	@$(CDK_ENV) node_modules/.bin/cdk synth --quiet
@@ -57,6 +58,9 @@ openapi: $(INSTALLED) ## generate docs/api/openapi.json
 
 synchronous: $(INSTALLED) ## generate the client's synchronous classes from the asynchronous ones
 	@$(PYTHON) scripts/generate_synchronous_client.py
+
+reference: $(INSTALLED) ## generate the tables of docs/using/cli.md from the commands
+	@$(PYTHON) scripts/generate_cli_reference.py
 
 costs: $(INSTALLED) ## measure the costs of calls and update the tables of docs/operating/costs.md
 	@PYTHONPATH=. $(PYTHON) tests/support/costs.py
@@ -73,9 +77,17 @@ fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut po
 	@$(PYTHON) -m fuzz power-cuts --minutes 2
 	@$(PYTHON) -m fuzz soak --minutes 1
 
-nightly: $(INSTALLED) ## simulate the replicated log: 1.5 million faults, all deliberate bugs
+conformance: $(INSTALLED) ## run Pravega's own clients (Java: needs JDK 17 and Maven) against a stack, and update their table
+	@PYTHONPATH=. $(PYTHON) scripts/run_conformance.py; outcome=$$?; $(PYTHON) scripts/generate_conformance_table.py; exit $$outcome
+
+nightly: $(INSTALLED) ## simulate the replicated log and whole stores, with all deliberate bugs; lose real stores
 	@$(PYTHON) -m simulation run --faults 1500000 --each 1000
 	@$(PYTHON) -m simulation mutations
+	@$(PYTHON) -m simulation stores run --seeds 0-1999
+	@$(PYTHON) -m simulation stores mutations
+	@$(PYTHON) -m fuzz lost-stores --minutes 5 --faults kill_one kill_one kill_one kill_one kill_one kill_one
+	@$(PYTHON) -m fuzz lost-stores --minutes 15
+	@$(MAKE) --no-print-directory conformance
 
 protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file
 	@$(PYTHON) scripts/generate_controller_protocol

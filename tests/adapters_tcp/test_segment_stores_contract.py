@@ -31,7 +31,7 @@ from headrace.model.names import transaction_segment_name
 from headrace.ports.metadata_store import Create, Key
 from headrace.ports.segment_stores import APPEND_BYTES_MAX, AttributeBound, SegmentScaleRate, SegmentStores
 from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 
 CONTAINERS = 2
@@ -66,7 +66,7 @@ class RealStore:
         )
         self.journal.start()
         self.store = SegmentStore(
-            OneCopyLedgers(self.journal),
+            OneCopyLedgerStore(self.journal),
             32 << 20,
             SystemClock(),
             self.metadata,

@@ -24,6 +24,13 @@ from functions.controller import (
 from functions.controller.parameters import ApiValue, WireModel
 from headrace.api.chunks import Chunk, Chunks
 from headrace.api.cluster import ClusterView, ContainerMapView, ContainerView, StoreView
+from headrace.api.cluster_logs import (
+    ContainerLogsView,
+    ContainerLogView,
+    CopiesChanged,
+    EpochsRaised,
+    LogMemberView,
+)
 from headrace.api.dead_letters import DeadLetterView
 from headrace.api.key_value_tables import TableSegments, TableView
 from headrace.api.pages import Listing
@@ -53,6 +60,7 @@ from headrace.api.streams import (
 from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionSegmentView, TransactionView
 from headrace.api.watermarks import NewestWatermark
 from headrace.model.cluster import ContainerStanding, StoreState
+from headrace.model.container_logs import LedgerStart, LogState
 from headrace.model.dead_letters import DeadLetterStatus
 from headrace.model.key_value_tables import TableConfiguration, TableState
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, ReaderGroupState, RetentionMode
@@ -156,6 +164,32 @@ EXCHANGED = {
         ContainerMapView.from_json,
         models_cluster.ContainerMap,
     ),
+    "logs of containers": Exchanged(
+        ContainerLogsView(
+            (
+                ContainerLogView(
+                    container=3,
+                    state=LogState.OPEN,
+                    copies=3,
+                    version=9,
+                    members=(
+                        LogMemberView("0a" * 16, "a", StoreState.SERVING, "use1-az1", may_be_removed=False),
+                        LogMemberView("0b" * 16, None, None, None, may_be_removed=True),
+                    ),
+                    ledgers=(LedgerStart(4, 70), LedgerStart(6, 90)),
+                    truncated=50,
+                    next_entry=None,
+                    complete=False,
+                    blocked=True,
+                ),
+                ContainerLogView(4, None, None, 0, (), (), 0, 7, complete=True, blocked=False),
+            )
+        ),
+        ContainerLogsView.from_json,
+        models_cluster.ContainerLogs,
+    ),
+    "changed copies": Exchanged(CopiesChanged(3, (1, 2), (4,)), CopiesChanged.from_json, models_cluster.CopiesChanged),
+    "raised epochs": Exchanged(EpochsRaised((1, 2), (4,)), EpochsRaised.from_json, models_cluster.EpochsRaised),
     "table": Exchanged(
         TableView("s", "t", TableConfiguration(2, 8, 4, 1_000), TableState.ACTIVE, 1_000),
         TableView.from_json,
