@@ -193,6 +193,7 @@ class AsyncEventWriter:
         self._accumulator = core.accumulator
         self._changed = asyncio.Event()
         self._accumulator.listen(self._changed.set)
+        self._filled_blocks = 0
 
     async def write(self, event: Event, routing_key: str | None = None) -> Ack:
         """Queues an event, and waits while the buffer is full. `await` the acknowledgement until it is durable.
@@ -201,7 +202,9 @@ class AsyncEventWriter:
             InvalidRequestError: code "event_too_large", or the event is not bytes-like.
             HeadraceError: the error that ended the writer, for example SealedError.
         """
-        payload = event_bytes(event)
+        payload = event if type(event) is bytes else event_bytes(event)
+        if self._accumulator.filled_blocks != self._filled_blocks:
+            await self._turn()  # before the event is queued: a cancelled call has written nothing
         while (ack := self._accumulator.add(payload, routing_key)) is None:
             await self._until(self._accumulator.has_room)
         return ack
@@ -215,6 +218,7 @@ class AsyncEventWriter:
         ack = self._accumulator.new_ack()
         for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
             last = first + BATCH_SLICE_EVENTS
+            await self._turn()
             while not self._accumulator.add_batch(payloads[first:last], keys[first:last], ack):
                 await self._until(self._accumulator.has_room)
         self._accumulator.settle(ack)
@@ -235,6 +239,7 @@ class AsyncEventWriter:
         slices = column_slices(events, routing_keys, EVENT_BYTES_MAX_LARGE, too_large)
         ack = self._accumulator.new_ack()
         for one in slices:
+            await self._turn()
             while not one.add_to(self._accumulator, ack):
                 await self._until(self._accumulator.has_room)
         self._accumulator.settle(ack)
@@ -282,6 +287,12 @@ class AsyncEventWriter:
             await self.close()
         else:
             await self._core.close(closed_error())
+
+    async def _turn(self) -> None:
+        """Lets the event loop send full blocks and do its other work: a loop of writes may never have to wait."""
+        if self._accumulator.filled_blocks != self._filled_blocks:
+            self._filled_blocks = self._accumulator.filled_blocks
+            await asyncio.sleep(0)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

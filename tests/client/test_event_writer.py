@@ -372,3 +372,29 @@ async def test_asynchronous_writer_stores_in_order(cluster: Cluster) -> None:
         await asyncio.gather(ack, ack)
         assert writer.acknowledged_events == 302
     assert _by_key(cluster.all_events()) == {"k0": list(range(300)), "k1": [0, 1]}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("batches", [False, True])
+async def test_a_loop_of_writes_lets_the_event_loop_run(cluster: Cluster, batches: bool) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with (
+        AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace,
+        await headrace.writer("s", "t", WriterOptions(block_bytes=100, buffer_bytes=100_000)) as writer,
+    ):
+        await (await writer.write(b"k0:0", "k0"))
+        others = asyncio.create_task(count_turns())
+        for number in range(1, 300):
+            event = b"k0:%d" % number
+            await (writer.write_batch([event], "k0") if batches else writer.write(event, "k0"))
+        assert turns > 300 * len(event) // 100 // 2
+        others.cancel()
+        await writer.flush()
+    assert _by_key(cluster.all_events()) == {"k0": list(range(300))}
