@@ -232,7 +232,7 @@ def _measure_paced(run: Run, number: int) -> None:
         raw = f"raw: waking {paced.rate_per_s:,} times a second, lateness"
         results.add(f"{raw} p50", late.p50_ms, "ms")
         results.add(f"{raw} p99", late.p99_ms, "ms")
-        bare = prototype.paced_acknowledgements(run.prototype_port, paced)
+        bare = prototype.paced_acknowledgements(run.prototype_port, paced, settings)
         alone = workloads.paced_acknowledgements(run.headrace, stream, paced, settings)
         latencies = workloads.paced_writes(run.headrace, run.url, stream, paced, settings)
         name = f"at {paced.rate_per_s:,}/s of {_size(paced.event_bytes)}"

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Figure:
-    """One quantity; `beside` names the figure that bounds it."""
+    """One quantity; `beside` names the figure that bounds it, which may be missing."""
 
     name: str
     unit: str
@@ -39,7 +39,7 @@ class Results:
                 "median": _rounded(figure.median),
                 "rounds": [_rounded(value) for value in figure.rounds],
                 "beside": figure.beside,
-                "of_beside": _rounded(self._ratio(figure)) if figure.beside else None,
+                "of_beside": _rounded(figure.median / limit.median) if (limit := self._limit(figure)) else None,
             }
             for figure in self._figures.values()
         }
@@ -49,20 +49,18 @@ class Results:
         rows = [("", "median", "unit", "min - max", "beside its limit")]
         for figure in self._figures.values():
             low, high = min(figure.rounds), max(figure.rounds)
-            limit = ""
-            if figure.beside:
-                beside = self._figures[figure.beside]
-                limit = f"{self._ratio(figure):5.2f} x {beside.name} ({_shown(beside.median)} {beside.unit})"
-            rows.append((figure.name, _shown(figure.median), figure.unit, f"{_shown(low)} - {_shown(high)}", limit))
+            share = ""
+            if limit := self._limit(figure):
+                share = f"{figure.median / limit.median:5.2f} x {limit.name} ({_shown(limit.median)} {limit.unit})"
+            rows.append((figure.name, _shown(figure.median), figure.unit, f"{_shown(low)} - {_shown(high)}", share))
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = [_line(row, widths) for row in rows]
         lines.insert(1, "-" * max(map(len, lines)))
         return "\n".join(lines)
 
-    def _ratio(self, figure: Figure) -> float:
-        """Median over median; both are of the same rounds."""
-        assert figure.beside is not None
-        return figure.median / self._figures[figure.beside].median
+    def _limit(self, figure: Figure) -> Figure | None:
+        """Medians of the same rounds are compared."""
+        return self._figures.get(figure.beside) if figure.beside else None
 
 
 def document(results: Results, **facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def test_the_prototype_acknowledges_everything(tmp_path: Path):
     with prototype.running_prototype(tmp_path, 8 * MIB) as port:
         for load in (AppendLoad(100, 30_000), AppendLoad(10 * KIB, 2_000)):
             assert prototype.append_burst(port, load, Settings()).mb_per_s > 0
-        paced = prototype.paced_acknowledgements(port, PacedLoad(2_000, 0.1))
+        paced = prototype.paced_acknowledgements(port, PacedLoad(2_000, 0.1), Settings())
         assert paced.count == 200
         assert 0 < paced.p50_ms <= paced.p99_ms
     assert list(tmp_path.iterdir()) == []
