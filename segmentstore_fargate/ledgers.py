@@ -36,14 +36,14 @@ def ledgers_of(
     classes: ContainerLayout,
     journal: Journal,
     replication: Replication | None,
-    storage: ChunkStorage,
+    log_storage: ChunkStorage | None,
     metadata_store: MetadataStore,
 ) -> LedgerStore:
-    """The ledgers of all containers that this process may open."""
+    """The ledgers of all containers that this process may open. `log_storage` holds logs in S3, if there are any."""
     stores: LedgerStore = OneCopyLedgerStore(journal) if replication is None else replication.ledgers
-    if not classes.s3_containers:
+    if log_storage is None:
         return stores
-    s3 = ObjectLedgers(storage, ThreadedLogRecords(metadata_store), random.random)
+    s3 = ObjectLedgers(log_storage, ThreadedLogRecords(metadata_store), random.random)
     return CompositeLedgers(classes, stores, s3)
 
 

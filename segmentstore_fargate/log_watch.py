@@ -14,7 +14,7 @@ from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedgers
 from headrace.segmentstore.metrics import LATENCY_BOUNDS_S, Histogram
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
-from segmentstore_fargate.metrics_page import flush_lag_s
+from segmentstore_fargate.container_metrics import flush_lag_s
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """GET /metrics: the metrics of a store in the text format of Prometheus.
 
-The two tables in this module and that of `replication_metrics` define all metrics; docs/operating/metrics.md lists
-them. Values are read at each scrape. Every metric of a container has the reserved label `container`.
+The tables in this module, in `container_metrics` and in `replication_metrics` define all metrics;
+docs/operating/metrics.md lists them. Values are read at each scrape. Every metric of a container has the reserved label
+`container`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from headrace.adapters.tcp.listener import WireListener
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredMetadataStore
 from headrace.segmentstore.metrics import JournalMetrics, RequestMetrics
-from headrace.segmentstore.owned_container import OwnedContainer
 from headrace.segmentstore.store import SegmentStore
+from segmentstore_fargate.container_metrics import CONTAINER_METRICS, MeasuredContainer
 from segmentstore_fargate.metric_families import Metric, Value, metric_family
 from segmentstore_fargate.replication_metrics import REPLICATION_METRICS, MeasuredReplication
 
@@ -29,7 +30,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStore:
-    """The sources of the metrics. `serves` says whether the store is ready."""
+    """The sources of the metrics. `serves` says whether the store is ready, `log_storage` holds logs in S3."""
 
     store: SegmentStore
     listener: WireListener
@@ -40,6 +41,14 @@ class MeasuredStore:
     serves: Callable[[], bool]
     scaling_reports_dropped: Callable[[], int]
     replication: MeasuredReplication | None = None
+    log_storage: MeasuredChunkStorage | None = None
+
+
+def _by_use(
+    measured: MeasuredStore, read: Callable[[MeasuredChunkStorage], Mapping[tuple[str, ...], Value]]
+) -> Mapping[tuple[str, ...], Value]:
+    uses = (("tier2", measured.chunk_storage), ("log", measured.log_storage))
+    return {(use, *key): value for use, storage in uses if storage for key, value in read(storage).items()}
 
 
 def _seconds(requests: Mapping[str, RequestMetrics]) -> Mapping[tuple[str, ...], Value]:
@@ -224,22 +233,22 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         "histogram",
         "headrace_storage_request_seconds",
         "requests to S3, with the retries of one request, failed ones too",
-        lambda s: _seconds(s.chunk_storage.requests),
-        ("operation",),
+        lambda s: _by_use(s, lambda storage: _seconds(storage.requests)),
+        ("use", "operation"),
     ),
     Metric(
         "counter",
         "headrace_storage_errors_total",
         "requests to S3 that failed",
-        lambda s: _errors(s.chunk_storage.requests),
-        ("operation", "code"),
+        lambda s: _by_use(s, lambda storage: _errors(storage.requests)),
+        ("use", "operation", "code"),
     ),
     Metric(
         "counter",
         "headrace_storage_bytes_total",
         "bytes written to S3 or read from it",
-        lambda s: {("put",): s.chunk_storage.put_bytes, ("read",): s.chunk_storage.read_bytes},
-        ("operation",),
+        lambda s: _by_use(s, lambda storage: {("put",): storage.put_bytes, ("read",): storage.read_bytes}),
+        ("use", "operation"),
     ),
     Metric(
         "histogram",
@@ -260,131 +269,6 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         "headrace_scaling_reports_dropped_total",
         "reports of hot and cold segments that the queue did not accept in time",
         lambda s: s.scaling_reports_dropped(),
-    ),
-)
-
-
-def flush_lag_s(store: SegmentStore, owned: OwnedContainer) -> float:
-    """The age of the oldest byte to flush. Flushed segments are skipped: they stay dirty for some passes."""
-    since = [
-        segment.untiered_since_s
-        for segment in owned.container.dirty.values()
-        if segment.untiered_since_s is not None and not segment.is_stored
-    ]
-    return max(0.0, store.clock.monotonic_s() - min(since)) if since else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredContainer:
-    """A container and its store."""
-
-    store: SegmentStore
-    owned: OwnedContainer
-
-
-CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
-    Metric(
-        "counter",
-        "headrace_appends_total",
-        "appends that entered the log; one is a block of events",
-        lambda c: c.owned.container.metrics.appends,
-    ),
-    Metric(
-        "counter",
-        "headrace_append_bytes_total",
-        "data of appends that entered the log",
-        lambda c: c.owned.container.metrics.append_bytes,
-    ),
-    Metric(
-        "counter",
-        "headrace_append_events_total",
-        "events in appends that entered the log",
-        lambda c: c.owned.container.metrics.append_events,
-    ),
-    Metric(
-        "gauge",
-        "headrace_log_operations_in_flight",
-        "accepted operations that are not durable yet",
-        lambda c: c.owned.container.log.last_sequence - c.owned.container.log.durable_sequence,
-    ),
-    Metric(
-        "gauge",
-        "headrace_log_held_bytes",
-        "bytes of log that are kept because their data is not in tier 2",
-        lambda c: c.owned.container.log.ledger.held_bytes,
-    ),
-    Metric(
-        "gauge",
-        "headrace_segments_active",
-        "segments in memory",
-        lambda c: len(c.owned.container.metadata.segments),
-    ),
-    Metric(
-        "counter",
-        "headrace_segments_evicted_total",
-        "idle segments that were evicted",
-        lambda c: c.owned.container.metrics.evicted_segments,
-    ),
-    Metric(
-        "gauge",
-        "headrace_segments_dirty",
-        "segments with changes to write to tier 2",
-        lambda c: len(c.owned.container.dirty),
-    ),
-    Metric(
-        "gauge",
-        "headrace_flush_lag_seconds",
-        "age of the oldest byte that is not in tier 2",
-        lambda c: flush_lag_s(c.store, c.owned),
-    ),
-    Metric(
-        "counter",
-        "headrace_flushes_total",
-        "objects written to S3 and entered into the chunk directory",
-        lambda c: c.owned.container.metrics.flushes,
-    ),
-    Metric(
-        "counter",
-        "headrace_flushed_bytes_total",
-        "bytes of those objects",
-        lambda c: c.owned.container.metrics.flushed_bytes,
-    ),
-    Metric(
-        "counter",
-        "headrace_compacted_bytes_total",
-        "bytes of small runs that were rewritten as larger ones",
-        lambda c: c.owned.container.metrics.compacted_bytes,
-    ),
-    Metric(
-        "counter",
-        "headrace_storage_retries_total",
-        "passes of the storage writer that failed and were retried",
-        lambda c: c.owned.container.metrics.storage_retries,
-    ),
-    Metric(
-        "counter",
-        "headrace_storage_refusals_total",
-        "attempts that S3 refused and that are retried",
-        lambda c: c.owned.container.metrics.storage_refusals,
-    ),
-    Metric(
-        "gauge",
-        "headrace_recovery_seconds",
-        "duration of the container's recovery, until it accepted appends",
-        lambda c: c.owned.container.metrics.recovery_s,
-    ),
-    Metric(
-        "gauge",
-        "headrace_segments_watched",
-        "segments whose rate is measured for their scaling policy",
-        lambda c: len(c.owned.container.rates),
-    ),
-    Metric(
-        "counter",
-        "headrace_scaling_reports_total",
-        "reports of segments that are too hot or too cold for their scaling policy",
-        lambda c: {("hot",): c.owned.container.rates.hot_reports, ("cold",): c.owned.container.rates.cold_reports},
-        ("kind",),
     ),
 )
 

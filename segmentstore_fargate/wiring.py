@@ -73,12 +73,14 @@ class SegmentStoreProcess:
             on_failure=self._journal_failed,
         )
         self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
-        self._chunk_storage = S3ChunkStorage(config.chunk_bucket, s3_client())
-        measured_chunks = MeasuredChunkStorage(self._chunk_storage, self._clock)
+        self._s3_storages: list[S3ChunkStorage] = []
+        measured_chunks = self._measured_s3()
+        # With threads and connections of its own: an acknowledgement never waits for an upload to tier 2.
+        measured_logs = self._measured_s3() if config.classes.s3_containers else None
         self._scaling_reports = StoreScalingReports(config.scaling_reports_queue_url)
         self._replication = self._replicate() if config.copies > 1 else None
         self._store = SegmentStore(
-            ledgers_of(config.classes, self._journal, self._replication, measured_chunks, self._metadata_store),
+            ledgers_of(config.classes, self._journal, self._replication, measured_logs, self._metadata_store),
             config.cache_bytes - config.limits.read_cache_bytes - config.receive_bytes,
             self._clock,
             self._metadata_store,
@@ -112,6 +114,7 @@ class SegmentStoreProcess:
                 lambda: self._serves,
                 lambda: self._scaling_reports.dropped,
                 self._replication.measured if self._replication is not None else None,
+                measured_logs,
             )
         )
         self._health = HealthServer({"/health": self._alive, "/ready": self._ready, "/metrics": self._metrics_answer})
@@ -166,6 +169,10 @@ class SegmentStoreProcess:
         except (CorruptError, OSError):
             self.journal_unusable = True
             raise
+
+    def _measured_s3(self) -> MeasuredChunkStorage:
+        self._s3_storages.append(S3ChunkStorage(self._config.chunk_bucket, s3_client()))
+        return MeasuredChunkStorage(self._s3_storages[-1], self._clock)
 
     def _replicate(self) -> Replication:
         return Replication(
@@ -270,7 +277,8 @@ class SegmentStoreProcess:
             await self._replication.stop()
         await self._health.stop()
         await asyncio.to_thread(self._journal.close)
-        await asyncio.to_thread(self._chunk_storage.close)
+        for storage in self._s3_storages:
+            await asyncio.to_thread(storage.close)
         self._disk.close()
         _log.info("event=stopped store=%s", self._config.store_id)
 

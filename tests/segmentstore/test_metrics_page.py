@@ -11,7 +11,8 @@ from store_world import World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
-from segmentstore_fargate.metrics_page import CONTAINER_METRICS, STORE_METRICS, MeasuredStore, MetricsPage
+from segmentstore_fargate.container_metrics import CONTAINER_METRICS
+from segmentstore_fargate.metrics_page import STORE_METRICS, MeasuredStore, MetricsPage
 from segmentstore_fargate.replication_metrics import REPLICATION_METRICS
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +45,7 @@ def _page(running) -> tuple[MetricsPage, MeasuredStore]:
         MeasuredMetadataStore(running.world.metadata, clock),
         lambda: True,
         lambda: 0,
+        log_storage=MeasuredChunkStorage(running.world.log_chunks, clock),
     )
     return MetricsPage(measured), measured
 
@@ -56,6 +58,8 @@ async def test_every_metric_has_its_values_on_the_page(world: World):
         await client.append(7, 1, b"x" * 3000)
         page, measured = _page(running)
         await measured.chunk_storage.put("a", [b"1234"])
+        assert measured.log_storage is not None
+        await measured.log_storage.put("b", [b"123"])
         measured.chunk_storage.requests["read"].count_error("throttled")
         world.clock.advance(4)
         container, text = running.store.owner_of(SEGMENT).container.container, page.render().decode()
@@ -75,8 +79,9 @@ async def test_every_metric_has_its_values_on_the_page(world: World):
     assert values["headrace_flush_lag_seconds", here] == 4
     assert values["headrace_append_seconds_count",] == 1
     assert values["headrace_append_seconds_bucket", ("le", "+Inf")] == 1
-    assert values["headrace_storage_bytes_total", ("operation", "put")] == 4
-    assert values["headrace_storage_errors_total", ("code", "throttled"), ("operation", "read")] == 1
+    assert values["headrace_storage_bytes_total", ("operation", "put"), ("use", "tier2")] == 4
+    assert values["headrace_storage_bytes_total", ("operation", "put"), ("use", "log")] == 3
+    assert values["headrace_storage_errors_total", ("code", "throttled"), ("operation", "read"), ("use", "tier2")] == 1
     assert values["headrace_connections",] == 1
     assert values["headrace_cache_unstored_bytes",] == 3000
     assert "process_resident_memory_bytes" in families
