@@ -54,6 +54,7 @@ class Checkers:
         self._survivor: list[ReplicaId | None] = [None] * containers
         self._witness_end = [0] * containers
         self._promises: dict[tuple[ReplicaId, int], int] = {}
+        self._told_truncated: dict[tuple[ReplicaId, int], int] = {}
         self._held: dict[tuple[ReplicaId, int], tuple[int, int]] = {}
         self._owners: dict[tuple[int, int], Address] = {}
         self._checked: dict[tuple[ReplicaId, int, int, int], int] = {}
@@ -151,6 +152,7 @@ class Checkers:
         if message.promise < self._promises.get(key, 0):
             self.violated("I3", f"promise {message.promise} after {self._promises[key]}")
         self._promises[key] = max(message.promise, self._promises.get(key, 0))
+        self._told_truncated[key] = message.truncated
         if message.confirmed > self._witness_end[log.container]:
             self.violated("I5", f"a replica knows {message.confirmed - 1} as acknowledged, which is not")
         self._check_gapless(replica, log, log.durable_end - 1)
@@ -269,17 +271,22 @@ class Checkers:
             self.acknowledged_end[container] = self.checkpoint_end[container] = after.next_entry
 
     def _check_loss(self, container: int, before: ContainerLog | None, after: ContainerLog) -> None:
-        """An accepted loss: the next ledger begins behind all that the member that was left has intact."""
+        """An accepted loss: the next ledger begins behind all that the member that was left has intact.
+
+        Its log begins at the truncation point that it knew. Behind a damaged entry from there on nothing can be
+        replayed, even if only the lost members knew that tier 2 has this entry.
+        """
         survivor, self._survivor[container] = self._survivor[container], None
         first, end = after.ledgers[-1].first, self.acknowledged_end[container]
         if survivor is None or before is None or before.ledgers[-1] == after.ledgers[-1] or first >= end:
             return
         self.states["accepted loss lost entries"] += 1
-        for entry in range(max(self.checkpoint_end[container], before.ledgers[0].first), end):
+        begin = max(before.truncated, self._told_truncated.get((survivor, container), 0), before.ledgers[0].first)
+        for entry in range(begin, end):
             key = (container, before.chain.epoch_of(entry) or 0, entry)
             if key not in self._durable[survivor] or (survivor, *key) in self._damaged:
                 break
-            if entry >= first:
+            if entry >= max(first, self.checkpoint_end[container]):
                 self.violated("durability", f"entry {entry} is lost, the member that was left had it")
         self._forget_lost(container, first)
         self.acknowledged_end[container] = first

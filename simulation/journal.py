@@ -225,6 +225,8 @@ class SimulatedJournal:
             synced.append(SyncedRecord(header, b"".join(pending.parts)))
             count = self._counts[header.container] = self._counts.get(header.container, 0) + 1
             self._touched[header.container] = count
+        if not synced:
+            return  # nothing was written, which proves nothing
         active = self._commits.files.active
         self._last_commit_file = active.name
         self._last_commit_start = active.end - sum(RECORD_HEADER_BYTES + header.length for header, _ in synced)

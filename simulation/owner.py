@@ -97,7 +97,8 @@ class Owner:
         self._observer = observer
         self._memory = PayloadMemory()
         self._unreleased: dict[int, Entry] = {}
-        self._recovery = LogRecovery(container, journal.replica, tuple(wanted), zones, COPIES, swarm.recovery, now_ms)
+        self._wanted = tuple(wanted)
+        self._recovery = LogRecovery(container, journal.replica, self._wanted, zones, COPIES, swarm.recovery, now_ms)
         self._now_ms = now_ms
         self._ends_by_ms: int | None = None
         self._is_ending = False
@@ -121,6 +122,9 @@ class Owner:
         self._now_ms = now_ms
         if self.writer is not None:
             self.writer.place(placement)
+        else:
+            # The zones of new stores become known. The wanted replicas stay: then more ensembles change afterwards.
+            self._apply(self._recovery.want(self._wanted, placement.zones))
         self._apply(self.machine.tick(now_ms))
         if self._ends_by_ms is not None and not self.has_failed:
             self._end_if_possible(self._ends_by_ms)

@@ -107,9 +107,11 @@ class LogRecovery:
 
     # Events.
 
-    def want(self, wanted: tuple[ReplicaId, ...], zones: Mapping[ReplicaId, str]) -> None:
+    def want(self, wanted: tuple[ReplicaId, ...], zones: Mapping[ReplicaId, str]) -> list[WriterEffect]:
         """Placement wants other replicas now, for example because a store has started."""
+        is_new = zones != self._zones
         self._wanted, self._zones = wanted, zones
+        return self._go_on() if is_new else []
 
     def start(self, claim_version: int) -> list[WriterEffect]:
         """Take the container over from the owner whose claim has this version."""

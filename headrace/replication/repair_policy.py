@@ -73,12 +73,16 @@ def next_ensemble(
 def members_after_takeover(
     candidates: tuple[ReplicaId, ...], ensemble: Ensemble, zones: Mapping[ReplicaId, str]
 ) -> tuple[ReplicaId, ...]:
-    """One candidate of each zone, in their order: members of the ensemble, and others if these are too few."""
+    """One candidate of each zone, in their order: members of the ensemble, and others if these are too few.
+
+    The first candidate is the new owner. Another one whose zone is not known is left out: its store is newer than what
+    the owner has read, and may be in a zone that is taken.
+    """
     chosen: list[ReplicaId] = []
-    taken: set[str] = set()
+    taken: set[str | None] = {None}
     for one in candidates:
         is_needed = not chosen or one in ensemble.members or len(chosen) < ensemble.ack_quorum
-        zone = zones.get(one, one.hex())
+        zone = zones.get(one) if chosen else zones.get(one, one.hex())
         if zone not in taken and is_needed and len(chosen) < ensemble.copies:
             chosen.append(one)
             taken.add(zone)

@@ -362,3 +362,15 @@ def test_ledger_is_not_opened_while_a_read_is_under_way():
     answer(made, B, 18)
     assert of(WriteRecord, answer(made, C, 18)) == []
     assert of(WriteRecord, made.request_unknown())
+
+
+def test_zone_of_a_new_store_ends_the_wait_for_members():
+    made = recovery()
+    made.want((OWN, B, C), {OWN: "a"})
+    answer(made, OWN, 20)
+    answer(made, B, 20)
+    answer(made, C, 20)
+    assert of(WriteRecord, made.tick(GRACE)) == []
+    assert made.want((OWN, B, C), {OWN: "a"}) == []
+    (write,) = of(WriteRecord, made.want((OWN, B, C), ZONES))
+    assert set(write.log.members) == {OWN, B, C}

@@ -10,6 +10,7 @@ from headrace.model.replica_placement import Placement
 from headrace.replication.repair_policy import (
     MemberView,
     RepairBounds,
+    members_after_takeover,
     next_ensemble,
     wanted_learners,
 )
@@ -108,3 +109,18 @@ def test_any_change_keeps_owner_zones_and_size(
     assert len({ZONES[one] for one in wanted.members}) == len(wanted.members)
     assert len(set(wanted.members) - set(ensemble.members)) <= 1
     assert len(set(ensemble.members) - set(wanted.members)) <= 1
+
+
+def test_takeover_waits_for_zones_of_new_stores():
+    known = {one: zone for one, zone in ZONES.items() if one != D}
+    assert members_after_takeover((OWN, D, C), Ensemble((D, C, B)), known) == (OWN, C)
+    assert members_after_takeover((OWN, D), Ensemble((D, C, B)), known) == (OWN,)
+    assert members_after_takeover((OWN, D), Ensemble((D, C, B)), ZONES) == (OWN, D)
+
+
+def test_takeover_has_one_member_of_a_zone():
+    assert members_after_takeover((OWN, B, D, C), Ensemble((B, D, C)), ZONES) == (OWN, B, C)
+
+
+def test_owner_of_an_unknown_zone_stays():
+    assert members_after_takeover((OWN, B), Ensemble((OWN, B, C)), {B: "b"}) == (OWN, B)

@@ -125,7 +125,7 @@ class OwnedLog:
                 self._metrics.has_members(self.writer.log.members)
                 self.writer.place(plan.placement)
             else:
-                self._recovery.want(plan.wanted, plan.placement.zones)
+                self._apply(self._recovery.want(plan.wanted, plan.placement.zones))
             self._apply(self.machine.tick(self._now_ms))
 
     @property

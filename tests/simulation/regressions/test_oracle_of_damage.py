@@ -1,0 +1,18 @@
+"""The simulator asked for more than a damaged disk can give, in two runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.runs import run_seed
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        4569,  # behind a damaged entry nothing can be replayed, even if only lost members knew that tier 2 has it
+        14047,  # a commit that wrote no record does not prove that the one before it was durable
+    ],
+)
+def test_run_asks_only_for_what_a_disk_can_give(seed):
+    assert run_seed(seed).violations == ()
