@@ -1,19 +1,27 @@
 package headrace.conformance;
 
 import static headrace.conformance.Check.expect;
-import static headrace.conformance.Check.fails;
+import static headrace.conformance.Check.same;
 
+import io.pravega.client.segment.impl.Segment;
 import io.pravega.client.stream.EventStreamReader;
 import io.pravega.client.stream.EventStreamWriter;
 import io.pravega.client.stream.Stream;
 import io.pravega.client.stream.TimeWindow;
 import io.pravega.client.stream.Transaction;
 import io.pravega.client.stream.TransactionalEventStreamWriter;
+import io.pravega.client.stream.impl.WriterPosition;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 
 /** Times that writers note, and windows that readers see. */
 final class Watermarks {
     private static final String AREA = "watermarks";
+
+    /** Far more than the 10 s in which the controller computes watermarks. */
+    private static final long WINDOW_MS = 180_000;
 
     private Watermarks() {
     }
@@ -25,12 +33,16 @@ final class Watermarks {
         checks.add(new Check(AREA, "without notes there is no window", Watermarks::none));
     }
 
+    /** Writes and reads all that is there, until the reader has a window. */
     private static TimeWindow await(Context context, Stream stream, EventStreamReader<String> reader, Runnable write)
             throws Exception {
+        long end = System.currentTimeMillis() + WINDOW_MS;
         TimeWindow window = reader.getCurrentTimeWindow(stream);
-        for (int round = 0; round < 50 && window.getLowerTimeBound() == null; round++) {
+        while (System.currentTimeMillis() < end && window.getLowerTimeBound() == null) {
             write.run();
-            reader.readNextEvent(2_000);
+            while (Context.next(reader, 500) != null) {
+                // The window moves only when the reader passes the place of a watermark.
+            }
             window = reader.getCurrentTimeWindow(stream);
         }
         return window;
@@ -76,11 +88,26 @@ final class Watermarks {
     }
 
     private static void backwards(Context context) throws Exception {
-        context.create("a", 1);
+        Stream stream = context.create("a", 1);
         EventStreamWriter<String> writer = context.writer("a");
         writer.writeEvent("key", "e").get();
         writer.noteTime(5_000);
-        fails(RuntimeException.class, () -> writer.noteTime(4_000), "a time before the last one");
+        writer.noteTime(4_000); // The client logs the refusal, and does not tell the application.
+        note(context, stream, 5_000);
+        note(context, stream, 5_000);
+        try {
+            note(context, stream, 4_000);
+        } catch (ExecutionException error) {
+            same("failed to note time because: INVALID_TIME", error.getCause().getMessage(), "reason of the refusal");
+            return;
+        }
+        throw new AssertionError("a time before the last one was accepted");
+    }
+
+    /** Notes a time as a writer of the client does, but waits for the controller's answer. */
+    private static void note(Context context, Stream stream, long time) throws Exception {
+        WriterPosition position = new WriterPosition(Map.of(new Segment(context.scope, stream.getStreamName(), 0), 13L));
+        context.controller().noteTimestampFromWriter("w", stream, time, position).get(30, TimeUnit.SECONDS);
     }
 
     private static void none(Context context) {
