@@ -29,6 +29,7 @@ from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
+from headrace.segmentstore.moving_containers import MovingContainers
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.table_memory import TableMemory
@@ -94,6 +95,7 @@ class SegmentStore:
         self._handed_over: dict[int, OwnedContainer] = {}  # their held acknowledgements need their claims
         self._handing_over: set[asyncio.Future[bool]] = set()
         self._retiring: dict[int, asyncio.Task[None]] = {}
+        self._moving = MovingContainers(self._is_busy)
         self.throttle = Throttle(self.pool, self._log_room, lambda: [each.container for each in self._owned.values()])
         self._background: set[asyncio.Task[None]] = set()
 
@@ -143,6 +145,7 @@ class SegmentStore:
         self._log_room.look(self.clock.monotonic_s())
         owned.container.rates.start(owned.container.metadata.segments.values())
         self._remove_transients(owned.container)
+        self._moving.served(opening.container)
 
     def cancel_opening(self, opening: ContainerOpening) -> None:
         """Undo an opening in the background; the container is free when that is done."""
@@ -204,6 +207,7 @@ class SegmentStore:
         finally:
             self._handing_over.discard(work)
             del self._handed_over[container]
+            self._moving.left(container)
 
     async def _hand_over(self, owned: OwnedContainer, deadline_s: float) -> bool:
         container, started_s = owned.container.container, self.clock.monotonic_s()
@@ -248,6 +252,27 @@ class SegmentStore:
             raise FencedError(f"this store does not own container {container} of segment {segment_name}")
         return owned
 
+    def is_moving(self, segment_name: str) -> bool:
+        """Whether the container of a segment is opened or left now, so that a request may wait for the end of that.
+
+        A container whose log or whose data in tier 2 is damaged is not waited for.
+        """
+        container = self.layout.container_of_segment(segment_name)
+        return container not in self._owned and self._moving.is_moving(container)
+
+    async def settled_owner_of(self, segment_name: str) -> OwnedContainer:
+        """The container of a segment, after a wait of at most `MOVE_WAIT_S` while it is moving.
+
+        Raises:
+            FencedError: another store owns it, or the wait was in vain.
+        """
+        await self._moving.wait(self.layout.container_of_segment(segment_name))
+        return self.owner_of(segment_name)
+
+    def end_waits(self) -> None:
+        """Let no request wait for a moving container any more, because the store shuts down."""
+        self._moving.end()
+
     def tick_rates(self) -> None:
         """Update the rates of the segments; call it about every `model.rates.TICK_S`."""
         self._log_room.look(self.clock.monotonic_s())
@@ -267,6 +292,7 @@ class SegmentStore:
 
     async def close(self, deadline_s: float) -> None:
         """Flush what the deadline allows, checkpoint, write the last snapshots, and stop serving."""
+        self._moving.end()
         for task in list(self._background):
             task.cancel()
         for opening in list(self._openings.values()):
@@ -328,4 +354,11 @@ class SegmentStore:
 
     def _retired(self, container: int, task: asyncio.Task[None]) -> None:
         del self._retiring[container]
+        self._moving.left(container)
         self._background_done(task)
+
+    def _is_busy(self, container: int) -> bool:
+        opening = self._openings.get(container)
+        if opening is not None:
+            return not opening.progress.quarantined
+        return container in self._handed_over or container in self._retiring

@@ -78,6 +78,7 @@ class WireListener:
     async def drain(self, deadline_s: float) -> None:
         """Take no more connections and commands, and answer what was taken, as far as that is done in time."""
         self._stopping = True
+        self._store.end_waits()
         if self._server is not None:
             self._server.close()
         try:

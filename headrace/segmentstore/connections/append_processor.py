@@ -13,14 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import wire
-from headrace.model.errors import (
-    HeadraceError,
-    InvalidRequestError,
-    NotFoundError,
-)
+from headrace.model.errors import FencedError, HeadraceError, InvalidRequestError, NotFoundError
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
-from headrace.segmentstore.connections.limits import WRITERS_PER_CONNECTION_MAX
+from headrace.segmentstore.connections.limits import WAITING_SET_UPS_MAX, WRITERS_PER_CONNECTION_MAX
 from headrace.segmentstore.containers.attributes import is_core
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
@@ -64,6 +60,7 @@ class AppendProcessor:
         self._writers: dict[int, WriterState] = {}
         self._due: list[WriterState] = []
         self._setting_up: dict[int, wire.SetupAppend] = {}
+        self._waiting_set_ups = 0
         self._without_segment: set[WriterState] = set()
 
     def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
@@ -108,27 +105,41 @@ class AppendProcessor:
         session = self._session
         if is_core(command.writer_id):
             raise wire.WireFormatError(f"writer id {command.writer_id:032x} is reserved for an attribute of the store")
-        try:
-            container = session.store.owner_of(command.segment).container
-            if container.failure is not None:
-                raise container.failure
-        except HeadraceError:
+        container = self._served_container(command.segment)
+        if container is None and not (session.store.is_moving(command.segment) and self._may_wait):
             session.send(wire.WrongHost(command.request_id, command.segment))
             return
         writers = len(self._writers) + len(self._setting_up)
         if writers >= WRITERS_PER_CONNECTION_MAX and command.writer_id not in self._writers:
             raise InvalidRequestError(f"more than {WRITERS_PER_CONNECTION_MAX} writers on one connection")
         self._setting_up.pop(command.writer_id, None)  # the newest set-up of a writer replaces earlier ones
-        segment = container.metadata.segments.get(command.segment)
-        if segment is None and container.metadata.may_be_evicted(command.segment):
-            self._forget(command.writer_id)
-            self._setting_up[command.writer_id] = command
-            session.run(self._set_up_evicted(command, container))
+        if container is not None:
+            segment = container.metadata.segments.get(command.segment)
+            if segment is not None or not container.metadata.may_be_evicted(command.segment):
+                self._answer_set_up(command, container, segment)
+                return
         else:
-            self._answer_set_up(command, container, segment)
+            self._waiting_set_ups += 1
+        self._forget(command.writer_id)
+        self._setting_up[command.writer_id] = command
+        session.run(self._set_up_later(command, container))
 
-    async def _set_up_evicted(self, command: wire.SetupAppend, container: SegmentContainer) -> None:
+    def _served_container(self, segment_name: str) -> SegmentContainer | None:
         try:
+            container = self._session.store.owner_of(segment_name).container
+        except FencedError:
+            return None
+        return container if container.failure is None else None
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether one more set-up of this connection may wait for a moving container."""
+        return self._waiting_set_ups < WAITING_SET_UPS_MAX
+
+    async def _set_up_later(self, command: wire.SetupAppend, container: SegmentContainer | None) -> None:
+        """Answer a set-up when its container has moved, or its segment is in memory again."""
+        try:
+            container = container or await self._settled_container(command.segment)
             segment = await container.find(command.segment)
         except HeadraceError:
             self._session.send(wire.WrongHost(command.request_id, command.segment))
@@ -139,6 +150,12 @@ class AppendProcessor:
                 del self._setting_up[command.writer_id]
         if newest:
             self._answer_set_up(command, container, segment)
+
+    async def _settled_container(self, segment_name: str) -> SegmentContainer:
+        try:
+            return (await self._session.store.settled_owner_of(segment_name)).container
+        finally:
+            self._waiting_set_ups -= 1
 
     def _answer_set_up(self, command: wire.SetupAppend, container: SegmentContainer, segment: Segment | None) -> None:
         session = self._session

@@ -41,6 +41,11 @@ TRANSFER_BYTES_PER_S_MIN: Final = 16 << 10
 that share a link of 100 Mbit/s and send blocks of 1 MiB are not slower than this."""
 
 WRITERS_PER_CONNECTION_MAX: Final = 10_000
+
+WAITING_SET_UPS_MAX: Final = 128
+"""Set-ups of a connection that wait for a container which moves. Others get WrongHost at once. It is half of
+`RUNNING_REQUESTS_MAX`, so that the connection can be used for other containers meanwhile."""
+
 TRANSIENT_SEGMENTS_PER_CONNECTION_MAX: Final = 1_000
 MERGE_BATCH_SOURCES_MAX: Final = 1_000
 """Sources of one merge command. The store may have to look up each source that is not in memory."""
