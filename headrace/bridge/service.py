@@ -221,11 +221,14 @@ class ControllerService:
         )
 
     def segments_between(self, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
+        """The segments between two cuts. Java clients send checkpoints that leave out what their readers finished."""
         scope, stream = messages.known_stream(request.streamInfo)
-        ends = messages.offsets_of(getattr(request, "from")), messages.offsets_of(request.to)
-        found = self._segments.between(scope, stream, *ends)
-        read = {segment for segment, offset in (ends[0] or {}).items() if offset == END_OF_SEGMENT}
-        # Clients count from offset -1 in the segments of the reply, so those without unread bytes are left out.
+        start, end = messages.offsets_of(getattr(request, "from")), messages.offsets_of(request.to)
+        found = self._segments.between(scope, stream, start, end, from_checkpoint=start is not None)
+        # Clients count from offset -1 in the segments of the reply, so those that are read to their ends are left out.
+        read = {segment for segment, offset in (start or {}).items() if offset == END_OF_SEGMENT}
+        if start is not None:
+            read = {one for one in found.start.offsets if one in read or one not in start}
         ids = [
             messages.segment_id_message(scope, stream, one.segment.segment_id)
             for one in found.ranges

@@ -5,15 +5,16 @@ The cost depends on the cut alone, not on the number of epochs of the stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headrace.metadata.history_records import HistoryRecords
 from headrace.model.cut_ends import segments_read_to_end
+from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.segments import StreamSegment, segment_epoch
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
-from headrace.model.stream_cut_ranges import epochs_between, segments_between
+from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_positions
+from headrace.model.stream_cut_ranges import check_checkpoint, epochs_between, segments_between
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut, invalid_cut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
@@ -83,25 +84,28 @@ class PlacedCuts:
                 segment, or beyond the end of a sealed segment.
         """
         placed = self.place(stream, cut)
-        epochs = epochs_between(cut, cut, self.first_epoch(stream, cut))
-        if len(epochs) > EPOCHS_BETWEEN_MAX:
-            raise InvalidRequestError(
-                f"the segments of the cut are {len(epochs)} epochs apart: at most {EPOCHS_BETWEEN_MAX} are allowed"
-            )
-        segments_between(cut, cut, self._history.epochs(stream, epochs), lambda _: {})
+        segments_between(cut, cut, self._epochs_of(stream, cut), lambda _: {})
         self.check_ends(stream, cut)
         return placed
+
+    def check_checkpoint(self, stream: Stream, cut: StreamCut) -> None:
+        """As `check`, but the cut may leave out parts of the key space that the readers have finished."""
+        self._segments(stream, cut.offsets)
+        check_checkpoint(cut, self._epochs_of(stream, cut))
+        self.check_ends(stream, cut)
 
     def check_left(self, stream: Stream, cut: StreamCut, truncation: Truncation | None) -> None:
         """Check that no byte after the cut was truncated. It reads nothing if the stream was never truncated.
 
         Raises:
-            InvalidRequestError: as `place`.
+            InvalidRequestError: code "invalid_stream_cut": it names unknown segments.
             TruncatedError: a part of the cut is before the head of the stream.
         """
         if truncation is None or truncation.cut == cut:
             return
-        if compare_cuts(self.place(stream, cut), truncation.head) is not CutOrder.EQUAL_OR_AFTER:
+        offsets = cut.offsets
+        order = compare_positions(self._segments(stream, offsets), offsets, truncation.head)
+        if order is not CutOrder.EQUAL_OR_AFTER:
             raise TruncatedError(
                 f"stream {stream.scoped_name} was truncated beyond this cut: choose one that is not before its head",
                 details={"head": {str(segment): offset for segment, offset in truncation.cut.positions}},
@@ -121,6 +125,15 @@ class PlacedCuts:
                 raise invalid_cut(
                     f"it is at {offset} of segment {identifier}, which ends at {known[identifier].length}"
                 )
+
+    def _epochs_of(self, stream: Stream, cut: StreamCut) -> Iterator[Epoch]:
+        """The epochs of a walk over one cut; raises InvalidRequestError if there are too many."""
+        epochs = epochs_between(cut, cut, self.first_epoch(stream, cut))
+        if len(epochs) > EPOCHS_BETWEEN_MAX:
+            raise InvalidRequestError(
+                f"the segments of the cut are {len(epochs)} epochs apart: at most {EPOCHS_BETWEEN_MAX} are allowed"
+            )
+        return self._history.epochs(stream, epochs)
 
     def _segments(self, stream: Stream, identifiers: Iterable[int]) -> list[StreamSegment]:
         """The segments in the order of their ids; raises InvalidRequestError as `place` does."""

@@ -7,6 +7,7 @@ The check that a cut is valid needs the epochs (`stream_cut_ranges`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -62,9 +63,14 @@ class Side(Enum):
 
 def compare_cuts(one: PlacedCut, other: PlacedCut) -> CutOrder:
     """The position of `one` relative to `other`, both valid cuts of one stream."""
+    return compare_positions(one.segments, one.cut.offsets, other)
+
+
+def compare_positions(segments: Iterable[StreamSegment], mine: Mapping[int, int], other: PlacedCut) -> CutOrder:
+    """As `compare_cuts`, for offsets by segment id. Parts of the key space that they leave out are not compared."""
     is_before = is_after = False
-    mine, theirs = one.cut.offsets, other.cut.offsets
-    for segment in one.segments:
+    theirs = other.cut.offsets
+    for segment in segments:
         for against in overlapping(other.segments, segment.key_range):
             if against == segment:
                 gap = mine[segment.segment_id] - theirs[segment.segment_id]

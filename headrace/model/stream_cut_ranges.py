@@ -2,6 +2,10 @@
 
 Each segment is before, in or after a cut. In a walk from epoch to epoch the side of a segment follows from the sides of
 its predecessors. So the walk keeps one side per segment. The result for two given cuts never changes.
+
+A cut can be the checkpoint of a group of Pravega's Java readers. It names only the segments that a reader owns or can
+acquire. A part of the key space is left out if its segments are read to their ends and nothing follows them, or only a
+segment that also follows one that is not read to its end. The segments of such a part are before the cut.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ from headrace.model.stream_cuts import StreamCut, invalid_cut
 
 SealedSizes = Callable[[Sequence[int]], Mapping[int, int]]
 """Returns the lengths in bytes of sealed segments, by segment id."""
+
+CheckFinished = Callable[[Sequence[int]], None]
+"""Raises InvalidRequestError unless these segments can have been read to their ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +47,41 @@ class _Side(Enum):
 
 @dataclass(slots=True)
 class _CutWalk:
-    """The sides of one cut on which the segments seen so far are."""
+    """The sides of one cut on which the segments seen so far are. A checkpoint may leave out parts of the key space."""
 
     name: str
     offsets: dict[int, int]
+    is_checkpoint: bool = False
     sides: dict[int, _Side] = field(default_factory=dict)
     ranges: list[KeyRange] = field(default_factory=list)
+
+    def visit(self, epochs: Iterable[Epoch]) -> None:
+        """Add all segments of these epochs, which are in ascending order."""
+        for index, epoch in enumerate(epochs):
+            for segment in epoch.created if index else epoch.segments:
+                if index:
+                    self.advance(segment, epoch.predecessors_of(segment))
+                else:
+                    self.start(segment)
 
     def start(self, segment: StreamSegment) -> None:
         """Add a segment of the first epoch of the walk: it is before the cut unless the cut names it."""
         self._note(segment, _Side.IN if segment.segment_id in self.offsets else _Side.BEFORE)
 
     def advance(self, segment: StreamSegment, predecessors: Iterable[StreamSegment]) -> None:
-        """Add a segment of a later epoch: it is after the cut if its predecessors are in or after the cut."""
+        """Add a segment of a later epoch: it is after the cut if its predecessors are in or after the cut.
+
+        With a checkpoint it is also after the cut if only some of them are: the readers wait for these.
+        """
         passed = {self.sides[one.segment_id] is not _Side.BEFORE for one in predecessors}
         if segment.segment_id in self.offsets:
             if passed != {False}:
                 raise invalid_cut(f"{self.name!r} names segment {segment.segment_id} and a predecessor of it")
             self._note(segment, _Side.IN)
-        elif len(passed) != 1:
+        elif len(passed) != 1 and not self.is_checkpoint:
             raise invalid_cut(f"{self.name!r} is both before and after segment {segment.segment_id}")
         else:
-            self._note(segment, _Side.AFTER if passed == {True} else _Side.BEFORE)
+            self._note(segment, _Side.AFTER if True in passed else _Side.BEFORE)
 
     def finish(self) -> None:
         unknown = sorted(self.offsets.keys() - self.sides.keys())
@@ -69,7 +89,7 @@ class _CutWalk:
             raise invalid_cut(
                 f"{self.name!r} names segment {unknown[0]}, which is not between these cuts or not in the stream"
             )
-        if not covers_key_space_once(self.ranges):
+        if not self.is_checkpoint and not covers_key_space_once(self.ranges):
             raise invalid_cut(f"the segments of {self.name!r} do not cover the key space exactly once")
 
     def _note(self, segment: StreamSegment, side: _Side) -> None:
@@ -92,18 +112,39 @@ def epochs_between(from_cut: StreamCut, to_cut: StreamCut, first_epoch: int | No
     return range(from_cut.first_epoch if first_epoch is None else first_epoch, to_cut.last_epoch + 1)
 
 
+def check_checkpoint(cut: StreamCut, epochs: Iterable[Epoch]) -> None:
+    """Check that a cut is one of the stream, or a checkpoint that leaves out parts of the key space.
+
+    `epochs` are those of `epochs_between` for this cut alone, in ascending order.
+
+    Raises:
+        InvalidRequestError: code "invalid_stream_cut": it names unknown segments, or a segment and its predecessor.
+    """
+    walk = _CutWalk("start", cut.offsets, is_checkpoint=True)
+    walk.visit(epochs)
+    walk.finish()
+
+
 def segments_between(
-    from_cut: StreamCut, to_cut: StreamCut, epochs: Iterable[Epoch], sealed_sizes: SealedSizes
+    from_cut: StreamCut,
+    to_cut: StreamCut,
+    epochs: Iterable[Epoch],
+    sealed_sizes: SealedSizes,
+    check_finished: CheckFinished | None = None,
 ) -> list[SegmentRange]:
     """Every segment with bytes between the cuts (empty ranges too), predecessors first.
 
     `epochs` are those of `epochs_between`, in ascending order; they are read one by one and not kept.
 
+    With `check_finished`, `from_cut` may be a checkpoint that leaves out parts of the key space. It is called with the
+    segments of `to_cut` in these parts, if there are any; what it raises is not caught.
+
     Raises:
         InvalidRequestError: code "invalid_stream_cut": a cut names unknown segments, does not cover the key space once,
             holds a segment and its predecessor, or `to_cut` is before `from_cut`; or the answer would be too large.
     """
-    lower, upper = _CutWalk("from", from_cut.offsets), _CutWalk("to", to_cut.offsets)
+    lower = _CutWalk("from", from_cut.offsets, is_checkpoint=check_finished is not None)
+    upper = _CutWalk("to", to_cut.offsets)
     found: dict[int, StreamSegment] = {}
     predecessors: dict[int, tuple[int, ...]] = {}
     for index, epoch in enumerate(epochs):
@@ -124,6 +165,9 @@ def segments_between(
     lower.finish()
     upper.finish()
     _check_order(lower, upper)
+    finished = [identifier for identifier in upper.offsets if lower.sides[identifier] is _Side.BEFORE]
+    if finished and check_finished is not None:
+        check_finished(finished)
     return _ranges(lower, upper, found, predecessors, sealed_sizes)
 
 

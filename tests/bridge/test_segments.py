@@ -110,6 +110,47 @@ def test_segments_after_an_end_that_was_read(bridge: Bridge, scaled: list[int]):
     assert bridge.refused("getSegmentsBetween", still_open) is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def _between(bridge: Bridge, start: dict[int, int], end: dict[int, int] | None = None) -> list[int]:
+    asked = pb.StreamCutRange(streamInfo=INFO, to=end or {})
+    getattr(asked, "from").update(start)
+    return [one.segmentId for one in bridge.call("getSegmentsBetween", asked).segments]
+
+
+def test_segments_after_a_checkpoint_that_waits_for_a_merge(bridge: Bridge):
+    """Java readers finished 0. The merged segment waits for 1, so that no reader owns it and no checkpoint names it."""
+    bridge.world.create()
+    bridge.world.append(0, 100)
+    bridge.world.append(1, 50)
+    bridge.world.update(segments=1)
+    bridge.world.scale([0, 1], [0.0, 1.0])
+    merged = segment(2, 1)
+    assert _between(bridge, {1: 20}) == [1, merged]
+    assert _between(bridge, {1: 20}, {merged: 0}) == [1, merged]
+    assert _between(bridge, {1: 20, merged: -1}) == [1, merged]
+    assert _between(bridge, {1: -1, 0: 100}) == [0, merged]
+    bridge.world.truncate({0: 100, 1: 10})
+    assert _between(bridge, {1: 20}) == [1, merged]
+    truncated = pb.StreamCutRange(streamInfo=INFO)
+    getattr(truncated, "from").update({1: 5})
+    assert bridge.refused("getSegmentsBetween", truncated) is grpc.StatusCode.OUT_OF_RANGE
+
+
+def test_segments_after_a_checkpoint_with_finished_parts(bridge: Bridge, scaled: list[int]):
+    """In a sealed stream, or before the ending cut of a group, nothing follows the segments that were left out."""
+    low, high = scaled
+    assert _between(bridge, {low: 0, high: 0}, {low: 0, high: 0, 1: 0}) == [low, high]
+    unread = pb.StreamCutRange(streamInfo=INFO)
+    getattr(unread, "from").update({low: 0, high: 0})
+    assert bridge.refused("getSegmentsBetween", unread) is grpc.StatusCode.INVALID_ARGUMENT
+    bridge.world.scale([1], [0.5, 0.75, 1.0])
+    bridge.world.scale([high], [0.25, 0.375, 0.5])
+    newest = [segment(6, 3), segment(7, 3)]
+    assert _between(bridge, dict.fromkeys(newest, 0), {low: 0, **dict.fromkeys(newest, 0), 1: 0}) == newest
+    bridge.world.seal()
+    assert _between(bridge, dict.fromkeys(newest, 0)) == newest
+    assert _between(bridge, {high: -1, 1: 0}) == [1, segment(4, 2), segment(5, 2), *newest]
+
+
 def test_whether_a_segment_is_active(bridge: Bridge, scaled: list[int]):
     def active(number: int, stream: str = "t") -> bool:
         asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope="s", stream=stream), segmentId=number)

@@ -15,7 +15,7 @@ from headrace.model import stream_cut_ranges
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import InvalidRequestError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
+from headrace.model.stream_cut_ranges import SegmentRange, check_checkpoint, epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.truncation import very_beginning
 
@@ -192,6 +192,57 @@ def test_any_two_cuts_are_answered_or_refused_as_the_model_says(
         return
     ranges = _between(lineage.epochs, sizes, lower, upper)
     assert {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges} == expected
+
+
+class JavaGroup:
+    """Reads as a group of Java readers: a segment that is read to its end is given up without its neighbours."""
+
+    def __init__(self, lineage: Lineage, sizes: dict[int, int]) -> None:
+        self._lineage, self._sizes = lineage, sizes
+        self.checkpoint: Cut = {one.segment_id: 0 for one in lineage.epochs[0].segments}
+        self.done: set[int] = set()
+
+    def step(self, data: st.DataObject) -> None:
+        identifier = data.draw(st.sampled_from(sorted(self.checkpoint)))
+        self.checkpoint[identifier] = data.draw(st.integers(self.checkpoint[identifier], self._sizes[identifier]))
+        if len(self.checkpoint) > 1 and data.draw(st.booleans()):
+            del self.checkpoint[identifier]
+            self.done.add(identifier)
+            for one, before in self._lineage.follows.items():
+                if identifier in before and before <= self.done:
+                    self.checkpoint[one] = 0
+
+
+@given(data=st.data())
+@settings(max_examples=150)
+def test_ranges_after_a_checkpoint_are_what_is_not_done(histories: Histories, slot_count: int, data: st.DataObject):
+    """A checkpoint leaves out segments that are done, also where the segments that follow them wait for others."""
+    lineage = Lineage(data.draw(histories(scales_max=4)), slot_count)
+    sizes = _sizes(data, lineage)
+    group = JavaGroup(lineage, sizes)
+    for _ in range(data.draw(st.integers(0, 12))):
+        group.step(data)
+    lower = StreamCut.of("s", "t", group.checkpoint)
+    check_checkpoint(lower, [lineage.epochs[number] for number in epochs_between(lower, lower)])
+    active = {one.segment_id for one in lineage.epochs[-1].segments}
+    upper = StreamCut.of("s", "t", {identifier: sizes[identifier] for identifier in active})
+    walked = [lineage.epochs[number] for number in epochs_between(lower, upper)]
+    finished: list[int] = []
+    ranges = segments_between(
+        lower, upper, walked, lambda ids: {identifier: sizes[identifier] for identifier in ids}, finished.extend
+    )
+    assert {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges} == {
+        one: (group.checkpoint.get(one, 0), sizes[one]) for one in lineage.segments.keys() - group.done
+    }
+    assert set(finished) == group.done & active
+
+
+def test_a_checkpoint_names_no_segment_after_another():
+    epochs = _two_epochs()
+    for cut, message in (({0: 0, S2: 0}, "'start' names segment"), ({0: 0, 7: 0}, "'start' names segment 7")):
+        with pytest.raises(InvalidRequestError, match=message):
+            check_checkpoint(StreamCut.of("s", "t", cut), epochs)
+    check_checkpoint(StreamCut.of("s", "t", {1: 0}), epochs)
 
 
 def _two_epochs() -> list[Epoch]:

@@ -7,6 +7,7 @@ the start the answer is an error, or the segments at the head instead.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -167,11 +168,19 @@ class SegmentService:
         return self._tail(self._readable(scope, stream))
 
     def between(
-        self, scope: str, stream: str, from_offsets: Mapping[int, int] | None, to_offsets: Mapping[int, int] | None
+        self,
+        scope: str,
+        stream: str,
+        from_offsets: Mapping[int, int] | None,
+        to_offsets: Mapping[int, int] | None,
+        *,
+        from_checkpoint: bool = False,
     ) -> RangesBetween:
         """The byte ranges between two cuts (offset by segment id); None means the head, or the tail.
 
-        An offset of -1 is the end of a sealed segment; the cuts in the answer have its length instead.
+        An offset of -1 is the end of a sealed segment; the cuts in the answer have its length instead. With
+        `from_checkpoint` the first cut may leave out parts of the key space that a reader group has finished
+        (`stream_cut_ranges`): their segments must be sealed, or end at the second cut.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut", see `stream_cut_ranges.segments_between`; or more than
@@ -187,6 +196,8 @@ class SegmentService:
             self._cuts.check_left(found, from_cut, truncation)
             first_epoch = self._cuts.first_epoch(found, from_cut)
         to_cut = self._tail(found) if to_offsets is None else self._cuts.resolved(found, to_offsets, self._stored_sizes)
+        if from_checkpoint and to_offsets is not None:
+            first_epoch = min(first_epoch, self._cuts.first_epoch(found, to_cut))
         epochs = epochs_between(from_cut, to_cut, first_epoch)
         if epochs.stop - 1 > found.recorded_epoch:
             raise invalid_cut(f"it names epoch {epochs.stop - 1}, but the stream is in epoch {found.epoch.number}")
@@ -194,8 +205,13 @@ class SegmentService:
             raise InvalidRequestError(
                 f"the cuts are {len(epochs)} epochs apart: one request covers at most {EPOCHS_BETWEEN_MAX}"
             )
+        check = functools.partial(self._check_finished, found, bounded=to_offsets is not None)
         ranges = segments_between(
-            from_cut, to_cut, self._history.epochs(found, epochs), lambda ids: self._sealed_sizes(found, ids)
+            from_cut,
+            to_cut,
+            self._history.epochs(found, epochs),
+            lambda ids: self._sealed_sizes(found, ids),
+            check if from_checkpoint else None,
         )
         if to_offsets is not None:
             self._cuts.check_ends(found, to_cut)
@@ -226,6 +242,15 @@ class SegmentService:
         if coming:
             front = front_of_epochs(coming, lambda segment: infos[segment].is_sealed)
         return StreamCut.of(stream.scope, stream.name, {segment.segment_id: infos[segment].length for segment in front})
+
+    def _check_finished(self, stream: Stream, left_out: Sequence[int], *, bounded: bool) -> None:
+        """Check that readers can have finished the segments at the second cut that their checkpoint leaves out."""
+        if bounded or stream.state is StreamState.SEALED:
+            return
+        sealed = self._stored_sizes(stream, left_out)
+        unread = next((identifier for identifier in left_out if identifier not in sealed), None)
+        if unread is not None:
+            raise invalid_cut(f"'from' leaves out segment {unread}, which is not sealed: the cut must name it")
 
     def _sealed_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
         """Length in bytes by segment id. A size that is not in the metadata yet is read from the segment's store."""
