@@ -116,8 +116,9 @@ REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = 
     },
     "updateReaderGroup": {
         errors.NotFoundError: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.RG_NOT_FOUND),
-        "stream_not_found": pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
-        errors.InvalidRequestError: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
+        "stream_not_found": pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.FAILURE),
+        errors.InvalidRequestError: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.FAILURE),
+        # Java clients read the configuration and try again after INVALID_CONFIG: it means another generation only.
         "reader_group_mismatch": pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
     },
     "getReaderGroupConfig": {

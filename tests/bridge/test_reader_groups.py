@@ -103,6 +103,21 @@ def test_cuts_at_the_ends_of_segments_are_kept(groups_bridge):
     assert bridge.call("getReaderGroupConfig", _info()).config.endingStreamCuts[0].cut == {0: -1, 1: 0}
 
 
+def test_a_reset_to_a_checkpoint_with_finished_parts(groups_bridge):
+    """Java readers leave out of their checkpoints what they have read to its end."""
+    bridge = groups_bridge
+    bridge.world.append(1, 10)
+    bridge.call("createReaderGroup", _config())
+    torn = _config(startingStreamCuts=[_cut(s1=5)])
+    assert bridge.call("updateReaderGroup", torn).status == pb.UpdateReaderGroupResponse.FAILURE
+    bounded = _config(startingStreamCuts=[_cut(s1=5)], endingStreamCuts=[_cut(s0=0, s1=10)])
+    assert bridge.call("updateReaderGroup", bounded).status == pb.UpdateReaderGroupResponse.SUCCESS
+    bridge.world.seal()
+    torn.generation = 1
+    assert bridge.call("updateReaderGroup", torn).status == pb.UpdateReaderGroupResponse.SUCCESS
+    assert bridge.call("getReaderGroupConfig", _info()).config.startingStreamCuts[0].cut == {1: 5}
+
+
 def test_streams_without_an_ending_cut_come_back_so(groups_bridge):
     """A Java client compares the configuration with the one that it sent, and refuses to continue if they differ."""
     sent = _config(startingStreamCuts=[_cut("u"), _cut(s0=0, s1=0)], endingStreamCuts=[])
@@ -127,6 +142,7 @@ def test_an_update_is_done_when_it_is_answered(groups_bridge):
 
 
 def test_what_an_update_is_refused_for(groups_bridge):
+    """After INVALID_CONFIG Java clients fetch the configuration and repeat, which helps with a generation only."""
     bridge = groups_bridge
     bridge.call("createReaderGroup", _config())
     before = bridge.world.everything()
@@ -140,7 +156,7 @@ def test_what_an_update_is_refused_for(groups_bridge):
             _config(retentionType=9),
         )
     ]
-    assert statuses == [pb.UpdateReaderGroupResponse.INVALID_CONFIG] * 5
+    assert statuses == [pb.UpdateReaderGroupResponse.INVALID_CONFIG] * 2 + [pb.UpdateReaderGroupResponse.FAILURE] * 3
     assert bridge.call("updateReaderGroup", _config("none")).status == pb.UpdateReaderGroupResponse.RG_NOT_FOUND
     assert bridge.world.everything() == before
 

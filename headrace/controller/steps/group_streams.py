@@ -15,6 +15,7 @@ from headrace.metadata.stream import current_key
 from headrace.metadata.subscriptions import Subscriptions
 from headrace.model.errors import NotFoundError
 from headrace.model.reader_groups import GroupStream, ReaderGroup, settled
+from headrace.model.stream_state import StreamState
 from headrace.ports.metadata_store import Key, Record
 
 
@@ -24,6 +25,8 @@ def stream_keys(streams: Sequence[GroupStream]) -> list[Key]:
 
 def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], records: Sequence[Record | None]) -> None:
     """Check that each stream exists, and that the group's cuts are cuts of it. `records` are those of `stream_keys`.
+
+    If the stream is sealed or the group has an ending cut, the starting cut may leave out parts of the key space.
 
     Raises:
         NotFoundError: code "stream_not_found".
@@ -38,9 +41,18 @@ def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], record
                 details={"scope": wanted.scope, "stream": wanted.stream},
                 code="stream_not_found",
             )
-        for cut in (wanted.start, wanted.end):
-            if cut is not None:
-                acceptance.cuts.check(stored.stream, acceptance.cuts.resolved(stored.stream, cut.offsets))
+        stream, cuts = stored.stream, acceptance.cuts
+        if wanted.start is not None:
+            start = cuts.resolved(stream, wanted.start.offsets)
+            # Readers that finish a part of the key space leave it out of their checkpoints, and can continue from them.
+            # Elsewhere they would wait forever for the part that is left out.
+            finishes = wanted.end is not None or stream.state is StreamState.SEALED
+            if finishes:
+                cuts.check_checkpoint(stream, start)
+            else:
+                cuts.check(stream, start)
+        if wanted.end is not None:
+            cuts.check(stream, cuts.resolved(stream, wanted.end.offsets))
 
 
 def change_group(acceptance: Acceptance, stored: StoredGroup, after: ReaderGroup) -> ReaderGroup:
