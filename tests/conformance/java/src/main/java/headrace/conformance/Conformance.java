@@ -32,6 +32,7 @@ public final class Conformance {
     }
 
     public static void main(String[] arguments) throws Exception {
+        System.setProperty("pravega.client.endOfDataNotification.poll.interval.seconds", "1");
         URI uri = URI.create(arguments[0]);
         String part = arguments.length > 3 ? arguments[3] : "";
         List<Check> checks = new ArrayList<>();
