@@ -79,10 +79,15 @@ class LocateOffset(WireCommand):
     ordering_number: I64 = 0
 
 
-@command(42)
+@command(42, optional_from="ordering_number")
 class OffsetLocated(WireCommand):
-    """The nearest append boundary that was asked for; the segment's length if there is none yet."""
+    """The nearest append boundary that was asked for; the segment's length if there is none yet.
+
+    `ordering_number` is that of the append at `offset`, or of an append now at the segment's length. It is 0 unless the
+    request had one.
+    """
 
     request_id: I64
     segment: Text
     offset: I64
+    ordering_number: I64 = 0

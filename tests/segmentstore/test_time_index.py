@@ -209,10 +209,14 @@ async def test_missing_and_wrong_tokens_get_the_same_answer(world: World):
             assert len(queries) == look_ups
 
 
-async def locate(client, segment, ordering, *, offset=0):
+async def located(client, segment, ordering, *, offset=0):
     reply = await client.call(wire.LocateOffset(12, segment, offset, "", ordering))
     assert isinstance(reply, wire.OffsetLocated), reply
-    return reply.offset
+    return reply
+
+
+async def locate(client, segment, ordering, *, offset=0):
+    return (await located(client, segment, ordering, offset=offset)).offset
 
 
 async def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world: World):
@@ -221,10 +225,17 @@ async def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world: Wo
     async def check(client, moments, at_end):
         for number, moment in enumerate(moments):
             for segment in SEGMENTS:
-                assert await locate(client, segment, moment) == EVENT_BYTES * (number + (segment != SEGMENT))
+                found = await located(client, segment, moment)
+                assert found.offset == EVENT_BYTES * (number + (segment != SEGMENT))
+                if segment == SEGMENT:
+                    assert found.ordering_number == moment
+                elif number < 8:
+                    assert moment < found.ordering_number < moments[number + 1]
         for segment in SEGMENTS:
-            assert await locate(client, segment, at_end) == 9 * EVENT_BYTES
-            assert await locate(client, segment, 1) == await locate(client, segment, 0) == 0
+            end = await located(client, segment, at_end)
+            assert (end.offset, end.ordering_number > moments[-1]) == (9 * EVENT_BYTES, True)
+            assert await locate(client, segment, 1) == 0
+            assert await located(client, segment, 0) == wire.OffsetLocated(12, segment, 0, 0)
             assert await locate(client, segment, -5, offset=10) == EVENT_BYTES
 
     moments = []

@@ -72,7 +72,7 @@ GOLDEN = [
         41,
         f"{ID} {SEGMENT} 0000000000000004 {TOKEN} 000000000000012c",
     ),
-    (wire.OffsetLocated(7, "s/t", 4), 42, f"{ID} {SEGMENT} 0000000000000004"),
+    (wire.OffsetLocated(7, "s/t", 4, 300), 42, f"{ID} {SEGMENT} 0000000000000004 000000000000012c"),
     (
         wire.CreateSegment(7, "s/t", 100, 2, "to", 4),
         20,
@@ -237,6 +237,7 @@ SHORT = [
     (wire.StreamSegmentInfo(7, "s/t", True, False, True, 1, 2, 3, 300), 8, {"ordering_number": 0}),
     (wire.StreamSegmentInfo(7, "s/t", True, False, True, 1, 2, 3), 16, {"start_offset": 0}),
     (wire.LocateOffset(7, "s/t", 4, "to", 300), 8, {"ordering_number": 0}),
+    (wire.OffsetLocated(7, "s/t", 4, 300), 8, {"ordering_number": 0}),
     (wire.CreateSegment(7, "s/t", 100, 2, "to", 4), 8, {"rollover_size_bytes": 0}),
     (wire.MergeSegments(7, "s/t", "u", "to"), 4, {"attribute_updates": ()}),
     (wire.SegmentsMerged(7, "s/t", "u", 300), 8, {"new_target_write_offset": -1}),

@@ -29,6 +29,7 @@ from headrace.segmentstore.containers.segment import Segment
 if TYPE_CHECKING:
     from headrace.segmentstore.connections.session import Session
     from headrace.segmentstore.containers.container import SegmentContainer
+    from headrace.segmentstore.owned_container import OwnedContainer
     from headrace.segmentstore.store import SegmentStore
 
 _SCALE_TYPES: Final = (
@@ -256,8 +257,18 @@ class SegmentProcessor:
         target = max(command.target_offset, segment.accepted.start_offset)
         if offset <= target:
             offset = await owned.reader.append_boundary(segment, target)
+        ordering = UNKNOWN_ORDERING
+        if command.ordering_number > UNKNOWN_ORDERING:
+            ordering = await _ordering_at(owned, segment, offset)
         await owned.container.log.durable()
-        self._session.send(wire.OffsetLocated(command.request_id, command.segment, offset))
+        self._session.send(wire.OffsetLocated(command.request_id, command.segment, offset, ordering))
+
+
+async def _ordering_at(owned: OwnedContainer, segment: Segment, offset: int) -> int:
+    """The number of the append at `offset`, or of an append now if there is none yet."""
+    if offset >= segment.accepted.length:
+        return owned.container.log.upcoming_ordering
+    return await owned.reader.ordering_at(segment, offset)
 
 
 async def remove_transient(store: SegmentStore, name: str) -> None:

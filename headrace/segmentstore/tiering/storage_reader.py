@@ -145,6 +145,10 @@ class StorageReader:
         """The first append that came at the time `ordering` or later, as `StoredTimes.offset_from`, raising as it."""
         return await self._times.offset_from(segment, ordering)
 
+    async def ordering_at(self, segment: Segment, offset: int) -> int:
+        """The number of the append at `offset`, as `StoredTimes.ordering_at`, raising as it."""
+        return await self._times.ordering_at(segment, offset)
+
     async def _find(self, number: int, name: str, position: int, hint: int | None = None) -> ChunkRun | None:
         key = (number, name)
         run = _covering(self._windows.get(key, []), position)

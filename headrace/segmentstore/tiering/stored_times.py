@@ -12,7 +12,7 @@ from typing import Final
 from headrace.codec.time_blocks import TIME_BLOCK_BYTES_MAX, decode_time_block
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import CorruptError, NotFoundError
-from headrace.model.time_points import TimePoints
+from headrace.model.time_points import UNKNOWN_ORDERING, TimePoints
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
@@ -65,6 +65,20 @@ class StoredTimes:
             return offset if run.offset == offset else run.end
         boundary = points.boundary_from(offset)
         return run.end if boundary is None else boundary
+
+    async def ordering_at(self, segment: Segment, offset: int) -> int:
+        """The number of the byte at `offset`, or a lower one of its joined point; UNKNOWN_ORDERING if it has none.
+
+        Memory answers if it can. Else this reads one run from the directory, and a time block. Raises as `offset_from`.
+        """
+        in_memory = segment.times.ordering_at(offset)
+        if in_memory != UNKNOWN_ORDERING or offset >= segment.tiered.length:
+            return in_memory
+        run = await self._run_at(segment, offset)
+        if run is None or run.times is None:
+            return UNKNOWN_ORDERING
+        points = await self._points(run)
+        return run.times.first if points is None else max(run.times.first, points.ordering_at(offset))
 
     async def _first_run(self, segment: Segment, ordering: int, end: int) -> tuple[ChunkRun | None, bool]:
         """The first run before `end` that may have bytes of `ordering`, and whether runs before it have no times."""
