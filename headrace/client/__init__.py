@@ -15,7 +15,7 @@ neither boto3 nor Spark.
 """
 
 from headrace.client.event_blocks import Ack
-from headrace.client.event_reader import AsyncEventReader, EventRead, ReaderOptions
+from headrace.client.event_reader import AsyncEventReader, EventRead, ReaderOptions, ReadOrder
 from headrace.client.event_writer import AsyncEventWriter, WriterOptions
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect
@@ -95,6 +95,7 @@ __all__ = [
     "LogClass",
     "NotFoundError",
     "OutOfTimeError",
+    "ReadOrder",
     "ReaderGroup",
     "ReaderGroupConfiguration",
     "ReaderOptions",

@@ -1,7 +1,7 @@
 """The asynchronous API for reading the events of a stream, in order per routing key.
 
-Several segments are read concurrently, through one bounded queue. `read_progress.py` describes the order in which
-segments and their successors are read.
+Several segments are read concurrently, through one bounded queue, or in the order of time (`time_order.py`).
+`read_progress.py` describes the order in which segments and their successors are read.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
@@ -19,7 +20,9 @@ from headrace.client.column_errors import arrow_missing
 from headrace.client.read_progress import ReadProgress
 from headrace.client.recorded_successors import recorded_successors
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.segment_requests import SegmentRequests
 from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, EventBatches, OnTruncation, SegmentStream
+from headrace.client.time_order import SPANS_WAITING_MAX, TimeOrder
 from headrace.client.time_windows import TimeWindow, TimeWindows
 from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from headrace.model.limits import EVENT_HEADER_BYTES
@@ -36,6 +39,9 @@ WINDOWS_BYTES_TOTAL = 64 * 1024 * 1024
 
 BATCHES_WAITING_MAX = 4
 
+TIME_RESOLUTION_S_DEFAULT = 0.1
+TIME_RESOLUTION_S_MAX = 3600.0
+
 Start = Literal["head", "tail"] | StreamCut
 AnyBatch = EventBatch | ArrowBatch
 Assemble = Callable[[int, int], Assembler[AnyBatch]]
@@ -49,23 +55,84 @@ class EventRead(NamedTuple):
     offset: int
 
 
+class ReadOrder(Enum):
+    """The order of events that are in different segments. Events of one routing key are always in their order.
+
+    ARRIVAL is the order in which the segments' bytes reach the reader. TIME is the order in which they were stored.
+    """
+
+    ARRIVAL = "arrival"
+    TIME = "time"
+
+
 @dataclass(frozen=True, slots=True)
 class ReaderOptions:
     """Options of a reader.
 
     When unread events have been truncated, `on_truncation` decides: "error" raises TruncatedError, "skip" continues
     with the first retained event. If a segment's store is unreachable for `give_up_after_s`, reading fails with
-    UnavailableError.
+    UnavailableError. With `ReadOrder.TIME`, no event comes before one that was stored `time_resolution_s` (0 to 3600
+    seconds) or more before it.
     """
 
     on_truncation: OnTruncation = "error"
     give_up_after_s: float = 120.0
+    order: ReadOrder = ReadOrder.ARRIVAL
+    time_resolution_s: float = TIME_RESOLUTION_S_DEFAULT
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.time_resolution_s <= TIME_RESOLUTION_S_MAX:
+            raise InvalidRequestError(
+                f"time_resolution_s is {self.time_resolution_s}: it must be between 0 and {TIME_RESOLUTION_S_MAX:g}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _SegmentEnded:
     segment_id: int
     successors: Mapping[int, Sequence[int]]
+
+
+class _Arrivals(Protocol):
+    """What the tasks of the segments hand to the reader, in the order in which the reader returns it.
+
+    `get` raises the error that was passed to `fail`.
+    """
+
+    def open(self, segment_id: int, offset: int) -> None: ...
+    async def add(self, batch: AnyBatch, stored_at_us: int, *, at_tail: bool) -> None: ...
+    async def end(self, last: _SegmentEnded) -> None: ...
+    async def fail(self, problem: BaseException) -> None: ...
+    async def get(self) -> AnyBatch | _SegmentEnded: ...
+    async def close(self) -> None: ...
+
+
+class _ArrivalOrder:
+    """A bounded queue."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[AnyBatch | _SegmentEnded | BaseException] = asyncio.Queue(BATCHES_WAITING_MAX)
+
+    def open(self, segment_id: int, offset: int) -> None:
+        """Segments need no preparation."""
+
+    async def add(self, batch: AnyBatch, stored_at_us: int, *, at_tail: bool) -> None:
+        await self._queue.put(batch)
+
+    async def end(self, last: _SegmentEnded) -> None:
+        await self._queue.put(last)
+
+    async def fail(self, problem: BaseException) -> None:
+        await self._queue.put(problem)
+
+    async def get(self) -> AnyBatch | _SegmentEnded:
+        arrived = await self._queue.get()
+        if isinstance(arrived, BaseException):
+            raise arrived
+        return arrived
+
+    async def close(self) -> None:
+        """Holds nothing open."""
 
 
 class AsyncEventReader:
@@ -81,7 +148,7 @@ class AsyncEventReader:
         self._connections = SegmentConnections(admin, scope, stream)
         self._plan: dict[int, RangeBetween] | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._arrived: asyncio.Queue[AnyBatch | _SegmentEnded | BaseException] = asyncio.Queue(BATCHES_WAITING_MAX)
+        self._arrived = self._arrivals()
         self._assemble: Assemble | None = None
         self._progress = ReadProgress({})
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
@@ -180,6 +247,7 @@ class AsyncEventReader:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
+        await self._arrived.close()
         await self._connections.close()
         await self._windows.close()
 
@@ -212,8 +280,6 @@ class AsyncEventReader:
                 return None
             if isinstance(arrived, EventBatch | ArrowBatch):
                 return arrived
-            if isinstance(arrived, BaseException):
-                raise arrived
             for segment_id in self._progress.finish(arrived.segment_id, arrived.successors):
                 self._read(segment_id, 0)
         return None
@@ -235,13 +301,22 @@ class AsyncEventReader:
         for segment_id, offset in self._progress.offsets.items():
             self._read(segment_id, offset)
 
+    def _arrivals(self) -> _Arrivals:
+        if self._options.order is ReadOrder.ARRIVAL:
+            return _ArrivalOrder()
+        requests = SegmentRequests(self._connections, self._options.give_up_after_s)
+        resolution_us = int(self._options.time_resolution_s * 1e6)
+        return TimeOrder(requests, lambda one: segment_name(self.scope, self.stream, one), resolution_us)
+
     def _read(self, segment_id: int, start: int) -> None:
+        self._arrived.open(segment_id, start)
         task = asyncio.get_running_loop().create_task(self._read_segment(segment_id, start))
         self._tasks[segment_id] = task
 
     async def _read_segment(self, segment_id: int, start: int) -> None:
         stop = None if self._plan is None else self._plan[segment_id].end_offset
-        window_bytes = WINDOWS_BYTES_TOTAL // max(1, self._progress.open_segments)
+        waiting_max = SPANS_WAITING_MAX if self._options.order is ReadOrder.TIME else 1
+        window_bytes = WINDOWS_BYTES_TOTAL // waiting_max // max(1, self._progress.open_segments)
         assert self._assemble is not None, "only called after `_begin`"
         stream = SegmentStream(
             self._connections,
@@ -254,12 +329,15 @@ class AsyncEventReader:
             backoff=Backoff(self._options.give_up_after_s),
             assemble=self._assemble,
         )
+
+        async def add(batch: AnyBatch) -> None:
+            await self._arrived.add(batch, stream.stored_at_us, at_tail=stream.at_tail)
+
         try:
-            await stream.run(self._arrived.put)
-            ended = _SegmentEnded(segment_id, await self._successors(segment_id))
-            await self._arrived.put(ended)
+            await stream.run(add)
+            await self._arrived.end(_SegmentEnded(segment_id, await self._successors(segment_id)))
         except Exception as error:  # noqa: BLE001 - the next `read_batch` raises it
-            await self._arrived.put(error)
+            await self._arrived.fail(error)
         finally:
             self._tasks.pop(segment_id, None)
 

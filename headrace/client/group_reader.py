@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from headrace.client.admin import AsyncAdmin
-from headrace.client.event_reader import ReaderOptions
+from headrace.client.event_reader import ReaderOptions, ReadOrder
 from headrace.client.group_member import GroupMember
 from headrace.client.group_segments import OwnedSegment, OwnedSegments
 from headrace.client.group_synchronizer import GroupSynchronizer
@@ -51,7 +51,8 @@ class GroupReaderOptions:
     """Options of a reader of a group.
 
     A reader that vanishes without a word is declared dead after `lease_s` seconds, and others read its segments on. It
-    is at least 0.2 and should be longer than the pauses of the process. For the other options see `ReaderOptions`.
+    is at least 0.2 and should be longer than the pauses of the process. For the other options see `ReaderOptions`; the
+    order of time is not possible, because the readers of a group have no common order.
     """
 
     lease_s: float = LEASE_S_DEFAULT
@@ -60,6 +61,11 @@ class GroupReaderOptions:
     def __post_init__(self) -> None:
         if not LEASE_S_MIN <= self.lease_s <= 86_400:
             raise InvalidRequestError(f"lease_s is {self.lease_s}: it must be between {LEASE_S_MIN} and 86400 seconds")
+        if self.reading.order is not ReadOrder.ARRIVAL:
+            raise InvalidRequestError(
+                "the readers of a group share its segments, and have no common order in time: read the stream with one "
+                "reader that is not in a group"
+            )
 
 
 class AsyncGroupReader:

@@ -15,6 +15,7 @@ from headrace.client.backoff import Backoff
 from headrace.client.segment_connections import SegmentConnections
 from headrace.codec.events import EventAssembler
 from headrace.model.errors import CorruptError, HeadraceError, TruncatedError
+from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.wire.connections.asynchronous import Flow, SingleReply, answer_within, problem_of
 
 READ_TIMEOUT_S = 60.0
@@ -31,6 +32,17 @@ class EventBatch(NamedTuple):
     end_offset: int
     events: list[bytes]
 
+    def split(self, at: int) -> tuple[EventBatch, EventBatch | None]:
+        """Returns the events that start before the offset `at`, at least one, and the others."""
+        middle, count = self.offset, 0
+        while count < len(self.events) and (not count or middle < at):
+            middle += EVENT_HEADER_BYTES + len(self.events[count])
+            count += 1
+        first = self._replace(end_offset=middle, events=self.events[:count])
+        if count == len(self.events):
+            return first, None
+        return first, self._replace(offset=middle, events=self.events[count:])
+
 
 class ArrowBatch(NamedTuple):
     """Consecutive events of one segment as an Arrow record batch. The last one ends at `end_offset`."""
@@ -38,6 +50,20 @@ class ArrowBatch(NamedTuple):
     segment_id: int
     end_offset: int
     events: Any
+
+    @property
+    def offset(self) -> int:
+        """Where the first event starts."""
+        return int(self.events["offset"][0].as_py())
+
+    def split(self, at: int) -> tuple[ArrowBatch, ArrowBatch | None]:
+        """Returns the events that start before the offset `at`, at least one, and the others."""
+        offsets = self.events["offset"].to_numpy()
+        count = max(1, int(offsets.searchsorted(at)))
+        if count >= len(offsets):
+            return self, None
+        first = self._replace(end_offset=int(offsets[count]), events=self.events.slice(0, count))
+        return first, self._replace(events=self.events.slice(count))
 
 
 Batch = TypeVar("Batch", covariant=True)
@@ -90,7 +116,7 @@ class SegmentStream(Generic[Batch]):
     """Reads one segment once: call `run` a single time.
 
     `stored_at_us` is when the bytes that came last were stored, by the clock of the store, in microseconds since the
-    Unix epoch; 0 if it is not known.
+    Unix epoch; 0 if it is not known. `at_tail` tells whether they are the last ones that the store had.
     """
 
     def __init__(
@@ -109,6 +135,7 @@ class SegmentStream(Generic[Batch]):
         """`assemble(segment_id, offset)` makes the assembler of the segment's bytes from an offset on."""
         self.segment_id = segment_id
         self.stored_at_us = 0
+        self.at_tail = False
         self._connections = connections
         self._name = segment_name
         self._stop = stop
@@ -154,6 +181,7 @@ class SegmentStream(Generic[Batch]):
                     waiting = self._ask(flow, replies, after=len(data))
                 if isinstance(reply, wire.SegmentRead):
                     self.stored_at_us = reply.ordering_number
+                    self.at_tail = reply.at_tail
                 batch = self._assembler.add(data) if data else None
                 del data, reply  # frees the receive buffer, so that the connection does not allocate another one
                 if batch is not None:

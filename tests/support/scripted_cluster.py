@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -283,6 +284,14 @@ class Cluster:
                 return self._append(command, names[command.writer_id])
             case wire.LocateOffset(request_id, name, target):
                 return wire.OffsetLocated(request_id, name, target)
+            case wire.GetStreamSegmentInfo(request_id, name):
+                segment = self._segment(name)
+                if segment is None:
+                    return wire.NoSuchSegment(request_id, name)
+                length, now_us = len(segment.data), time.time_ns() // 1000
+                return wire.StreamSegmentInfo(
+                    request_id, name, True, segment.sealed, False, 0, length, segment.start, now_us
+                )
         raise AssertionError(command)
 
     def _append(self, command: wire.AppendBlockEnd, name: str) -> wire.WireCommand | None:
