@@ -17,10 +17,11 @@ neither boto3 nor Spark.
 from headrace.client.event_blocks import Ack
 from headrace.client.event_reader import AsyncEventReader, EventRead, ReaderOptions, ReadOrder
 from headrace.client.event_writer import AsyncEventWriter, WriterOptions
+from headrace.client.group_lag import GroupLag, SegmentLag
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect
 from headrace.client.key_value_table import AsyncKeyValueTable
-from headrace.client.reader_group import AsyncReaderGroup, Checkpoint, GroupLag
+from headrace.client.reader_group import AsyncReaderGroup, Checkpoint
 from headrace.client.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.segment_stream import EventBatch
@@ -107,6 +108,7 @@ __all__ = [
     "ScalingPolicy",
     "ScalingType",
     "SealedError",
+    "SegmentLag",
     "SegmentReads",
     "StateForm",
     "StateSynchronizer",

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.admin import AsyncAdmin
-from headrace.client.revisioned_stream import AsyncRevisionedStream
+from headrace.client.revisioned_stream import RETRY_TIMEOUT_S, AsyncRevisionedStream
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.codec.group_state import parse_state, state_bytes
 from headrace.codec.group_updates import parse_update, update_bytes
+from headrace.model.errors import NotFoundError
 from headrace.model.group_state import GroupState, SharedConfiguration, initial_state
 from headrace.model.group_updates import GroupUpdate, ReplaceState
 from headrace.model.names import StreamSegmentName
@@ -38,27 +39,39 @@ class GroupSynchronizer:
         scope: str,
         group: str,
         on_applied: Callable[[GroupUpdate, GroupState], None] | None = None,
+        give_up_after_s: float = RETRY_TIMEOUT_S,
     ) -> None:
         self._admin = admin
         self.scope, self.group = scope, group
         self._on_applied = on_applied
+        self._give_up_after_s = give_up_after_s
         self._entries: AsyncStateSynchronizer[GroupState, GroupUpdate] | None = None
 
-    async def open(self) -> None:
+    async def open(self, *, initialize: bool = True) -> None:
         """Brings the copy up to date. A group without a state gets its first one, from the controller's configuration.
 
         Raises:
-            NotFoundError: there is no such group.
+            NotFoundError: there is no such group; or code "group_state_not_found": without `initialize`, it has no
+                state.
             UnavailableError: the store of the state could not be reached for too long.
             CorruptError: the stream holds something else than the state of a reader group.
         """
         view = await self._admin.reader_groups.get(self.scope, self.group)
         stream = AsyncRevisionedStream(
-            _StateEndpoints(self._admin, self.group), self.scope, view.state_stream, segment_id(0, 0)
+            _StateEndpoints(self._admin, self.group),
+            self.scope,
+            view.state_stream,
+            segment_id(0, 0),
+            self._give_up_after_s,
         )
         self._entries = AsyncStateSynchronizer(stream, _FORM, self._on_applied)
         try:
             if await self._entries.fetch() is None:
+                if not initialize:
+                    raise NotFoundError(
+                        f"reader group {self.scope}/{self.group} has no state: no reader has joined it yet",
+                        code="group_state_not_found",
+                    )
                 await self._entries.initialize(await self.state_of(view))
         except BaseException:
             await self._entries.close()

@@ -16,7 +16,7 @@ from headrace.client.http_api import HttpApi
 from headrace.client.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.loop_thread import LoopThread
 from headrace.client.reader_group import AsyncReaderGroup
-from headrace.client.revisioned_stream import AsyncRevisionedStream
+from headrace.client.revisioned_stream import RETRY_TIMEOUT_S, AsyncRevisionedStream
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.client.synchronous import EventReader, EventWriter
@@ -117,10 +117,21 @@ class AsyncHeadrace:
         """Opens a key-value table. Raises NotFoundError if there is no such table."""
         return await open_table(self.admin.tables, scope, table)
 
-    async def reader_group(self, scope: str, group: str) -> AsyncReaderGroup:
-        """Opens a group that `admin.reader_groups.create` made. Raises NotFoundError if there is no such group."""
-        opened = AsyncReaderGroup(self.admin, scope, group)
-        await opened.open()
+    async def reader_group(
+        self, scope: str, group: str, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
+    ) -> AsyncReaderGroup:
+        """Opens a group that `admin.reader_groups.create` made.
+
+        A group that no reader has joined yet has no state; then its first state is written. `initialize=False` writes
+        nothing. `give_up_after_s` is how long an unreachable store of the state is tried.
+
+        Raises:
+            NotFoundError: there is no such group; or code "group_state_not_found": with `initialize=False`, it has no
+                state.
+            UnavailableError: the store of the state could not be reached for too long.
+        """
+        opened = AsyncReaderGroup(self.admin, scope, group, give_up_after_s)
+        await opened.open(initialize=initialize)
         return opened
 
     async def revisioned_stream(self, scope: str, stream: str) -> AsyncRevisionedStream:
@@ -230,9 +241,12 @@ class Headrace:
         self._keep(opened)
         return opened
 
-    def reader_group(self, scope: str, group: str) -> ReaderGroup:
+    def reader_group(
+        self, scope: str, group: str, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
+    ) -> ReaderGroup:
         """See `AsyncHeadrace.reader_group`."""
-        opened = ReaderGroup(self._thread, self._thread.run(self._core.reader_group(scope, group)))
+        opening = self._core.reader_group(scope, group, initialize=initialize, give_up_after_s=give_up_after_s)
+        opened = ReaderGroup(self._thread, self._thread.run(opening))
         self._keep(opened)
         return opened
 

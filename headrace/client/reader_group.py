@@ -12,10 +12,11 @@ from uuid import uuid4
 
 from headrace.client.admin import AsyncAdmin
 from headrace.client.group_cuts import stream_cuts
+from headrace.client.group_lag import GroupLag, lag_of_state
 from headrace.client.group_reader import AsyncGroupReader, GroupReaderOptions
 from headrace.client.group_synchronizer import GroupSynchronizer
+from headrace.client.revisioned_stream import RETRY_TIMEOUT_S
 from headrace.model.errors import UnavailableError
-from headrace.model.group_balance import slowest_lag_s
 from headrace.model.group_checkpoints import Positions, silent_checkpoint_name
 from headrace.model.group_state import GroupState
 from headrace.model.group_updates import (
@@ -42,20 +43,6 @@ class Checkpoint:
     cuts: tuple[StreamCut, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
-    """How far a group is behind.
-
-    `bytes_unread` counts from the last checkpoint, or from where the readers' segments were handed out. `seconds` is
-    the lag of the reader that is furthest behind, as it told; None if none has told one, 0 for one of less than half a
-    minute.
-    """
-
-    bytes_unread: int
-    bytes_by_stream: dict[str, int]
-    seconds: float | None
-
-
 class AsyncReaderGroup:
     """A reader group. Make it with `AsyncHeadrace.reader_group`, use it with `async with`.
 
@@ -63,17 +50,18 @@ class AsyncReaderGroup:
     not be reached for too long.
     """
 
-    def __init__(self, admin: AsyncAdmin, scope: str, group: str) -> None:
+    def __init__(self, admin: AsyncAdmin, scope: str, group: str, give_up_after_s: float = RETRY_TIMEOUT_S) -> None:
         self.scope, self.group = scope, group
         self._admin = admin
+        self._give_up_after_s = give_up_after_s
         self._complete: dict[str, Positions] = {}
         self._awaited: set[str] = set()
-        self._synchronizer = GroupSynchronizer(admin, scope, group, self._applied)
+        self._synchronizer = GroupSynchronizer(admin, scope, group, self._applied, give_up_after_s)
         self._is_closed = False
 
-    async def open(self) -> None:
-        """Reads the state of the group. Raises NotFoundError if there is no such group."""
-        await self._synchronizer.open()
+    async def open(self, *, initialize: bool = True) -> None:
+        """Reads the state of the group. Raises as `AsyncHeadrace.reader_group`."""
+        await self._synchronizer.open(initialize=initialize)
 
     async def reader(self, name: str | None = None, options: GroupReaderOptions | None = None) -> AsyncGroupReader:
         """Adds a reader to the group, by default under a random name.
@@ -154,17 +142,12 @@ class AsyncReaderGroup:
         await self._synchronizer.begin_again(view)
 
     async def lag(self) -> GroupLag:
-        """Returns how far the group is behind the tails of its streams, or behind its end cuts."""
-        state = await self._synchronizer.fetch()
-        positions = state.checkpoints.last if state.checkpoints.last is not None else state.positions
-        by_stream = dict.fromkeys(state.configuration.starts, 0)
-        for cut in await stream_cuts(self._admin, positions):
-            scoped = f"{cut.scope}/{cut.stream}"
-            end = state.configuration.ends.get(scoped)
-            by_stream[scoped] = await self._admin.stream_cut_distance(
-                cut.scope, cut.stream, cut, None if end is None else StreamCut.of(cut.scope, cut.stream, end)
-            )
-        return GroupLag(sum(by_stream.values()), by_stream, slowest_lag_s(state))
+        """Returns how far the group is behind the tails of its streams, or behind its end cuts.
+
+        Raises:
+            TruncatedError: events after the positions have been truncated.
+        """
+        return await lag_of_state(self._admin, await self._synchronizer.fetch(), self._give_up_after_s)
 
     async def publish(self, cuts: Iterable[StreamCut]) -> None:
         """Tells retention that the group needs no event before these cuts (a group with MANUAL retention).

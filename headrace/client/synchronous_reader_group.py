@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
+from headrace.client.group_lag import GroupLag
 from headrace.client.group_reader import GroupReaderOptions
 from headrace.client.loop_thread import LoopThread
-from headrace.client.reader_group import CHECKPOINT_TIMEOUT_S, AsyncReaderGroup, Checkpoint, GroupLag, ResetTo
+from headrace.client.reader_group import CHECKPOINT_TIMEOUT_S, AsyncReaderGroup, Checkpoint, ResetTo
 from headrace.client.synchronous_group_reader import GroupReader
 from headrace.model.group_checkpoints import Positions
 from headrace.model.names import StreamSegmentName
@@ -82,7 +83,11 @@ class ReaderGroup:
         self._thread.run(self._core.reset(to))
 
     def lag(self) -> GroupLag:
-        """Returns how far the group is behind the tails of its streams, or behind its end cuts."""
+        """Returns how far the group is behind the tails of its streams, or behind its end cuts.
+
+        Raises:
+            TruncatedError: events after the positions have been truncated.
+        """
         return self._thread.run(self._core.lag())
 
     def publish(self, cuts: Iterable[StreamCut]) -> None:

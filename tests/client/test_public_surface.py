@@ -32,8 +32,8 @@ from headrace.model import errors
 PUBLIC = {
     "Ack", "AsyncEventReader", "AsyncEventWriter", "AsyncHeadrace", "AsyncKeyValueTable", "EventBatch", "EventRead",
     "EventReader", "EventWriter", "GroupStream", "Headrace", "KeyRange", "KeyValueTable", "ReaderGroupConfiguration",
-    "ReaderOptions", "RetentionMode", "RetentionPolicy", "RetentionType", "ScalingPolicy", "ScalingType",
-    "SegmentReads", "StreamCut", "TableConfiguration", "TableEntry", "TableKey", "TimeWindow",
+    "ReaderOptions", "ReadOrder", "RetentionMode", "RetentionPolicy", "RetentionType", "ScalingPolicy", "ScalingType",
+    "SegmentLag", "SegmentReads", "StreamCut", "TableConfiguration", "TableEntry", "TableKey", "TimeWindow",
     "WriterOptions", "connect",
     "AsyncTransaction", "AsyncTransactionalWriter", "Transaction", "TransactionalWriter",
     "AsyncRevisionedStream", "AsyncStateSynchronizer", "RevisionedEntry", "RevisionedStream", "StateForm",

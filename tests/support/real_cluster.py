@@ -173,6 +173,12 @@ def serve_functions(cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> No
 @contextmanager
 def client_of(cluster: RealCluster) -> Iterator[Headrace]:
     """A client whose HTTP requests are answered by the functions."""
+    with connected_to(cluster) as client:
+        yield client
+
+
+def connected_to(cluster: RealCluster) -> Headrace:
+    """A client as of `client_of`, which the caller closes."""
     host = LambdaHost(cluster.clock)
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -189,5 +195,4 @@ def client_of(cluster: RealCluster) -> Iterator[Headrace]:
         # In a context of its own, as a thread of a gateway has it: what `to_thread` inherits would be shared.
         return await asyncio.get_running_loop().run_in_executor(None, contextvars.Context().run, answer, request)
 
-    with connect("http://controller", transport=httpx.MockTransport(answer_in_a_thread)) as client:
-        yield client
+    return connect("http://controller", transport=httpx.MockTransport(answer_in_a_thread))

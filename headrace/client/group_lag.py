@@ -1,0 +1,97 @@
+"""How far a reader group is behind: in bytes, in events and in seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from headrace.client.admin import AsyncAdmin
+from headrace.client.group_cuts import stream_cuts
+from headrace.client.unread_events import count_events
+from headrace.model.group_balance import slowest_lag_s
+from headrace.model.group_state import GroupState
+from headrace.model.names import StreamSegmentName
+from headrace.model.stream_cuts import StreamCut
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLag:
+    """What a group has not read of one segment.
+
+    `events_unread` is exact up to 64 KiB and for a segment of which nothing was read. Otherwise `events_are_estimated`
+    is true, and it is the number of bytes divided by the mean size of all events of the segment. The store counts an
+    event above 8 MiB once for each 8 MiB.
+    """
+
+    segment: StreamSegmentName
+    bytes_unread: int
+    events_unread: int
+    events_are_estimated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind.
+
+    The bytes and events count from the last checkpoint, or from where the readers' segments were handed out.
+    `segments` are those that have unread bytes. `seconds` is the lag of the reader that is furthest behind, as it told;
+    None if none has told one, 0 for one of less than half a minute.
+    """
+
+    bytes_by_stream: dict[str, int]
+    seconds: float | None
+    segments: tuple[SegmentLag, ...]
+
+    @property
+    def bytes_unread(self) -> int:
+        return sum(self.bytes_by_stream.values())
+
+    @property
+    def events_unread(self) -> int:
+        """An estimate, unless `events_are_estimated` is false."""
+        return sum(one.events_unread for one in self.segments)
+
+    @property
+    def events_are_estimated(self) -> bool:
+        """Whether the events of some segment are an estimate."""
+        return any(one.events_are_estimated for one in self.segments)
+
+    @property
+    def events_by_stream(self) -> dict[str, int]:
+        found = Counter(dict.fromkeys(self.bytes_by_stream, 0))
+        for one in self.segments:
+            found[f"{one.segment.scope}/{one.segment.stream}"] += one.events_unread
+        return dict(found)
+
+
+async def lag_of_state(admin: AsyncAdmin, state: GroupState, give_up_after_s: float) -> GroupLag:
+    """Returns how far the group with this state is behind the tails of its streams, or behind its end cuts."""
+    positions = state.checkpoints.last if state.checkpoints.last is not None else state.positions
+    segments: list[SegmentLag] = []
+    by_stream = dict.fromkeys(state.configuration.starts, 0)
+    for cut in await stream_cuts(admin, positions):
+        offsets = state.configuration.ends.get(f"{cut.scope}/{cut.stream}")
+        end = None if offsets is None else StreamCut.of(cut.scope, cut.stream, offsets)
+        of_stream = await unread_segments(admin, cut, end, give_up_after_s)
+        by_stream[f"{cut.scope}/{cut.stream}"] = sum(one.bytes_unread for one in of_stream)
+        segments += of_stream
+    return GroupLag(by_stream, slowest_lag_s(state), tuple(segments))
+
+
+async def unread_segments(
+    admin: AsyncAdmin, cut: StreamCut, end: StreamCut | None, give_up_after_s: float
+) -> list[SegmentLag]:
+    """Returns the segments that have bytes between a cut and an end (the tail if it is None). Raises as
+    `count_events`."""
+    between = await admin.segments_between(cut.scope, cut.stream, cut, end)
+    ranges = [one for one in between.ranges if one.end_offset > one.start_offset]
+    counts = await count_events(admin, cut.scope, cut.stream, ranges, give_up_after_s)
+    return [
+        SegmentLag(
+            StreamSegmentName(cut.scope, cut.stream, one.segment.segment_id),
+            one.end_offset - one.start_offset,
+            count.events,
+            count.is_estimate,
+        )
+        for one, count in zip(ranges, counts, strict=True)
+    ]

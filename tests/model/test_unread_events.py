@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.unread_events import EventCount, events_between
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.data())
+def test_counts_are_exact_or_called_estimates(sizes: list[int], data: st.DataObject) -> None:
+    """Of a segment with events of these sizes, between any two of its events."""
+    first = data.draw(st.integers(0, len(sizes)))
+    last = data.draw(st.integers(first, len(sizes)))
+    start, end = sum(sizes[:first]), sum(sizes[:last])
+    found = events_between(start, end, length=sum(sizes), events_total=len(sizes))
+    if not found.is_estimate:
+        assert found.events == last - first
+    assert found.is_estimate == (first < last and (first, last) != (0, len(sizes)))
+    if first < last:
+        assert 1 <= found.events <= len(sizes)
+
+
+@given(st.integers(1, 1000), st.integers(1, 100), st.data())
+def test_estimates_are_right_for_events_of_one_size(events: int, size: int, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, events))
+    last = data.draw(st.integers(first, events))
+    found = events_between(first * size, last * size, length=events * size, events_total=events)
+    assert found.events == last - first
+
+
+def test_a_store_that_counted_nothing_gives_an_estimate() -> None:
+    assert events_between(0, 100, length=100, events_total=-(1 << 63)) == EventCount(1, is_estimate=True)
