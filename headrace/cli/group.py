@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -28,11 +28,13 @@ from headrace.cli.parameters import (
 )
 from headrace.cli.quantities import size_text
 from headrace.cli.session import Session
-from headrace.model.errors import InvalidRequestError
+from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 from headrace.model.stream_cuts import StreamCut
 
 app = new_app()
+
+ResetTo = Literal["start", "checkpoint", "head", "tail"]
 
 _MODES = {mode.value.lower().replace("_", "-"): mode for mode in RetentionMode}
 
@@ -170,11 +172,47 @@ def update(
     return _shown(session.client.admin.reader_groups.update(known, changed, wait=not no_wait))
 
 
-@action(app, "reset", examples=["headrace group reset shop/billing"])
-def reset(session: Session, group: GroupName, no_wait: NoWait = False) -> Outcome:
-    """Move the readers of a group back to its start cuts."""
-    known = session.client.admin.reader_groups.get(*group)
-    return _shown(session.client.admin.reader_groups.reset(known, wait=not no_wait))
+@action(
+    app,
+    "reset",
+    examples=["headrace group reset shop/billing", "headrace group reset shop/billing --to checkpoint"],
+)
+def reset(
+    session: Session,
+    group: GroupName,
+    to: Annotated[
+        ResetTo, typer.Option(help="where the group begins again (default: its start cuts)", show_default=False)
+    ] = "start",
+    record_only: Annotated[
+        bool,
+        typer.Option(
+            "--record-only",
+            help="reset the controller's record only, which readers of Headrace's clients do not follow",
+        ),
+    ] = False,
+    no_wait: NoWait = False,
+) -> Outcome:
+    """Move a group and its readers to its start cuts, its last checkpoint, or the head or tail of its streams.
+
+    Readers that are open drop what they have not returned, and continue there. The group's own stream is written, so
+    the segment stores must be reachable. For a group that no reader has joined, and with --record-only, only the
+    controller's record changes. That moves the group to its start cuts and increments its generation.
+    """
+    if no_wait and not record_only:
+        raise InvalidRequestError("--no-wait needs --record-only: readers begin again after the record has changed")
+    if record_only and to != "start":
+        raise InvalidRequestError("--record-only moves a group to its start cuts: --to has no other value with it")
+    groups = session.client.admin.reader_groups
+    if not record_only:
+        try:
+            opened = session.client.reader_group(*group, initialize=False, give_up_after_s=session.retry_s)
+        except NotFoundError as error:
+            if error.specific_code != group_lag.NO_STATE or to != "start":
+                raise
+        else:
+            opened.reset(to)
+            return _shown(groups.get(*group))
+    return _shown(groups.reset(groups.get(*group), wait=not no_wait))
 
 
 @action(app, "delete", examples=["headrace group delete shop/billing"])

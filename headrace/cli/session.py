@@ -55,8 +55,12 @@ class Session:
 
     @cached_property
     def client(self) -> Headrace:
-        retry_s = RETRY_S_DEFAULT if self.shared.retry_s is None else self.shared.retry_s
-        return self._opened.enter_context(open_client(self.shared.controller_url, self.shared.auth, retry_s))
+        return self._opened.enter_context(open_client(self.shared.controller_url, self.shared.auth, self.retry_s))
+
+    @property
+    def retry_s(self) -> float:
+        """For how long a failed request is retried."""
+        return RETRY_S_DEFAULT if self.shared.retry_s is None else self.shared.retry_s
 
     @property
     def input(self) -> BinaryIO:

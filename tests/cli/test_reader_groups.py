@@ -44,7 +44,8 @@ def test_group_is_created_changed_and_deleted(group: str, ok: Show, as_json: Rea
     assert after["generation"] == before["generation"] + 1
     assert [one["stream"] for one in after["streams"]] == ["t", "u"]
     assert as_json("group", "update", group, "--outstanding-checkpoints-max", "4")["groupRefreshMs"] == 9
-    assert "generation" in ok("group", "reset", group)
+    assert "generation" in ok("group", "reset", group, "--record-only")
+    assert run("group", "reset", group, "--retry-s", "0").code == 5
     assert ok("group", "list", "s") == "READER GROUP\ns/g\n"
     assert as_json("group", "list", "s") == {"readerGroups": [{"scope": "s", "readerGroup": "g"}]}
     assert ok("group", "delete", group) == "reader group s/g is deleted\n"

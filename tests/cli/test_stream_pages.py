@@ -165,24 +165,29 @@ def test_top_refuses_a_busy_loop(run: Run, arguments: tuple[str, ...]):
     assert run("top", *arguments).code == 2
 
 
-def test_lag_of_a_group(busy: str, api: ApiInMemory, ok: Show, as_json: ReadJson):
+def test_published_lag_of_a_group(busy: str, api: ApiInMemory, ok: Show, as_json: ReadJson):
+    """There are no segment stores that could tell the lag of the group's readers."""
+    lag = ("group", "lag", "s/g", "--retry-s", "0")
     ok("group", "create", "s/g", "--stream", busy, "--retention", "manual")
     api.segment_stores.extend("s/t/1.#epoch.0", 1_500)
-    assert ok("group", "lag", "s/g").splitlines() == [
+    assert ok(*lag).splitlines() == [
+        "note  the segment stores cannot be reached: these are published positions",
+        "",
         "STREAM  LAG     POSITION OF",
         "s/t     1.5 kB  2023-11-14 22:13:20Z",
     ]
-    assert as_json("group", "lag", "s/g")["lagBytes"] == 1_500
-    first, second = [json.loads(line) for line in ok("group", "lag", "s/g", "--times", "2", "--json").splitlines()]
+    shown = as_json(*lag)
+    assert (shown["source"], shown["lagBytes"], shown["lagEvents"]) == ("published", 1_500, None)
+    first, second = [json.loads(line) for line in ok(*lag, "--times", "2", "--json").splitlines()]
     assert (first["lagBytes"], second["lagBytes"]) == (1_500, 4_500)
-    watched = ok("group", "lag", "s/g", "--watch", "--times", "2")
-    assert watched.splitlines()[3].split() == ["STREAM", "LAG", "POSITION", "OF", "CHANGE", "EMPTY", "IN"]
+    watched = ok(*lag, "--watch", "--times", "2")
+    assert watched.splitlines()[7].split() == ["STREAM", "LAG", "POSITION", "OF", "CHANGE", "EMPTY", "IN"]
 
 
 def test_a_group_without_positions_has_no_lag(stream: str, ok: Show, as_json: ReadJson):
     ok("group", "create", "s/g", "--stream", stream)
-    assert as_json("group", "lag", "s/g")["lagBytes"] is None
-    shown = ok("group", "lag", "s/g")
+    assert as_json("group", "lag", "s/g", "--retry-s", "0")["lagBytes"] is None
+    shown = ok("group", "lag", "s/g", "--retry-s", "0")
     assert "s/g publishes no positions: its retention is none" in shown
     assert "not known" in shown
 
