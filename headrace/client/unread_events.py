@@ -13,7 +13,7 @@ from headrace import wire
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
 from headrace.client.segment_connections import SegmentConnections
-from headrace.client.segment_requests import SegmentRequests
+from headrace.client.segment_requests import MakeCommand, SegmentRequests
 from headrace.codec.events import EventAssembler
 from headrace.model.names import segment_name
 from headrace.model.unread_events import EventCount, events_between
@@ -57,13 +57,13 @@ async def count_events(
 async def _read(requests: SegmentRequests, segment_id: int, name: str, start: int, end: int) -> EventCount:
     events, found = EventAssembler(start), 0
     while (position := events.offset + events.cut_off_bytes) < end:
-        reply = await requests.ask_for(
-            segment_id,
-            lambda request_id, at=position: wire.ReadSegment(name, at, end - at, request_id=request_id),
-            wire.SegmentRead,
-        )
+        reply = await requests.ask_for(segment_id, _read_command(name, position, end - position), wire.SegmentRead)
         found += len(events.add(memoryview(reply.data)[: end - position]))
     return EventCount(found, is_estimate=False)
+
+
+def _read_command(name: str, start: int, length: int) -> MakeCommand:
+    return lambda request_id: wire.ReadSegment(name, start, length, request_id=request_id)
 
 
 async def _told(requests: SegmentRequests, segment_id: int, name: str, start: int, end: int) -> EventCount:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -29,6 +32,7 @@ from headrace.client import (
 )
 
 KEYS = [f"key-{number}" for number in range(6)]
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "using" / "time-order.md"
 BY_TIME = ReaderOptions(order=ReadOrder.TIME)
 
 
@@ -257,6 +261,19 @@ def test_stores_without_times_lose_and_repeat_nothing(cluster: Cluster, seed: in
                 if dice.random() < 0.02:
                     cluster.drop_connections()
     assert by_key == {key: list(range(60)) for key in KEYS}
+
+
+def test_example_of_the_guide(
+    headrace: Headrace, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with headrace.writer("shop", "orders") as writer:
+        written = _write(writer, clock, [100] * 30, _keys(30))
+    monkeypatch.setattr("headrace.client.connect", lambda: nullcontext(headrace))
+    (example,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    capsys.readouterr()
+    exec(compile(example, str(GUIDE), "exec"), {})  # noqa: S102 - text of this project
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("b'")]
+    assert printed == [repr(event) for event in written]
 
 
 @pytest.mark.parametrize("resolution_s", [-0.1, 3601, float("nan")])

@@ -42,8 +42,8 @@ def test_any_interleaving_comes_out_complete_and_in_order(times: list[list[int]]
     released: list[Item] = []
     while left:
         segment_id = data.draw(st.sampled_from(sorted(left)))
-        items = left[segment_id]
-        if items and data.draw(st.booleans()):
+        items, promises = left[segment_id], data.draw(st.booleans())
+        if items and promises:
             merge.nothing_before(segment_id, items[0].time_us)
         elif items:
             item = items.pop(0)
