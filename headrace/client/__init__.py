@@ -14,6 +14,9 @@ All errors are subclasses of `HeadraceError`; `error.retry` tells whether a retr
 neither boto3 nor Spark.
 """
 
+from headrace.client.byte_reader import AsyncByteReader
+from headrace.client.byte_stream import AsyncByteStream
+from headrace.client.byte_writer import AsyncByteWriter
 from headrace.client.event_blocks import Ack
 from headrace.client.event_reader import AsyncEventReader, EventRead, ReaderOptions, ReadOrder
 from headrace.client.event_writer import AsyncEventWriter, WriterOptions
@@ -27,6 +30,9 @@ from headrace.client.segment_reads import SegmentReads
 from headrace.client.segment_stream import EventBatch
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.client.synchronous import EventReader, EventWriter
+from headrace.client.synchronous_byte_reader import ByteReader
+from headrace.client.synchronous_byte_stream import ByteStream
+from headrace.client.synchronous_byte_writer import ByteWriter
 from headrace.client.synchronous_group_reader import GroupReader
 from headrace.client.synchronous_reader_group import ReaderGroup
 from headrace.client.synchronous_revisioned_stream import RevisionedStream
@@ -63,6 +69,9 @@ from headrace.model.stream_cuts import StreamCut
 __all__ = [
     "Ack",
     "AlreadyExistsError",
+    "AsyncByteReader",
+    "AsyncByteStream",
+    "AsyncByteWriter",
     "AsyncEventReader",
     "AsyncEventWriter",
     "AsyncGroupReader",
@@ -73,6 +82,9 @@ __all__ = [
     "AsyncStateSynchronizer",
     "AsyncTransaction",
     "AsyncTransactionalWriter",
+    "ByteReader",
+    "ByteStream",
+    "ByteWriter",
     "Checkpoint",
     "ConflictError",
     "CorruptError",

@@ -139,6 +139,26 @@ class BatchAccumulator:
                     self._wake(queue)
             return True
 
+    def add_bytes(self, data: memoryview) -> int:
+        """Adds bytes that are not events to the blocks of the only segment, at most one block.
+
+        Returns how many it took from the front of `data`: 0 if the buffer is full. Raises as `add`.
+        """
+        with self.changed:
+            self._check_open()
+            queue = self._route(None)
+            block = queue.open
+            taken = min(len(data), self._block_bytes - block.size_bytes, self._buffer_bytes - self._buffered_bytes)
+            if taken <= 0:
+                return 0
+            block.extend_bytes(data[:taken])
+            self._buffered_bytes += taken
+            if block.size_bytes >= self._block_bytes:
+                self._start_block(queue)
+            elif queue.wants is Wants.ANY_EVENT:
+                self._wake(queue)
+            return taken
+
     def new_ack(self) -> Ack:
         """Returns an acknowledgement with one part, so that it is not done before `settle` removes that part."""
         return Ack(self.changed)

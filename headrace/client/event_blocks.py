@@ -122,14 +122,15 @@ class EventKeys(Protocol):
 class Block:
     """Events that are appended together.
 
-    `parts` are headers and events in turn, or whole runs of framed events. `keys` has an entry per event, or one per
-    run. Events written one by one share `acks[0]`. `sent_at_s` is the wall-clock time of the first attempt to send it.
+    `parts` are headers and events in turn, whole runs of framed events, or bytes that are not events. `keys` has an
+    entry per event, or one per run. Events written one by one share `acks[0]`. `sent_at_s` is the wall-clock time of
+    the first attempt to send it.
     """
 
     __slots__ = ("acks", "data", "keys", "last_number", "parts", "run_events", "sent_at_s", "size_bytes")
 
     def __init__(self, ack: Ack) -> None:
-        self.parts: list[bytes | memoryview] = []
+        self.parts: list[bytes | bytearray | memoryview] = []
         self.keys: list[str | EventKeys | None] = []
         self.run_events = 0
         """By how much `keys` is shorter than the number of events."""
@@ -158,6 +159,16 @@ class Block:
         self.keys.append(keys)
         self.run_events += len(keys) - 1
         self.size_bytes += len(framed)
+
+    def extend_bytes(self, data: memoryview) -> None:
+        """Adds bytes that are not events. All of them together count as one event."""
+        if not self.keys:
+            self.keys.append(None)
+            self.parts.append(bytearray())
+        growing = self.parts[0]
+        assert isinstance(growing, bytearray), "a block holds either events or bytes"
+        growing += data  # small parts would take more memory than their bytes
+        self.size_bytes += len(data)
 
     @property
     def is_large(self) -> bool:

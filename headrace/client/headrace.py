@@ -10,6 +10,8 @@ from typing import Literal, Protocol, TypeVar
 import httpx
 
 from headrace.client.admin import AsyncAdmin
+from headrace.client.byte_segment import ByteSegment, only_segment
+from headrace.client.byte_stream import AsyncByteStream
 from headrace.client.event_reader import AsyncEventReader, ReaderOptions, Start
 from headrace.client.event_writer import AsyncEventWriter, WriterCore, WriterOptions
 from headrace.client.http_api import HttpApi
@@ -21,6 +23,7 @@ from headrace.client.segment_reads import SegmentReads
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.client.synchronous import EventReader, EventWriter
 from headrace.client.synchronous_admin import Admin
+from headrace.client.synchronous_byte_stream import ByteStream
 from headrace.client.synchronous_reader_group import ReaderGroup
 from headrace.client.synchronous_revisioned_stream import RevisionedStream
 from headrace.client.synchronous_state_synchronizer import StateSynchronizer
@@ -134,6 +137,16 @@ class AsyncHeadrace:
         await opened.open(initialize=initialize)
         return opened
 
+    async def byte_stream(self, scope: str, stream: str) -> AsyncByteStream:
+        """Opens a stream of one segment for writing and reading bytes that are not events.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: code "not_one_segment": the stream has several open segments.
+        """
+        segment = await only_segment(self.admin, scope, stream)
+        return AsyncByteStream(ByteSegment(self.admin, scope, stream, segment.segment_id))
+
     async def revisioned_stream(self, scope: str, stream: str) -> AsyncRevisionedStream:
         """Opens a stream of one segment for conditional writes.
 
@@ -141,13 +154,8 @@ class AsyncHeadrace:
             NotFoundError: there is no such stream.
             InvalidRequestError: code "not_one_segment": the stream has several segments.
         """
-        segments = await self.admin.segments(scope, stream)
-        if len(segments) != 1:
-            raise InvalidRequestError(
-                f"stream {scope}/{stream} has {len(segments)} segments: create one of exactly one segment",
-                code="not_one_segment",
-            )
-        return AsyncRevisionedStream(self.admin, scope, stream, segments[0].segment_id)
+        segment = await only_segment(self.admin, scope, stream)
+        return AsyncRevisionedStream(self.admin, scope, stream, segment.segment_id)
 
     async def state_synchronizer(self, scope: str, stream: str, form: StateForm[S, U]) -> AsyncStateSynchronizer[S, U]:
         """Opens a state that several processes share in a stream of one segment. Reads it as far as it is written.
@@ -247,6 +255,12 @@ class Headrace:
         """See `AsyncHeadrace.reader_group`."""
         opening = self._core.reader_group(scope, group, initialize=initialize, give_up_after_s=give_up_after_s)
         opened = ReaderGroup(self._thread, self._thread.run(opening))
+        self._keep(opened)
+        return opened
+
+    def byte_stream(self, scope: str, stream: str) -> ByteStream:
+        """See `AsyncHeadrace.byte_stream`."""
+        opened = ByteStream(self._thread, self._thread.run(self._core.byte_stream(scope, stream)))
         self._keep(opened)
         return opened
 

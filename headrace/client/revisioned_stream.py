@@ -162,11 +162,7 @@ class AsyncRevisionedStream:
 
     async def truncate(self, revision: int) -> None:
         """Removes the entries before a revision. Does nothing if they are removed already."""
-        reply = await self._requests.ask(
-            self._segment_id, lambda request_id: wire.TruncateSegment(request_id, self._name, revision)
-        )
-        if not isinstance(reply, wire.SegmentTruncated | wire.SegmentIsTruncated):
-            raise wire.error_of_reply(reply)
+        await self._requests.truncate_segment(self._segment_id, self._name, revision)
 
     @property
     def closed(self) -> bool:
@@ -231,11 +227,7 @@ class AsyncRevisionedStream:
         return wire.AppendBlockEnd(self._writer_id, len(data), data, 1, number, request_id)
 
     async def _info(self) -> wire.StreamSegmentInfo:
-        return await self._requests.ask_for(
-            self._segment_id,
-            lambda request_id: wire.GetStreamSegmentInfo(request_id, self._name),
-            wire.StreamSegmentInfo,
-        )
+        return await self._requests.segment_info(self._segment_id, self._name)
 
     def _read_command(self, start: int, length: int) -> MakeCommand:
         return lambda request_id: wire.ReadSegment(self._name, start, length, "", request_id)

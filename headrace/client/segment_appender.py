@@ -7,6 +7,9 @@ rest to the successors.
 
 A store forgets a writer that was disconnected for very long. If no block is in flight, the appender then continues as a
 new writer; otherwise the blocks in flight fail.
+
+With an expected offset, each block is appended only where the one before it ended. Then one block is in flight: after a
+block was refused, the next one could find the segment at its offset by chance.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from headrace.client.event_blocks import Block, SegmentQueue, Wants
 from headrace.client.large_events import append_large
 from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import (
+    ConflictError,
     CorruptError,
     HeadraceError,
     IllegalStateError,
@@ -49,6 +53,9 @@ APPEND_TIMEOUT_S = 30.0
 """After this time without a reply to an append, the appender reconnects and sends it again."""
 
 WRITER_ID_BITS = 128
+
+OTHER_OFFSET = "not_at_expected_offset"
+"""The code of the error of an append that another writer has overtaken."""
 
 _GONE = (SealedError, NotFoundError)
 
@@ -79,8 +86,12 @@ class SegmentAppender:
         writer_id: int,
         new_backoff: Callable[[], Backoff],
         wake: Callable[[Callable[[], None]], object],
+        expected_offset: int | None = None,
     ) -> None:
-        """`wake(pump)` schedules the call on the event loop from any thread."""
+        """`wake(pump)` schedules the call on the event loop from any thread.
+
+        `expected_offset` is where the first block must be appended, in bytes. None means wherever the segment ends.
+        """
         self.segment_id = segment_id
         self.segment_name = segment_name
         self.in_flight: deque[Block] = deque()
@@ -91,6 +102,8 @@ class SegmentAppender:
         self._connections = connections
         self._accumulator = accumulator
         self._writer_id = writer_id
+        self._expected_offset = expected_offset
+        self._blocks_in_flight = BLOCKS_IN_FLIGHT if expected_offset is None else 1
         self._backoff = new_backoff()
         self._setup = SingleReply()
         self._flow: Flow | None = None
@@ -122,7 +135,7 @@ class SegmentAppender:
                 if isinstance(problem, _GONE):
                     await self._owner.segment_replaced(self)
                     return
-                if problem.retry == "never":
+                if problem.retry == "never" or problem.specific_code == OTHER_OFFSET:
                     raise problem
                 self._connections.forget(self.segment_id)
                 if self._has_work():
@@ -161,7 +174,7 @@ class SegmentAppender:
                 self._send()
                 ended = await self._until_ended(flow, self._ended)
                 self._ended = None
-                problem = await self._append_large(connection) if ended is None else problem_of(flow, ended)
+                problem = await self._append_large(connection) if ended is None else self._problem_of(flow, ended)
                 if problem is not None:
                     break
             if isinstance(problem, SealedError) and self.in_flight:
@@ -190,6 +203,16 @@ class SegmentAppender:
                 details={"segment": self.segment_name},
             )
         return problem
+
+    def _problem_of(self, flow: Flow, ended: wire.WireCommand) -> HeadraceError:
+        if isinstance(ended, wire.ConditionalCheckFailed):
+            return ConflictError(
+                f"segment {self.segment_name} does not end at offset {self._expected_offset}: another writer has "
+                "appended to it; read on from there, and open a writer at the tail",
+                details={"segment": self.segment_name, "expected_offset": self._expected_offset},
+                code=OTHER_OFFSET,
+            )
+        return problem_of(flow, ended)
 
     async def _append_large(self, connection: AsyncConnection) -> SealedError | None:
         """Appends the large event that is first in flight. Returns an error if the segment is sealed.
@@ -250,7 +273,7 @@ class SegmentAppender:
         """
         flow = self._flow
         assert flow is not None, "only called while a flow is open"
-        while (count := len(self.in_flight)) < BLOCKS_IN_FLIGHT and not (count and self.in_flight[-1].is_large):
+        while (count := len(self.in_flight)) < self._blocks_in_flight and not (count and self.in_flight[-1].is_large):
             otherwise = Wants.FULL_BLOCK if count else Wants.ANY_EVENT
             block = self._accumulator.take(self.queue, open_too=acknowledged or not count, otherwise=otherwise)
             if block is None:
@@ -266,8 +289,13 @@ class SegmentAppender:
             self._ended.set_result(None)
 
     def _send_block(self, flow: Flow, block: Block) -> None:
-        data = block.seal()
-        flow.send(wire.AppendBlockEnd(self._writer_id, len(data), data, block.count, block.last_number, flow.next_id()))
+        data, number, request_id = block.seal(), block.last_number, flow.next_id()
+        command: wire.WireCommand
+        if self._expected_offset is None:
+            command = wire.AppendBlockEnd(self._writer_id, len(data), data, block.count, number, request_id)
+        else:
+            command = wire.ConditionalBlockEnd(self._writer_id, number, self._expected_offset, data, request_id)
+        flow.send(command)
 
     def _complete(self, last_event_number: int, offset: int | None = None) -> bool:
         """Acknowledges the blocks up to this number. Returns whether there were any.
@@ -287,6 +315,8 @@ class SegmentAppender:
             )
         if done:
             self.acknowledged_offset = offset
+            if self._expected_offset is not None:
+                self._expected_offset += sum(block.size_bytes for block in done)
             self._backoff.progress()
             self._accumulator.complete(done)
         return bool(done)

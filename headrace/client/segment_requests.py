@@ -59,3 +59,16 @@ class SegmentRequests:
         if isinstance(reply, expected):
             return reply
         raise wire.error_of_reply(reply)
+
+    async def segment_info(self, segment_id: int, name: str) -> wire.StreamSegmentInfo:
+        """Returns where a segment starts and ends, and whether it is sealed. Raises NotFoundError if it was deleted."""
+        return await self.ask_for(
+            segment_id, lambda request_id: wire.GetStreamSegmentInfo(request_id, name), wire.StreamSegmentInfo
+        )
+
+    async def truncate_segment(self, segment_id: int, name: str, offset: int) -> bool:
+        """Removes the bytes of a segment before an offset. Returns False if the segment ends before it."""
+        reply = await self.ask(segment_id, lambda request_id: wire.TruncateSegment(request_id, name, offset))
+        if not isinstance(reply, wire.SegmentTruncated | wire.SegmentIsTruncated):
+            raise wire.error_of_reply(reply)
+        return isinstance(reply, wire.SegmentTruncated)

@@ -7,11 +7,14 @@ all other synchronous classes from the asynchronous ones.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.batch_accumulator import BatchAccumulator, too_large
+from headrace.client.byte_reader import AsyncByteReader
+from headrace.client.byte_writer import AsyncByteWriter, byte_view
 from headrace.client.event_blocks import Ack
 from headrace.client.event_reader import AsyncEventReader, EventRead, events_of
 from headrace.client.event_writer import (
@@ -236,6 +239,67 @@ class GroupEvents:
         """Yields single events. Waits at the tail; stops when `ended` is true."""
         while (batch := self._thread.run(self._reader.read_batch())) is not None:
             yield from self._reader.events_of(batch)
+
+
+class ByteWrites:
+    """The hand-written part of `ByteWriter`, which collects bytes in the thread that writes them."""
+
+    def __init__(self, writer: AsyncByteWriter) -> None:
+        self._accumulator = writer.accumulator
+        self._writing = threading.Lock()
+
+    def write(self, data: Event) -> int:
+        """Queues bytes of any size, and waits while the buffer is full. Returns their number.
+
+        The bytes of one call are stored one after the other. `data` may be changed after the call. If the call raises,
+        a part of the bytes may be stored.
+
+        Raises:
+            InvalidRequestError: `data` is not bytes-like.
+            HeadraceError: the error that ended the writer, for example SealedError if the stream is sealed, or
+                ConflictError, code "not_at_expected_offset", if another writer has written at the expected offset.
+        """
+        left = byte_view(data)
+        count = len(left)
+        with self._writing:
+            while left:
+                taken = self._accumulator.add_bytes(left)
+                left = left[taken:]
+                if not taken:
+                    self._accumulator.wait_for_room()
+        return count
+
+    def flush(self) -> None:
+        """Waits until all written bytes are durable. Raises the error that ended the writer, if any."""
+        _flush(self._accumulator, None)
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+
+class ByteReads:
+    """The hand-written part of `ByteReader`, which tells the classes of `io` what it can do."""
+
+    def __init__(self, reader: AsyncByteReader) -> None:
+        pass
+
+    def flush(self) -> None:
+        """Does nothing; `io.BufferedReader` calls it."""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
 
 
 def _write_many(

@@ -39,6 +39,7 @@ PUBLIC = {
     "AsyncRevisionedStream", "AsyncStateSynchronizer", "RevisionedEntry", "RevisionedStream", "StateForm",
     "StateSynchronizer", "AsyncGroupReader", "AsyncReaderGroup", "Checkpoint", "GroupBatch", "GroupEvent", "GroupLag",
     "GroupReader", "GroupReaderOptions", "ReaderGroup", "StreamSegmentName", "LogClass",
+    "AsyncByteReader", "AsyncByteStream", "AsyncByteWriter", "ByteReader", "ByteStream", "ByteWriter",
 }  # fmt: skip
 ERRORS = {
     "AlreadyExistsError", "ConflictError", "CorruptError", "FencedError", "HeadraceError", "IllegalStateError",

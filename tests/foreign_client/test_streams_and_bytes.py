@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -64,6 +65,26 @@ def test_a_byte_stream(foreign: Callable[..., Any], ours: Headrace):
     assert seen["sought"] == [1000, bytes(number % 256 for number in range(1000, 1010))]
     assert seen["truncated"] == [5000, length]
     assert seen["behind"] == bytes(number % 256 for number in range(5000, 5003))
+
+
+def test_one_byte_stream_of_two_kinds_of_clients(foreign: Callable[..., Any], ours: Headrace):
+    ours.admin.create_stream("s", "shared-bytes", scaling=ScalingPolicy.fixed(1))
+    theirs, mine, last = os.urandom(1 << 20), os.urandom(3 << 20), os.urandom(5000)
+    foreign(foreign_client.write_byte_stream, "s", "shared-bytes", theirs)
+    with ours.byte_stream("s", "shared-bytes") as stream:
+        with stream.writer() as writer:
+            writer.write(mine)
+        written = theirs + mine
+        with stream.writer(expected_offset=len(written)) as writer:
+            writer.write(last)
+            writer.truncate_data_before(1000)
+        written += last
+        seen = foreign(foreign_client.read_byte_stream, "s", "shared-bytes", 1000, len(written) - 1000)
+        assert seen == {"ends": [1000, len(written)], "read": written[1000:]}
+        stream.writer().close_and_seal()
+        with stream.reader() as reader:
+            assert reader.tell() == 1000
+            assert reader.read() == written[1000:]
 
 
 def test_a_sealed_stream_refuses_events_and_keeps_older_ones(foreign: Callable[..., Any], ours: Headrace):

@@ -295,6 +295,24 @@ def byte_stream(talk: _Talk, manager: Any, scope: str, stream: str) -> dict[str,
     return seen
 
 
+def read_byte_stream(talk: _Talk, manager: Any, scope: str, stream: str, start: int, count: int) -> dict[str, Any]:
+    """Some bytes of a stream that another client has written."""
+    opened = manager.create_byte_stream(scope, stream)
+    opened.seek(start, 0)
+    return {
+        "ends": [opened.current_head_offset(), opened.current_tail_offset()],
+        "read": _read_bytes(opened, count),
+    }
+
+
+def write_byte_stream(talk: _Talk, manager: Any, scope: str, stream: str, data: bytes) -> None:
+    """The first bytes of a stream: the client begins at offset 0, on condition that the stream is empty."""
+    opened = manager.create_byte_stream(scope, stream)
+    for first in range(0, len(data), 65536):
+        opened.write(data[first : first + 65536])
+    opened.flush()
+
+
 def _read_bytes(stream: Any, count: int) -> bytes:
     read = bytearray()
     while len(read) < count:

@@ -1,0 +1,237 @@
+"""The asynchronous API for reading bytes of a byte stream, at any offset, up to the end of a sealed stream.
+
+The reader requests bytes in advance, and holds at most WINDOWS_WAITING_MAX windows that were not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from types import TracebackType
+from typing import Literal
+
+from headrace.client.backoff import Backoff
+from headrace.client.byte_segment import ByteSegment
+from headrace.client.byte_writer import byte_view
+from headrace.client.segment_stream import SegmentStream
+from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, TruncatedError
+
+WINDOW_BYTES = 1024 * 1024
+WINDOWS_WAITING_MAX = 4
+
+ByteStart = Literal["head", "tail"] | int
+WritableBuffer = bytearray | memoryview
+
+
+class _End:
+    """Comes after the last bytes of a sealed stream."""
+
+
+class _Windows:
+    """Hands on each read as it is, in a copy: the buffer of the connection is used again."""
+
+    cut_off_bytes = 0
+
+    def __init__(self, segment_id: int, offset: int) -> None:
+        self.offset = offset
+
+    def add(self, data: memoryview) -> bytes:
+        self.offset += len(data)
+        return bytes(data)
+
+
+class AsyncByteReader:
+    """Reads bytes of a stream of one segment. Make it with `AsyncByteStream.reader`, use it with `async with`.
+
+    It has the methods of a file that is open for reading. At the tail of a stream that is not sealed, `read` waits for
+    bytes; at the end of a sealed one it returns none. Calls wait for each other, so do not let several tasks read.
+    """
+
+    def __init__(self, segment: ByteSegment, start: int) -> None:
+        self._segment = segment
+        self._position = start
+        self._window = memoryview(b"")
+        self._reading = asyncio.Lock()
+        self._arrived: asyncio.Queue[bytes | _End | Exception] = asyncio.Queue(WINDOWS_WAITING_MAX)
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def read(self, size: int | None = -1) -> bytes:
+        """Returns at most `size` bytes: those that have arrived, but at least one. It waits for the first.
+
+        Returns no bytes at the end of a sealed stream, and if `size` is 0. None or a negative `size` means all bytes up
+        to that end; then it waits until the stream is sealed.
+
+        Raises:
+            TruncatedError: the byte at the position was truncated. `details["start_offset"]` is the head, to `seek` to.
+            NotFoundError: the stream was deleted.
+            UnavailableError: its store could not be reached for too long. The next call tries again.
+        """
+        async with self._reading:
+            if size is None or size < 0:
+                return await self._rest()
+            return bytes(await self._next(size))
+
+    async def readinto(self, buffer: WritableBuffer) -> int:
+        """Reads bytes into a buffer, at most as many as it has room for. Returns their number. Raises as `read`."""
+        target = byte_view(buffer)
+        if target.readonly:
+            raise InvalidRequestError("readinto needs a buffer that can be written, such as a bytearray")
+        async with self._reading:
+            found = await self._next(len(target))
+            target[: len(found)] = found
+            return len(found)
+
+    async def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Moves the position to an offset, which may be after the tail. Returns the position.
+
+        `offset` counts from 0 (the first byte that was ever written, also if it is truncated), with `os.SEEK_CUR` from
+        the position, and with `os.SEEK_END` from the tail.
+
+        Raises:
+            InvalidRequestError: the offset would be negative, or `whence` is none of the three.
+        """
+        async with self._reading:
+            if whence == os.SEEK_CUR:
+                offset += self._position
+            elif whence == os.SEEK_END:
+                offset += await self._segment.tail_offset()
+            elif whence != os.SEEK_SET:
+                raise InvalidRequestError(f"whence is 0, 1 or 2, not {whence}")
+            check_offset(offset)
+            if 0 <= offset - self._position <= len(self._window):
+                self._window = self._window[offset - self._position :]
+            else:
+                await self._stop()
+            self._position = offset
+            return offset
+
+    async def tell(self) -> int:
+        """Returns the position: the offset in bytes of the next byte to read."""
+        return self._position
+
+    async def available(self) -> int:
+        """Returns how many bytes after the position are stored, so that `read` does not wait for a writer."""
+        info = await self._segment.info()
+        return max(0, info.write_offset - max(self._position, info.start_offset))
+
+    async def head_offset(self) -> int:
+        """Returns the offset of the first byte that is not truncated."""
+        return await self._segment.head_offset()
+
+    async def tail_offset(self) -> int:
+        """Returns the offset after the last stored byte, in bytes."""
+        return await self._segment.tail_offset()
+
+    @property
+    def closed(self) -> bool:
+        return self._is_closed
+
+    async def close(self) -> None:
+        """Stops reading. A call that waits raises IllegalStateError. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._stop()
+        self._arrived.put_nowait(_closed())
+        await self._segment.close()
+
+    async def __aenter__(self) -> AsyncByteReader:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _rest(self) -> bytes:
+        """All bytes up to the end. The position moves only when all are read."""
+        start, found = self._position, bytearray()
+        try:
+            while data := await self._next(WINDOW_BYTES):
+                found += data
+        except BaseException:
+            await self._stop()
+            self._position = start
+            raise
+        return bytes(found)
+
+    async def _next(self, size: int) -> memoryview:
+        """The next bytes, at most `size`; none at the end."""
+        if self._is_closed:
+            raise _closed()
+        if not self._window and size:
+            self._window = memoryview(await self._next_window())
+        found = self._window[:size]
+        self._window = self._window[len(found) :]
+        self._position += len(found)
+        return found
+
+    async def _next_window(self) -> bytes:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(self._position, self._arrived))
+        arrived = await self._arrived.get()
+        if isinstance(arrived, bytes):
+            return arrived
+        await self._stop()  # the next call asks again: the stream may be truncated, or its store be back
+        if isinstance(arrived, _End):
+            return b""
+        if isinstance(arrived, InvalidRequestError) and await self._is_after_end():
+            return b""
+        raise self._explained(arrived)
+
+    async def _run(self, start: int, arrived: asyncio.Queue[bytes | _End | Exception]) -> None:
+        """Reads from an offset on, until the end or an error."""
+        stream = SegmentStream(
+            self._segment.connections,
+            self._segment.segment_id,
+            self._segment.name,
+            start=start,
+            stop=None,
+            window_bytes=WINDOW_BYTES,
+            on_truncation="error",
+            backoff=Backoff(self._segment.give_up_after_s),
+            assemble=_Windows,
+        )
+        try:
+            await stream.run(arrived.put)
+            await arrived.put(_End())
+        except Exception as error:  # noqa: BLE001 - the next `read` raises it
+            await arrived.put(error)
+
+    async def _stop(self) -> None:
+        """Drops what was requested in advance."""
+        task, self._task = self._task, None
+        self._window = memoryview(b"")
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        while not self._arrived.empty():
+            self._arrived.get_nowait()
+
+    async def _is_after_end(self) -> bool:
+        info = await self._segment.info()
+        return info.is_sealed and self._position > info.write_offset
+
+    def _explained(self, error: Exception) -> Exception:
+        if not isinstance(error, TruncatedError):
+            return error
+        head = error.details.get("start_offset")
+        if head is None:
+            return self._segment.deleted()
+        return TruncatedError(
+            f"byte stream {self._segment.scope}/{self._segment.stream} begins at offset {head} now: the bytes from "
+            f"{self._position} on were truncated; seek to {head}",
+            details={"offset": self._position, "start_offset": head},
+        )
+
+
+def check_offset(offset: int) -> int:
+    """Returns the offset. Raises InvalidRequestError if it is negative."""
+    if offset < 0:
+        raise InvalidRequestError(f"{offset} is not an offset of a byte stream: it counts from 0")
+    return offset
+
+
+def _closed() -> HeadraceError:
+    return IllegalStateError("the reader is closed; make a new one", code="reader_closed")

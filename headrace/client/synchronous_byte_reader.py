@@ -1,0 +1,88 @@
+"""`ByteReader` for programs without an event loop; thread-safe.
+
+Generated from `byte_reader.py` by `make synchronous`: change that file, not this one.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from headrace.client.byte_reader import AsyncByteReader, WritableBuffer
+from headrace.client.loop_thread import LoopThread
+from headrace.client.synchronous import ByteReads
+
+
+class ByteReader(ByteReads):
+    """Reads bytes of a stream of one segment. Make it with `ByteStream.reader`, use it with `with`.
+
+    It has the methods of a file that is open for reading. At the tail of a stream that is not sealed, `read` waits for
+    bytes; at the end of a sealed one it returns none. Calls wait for each other, so do not let several tasks read.
+    """
+
+    def __init__(self, thread: LoopThread, core: AsyncByteReader) -> None:
+        super().__init__(core)
+        self._thread = thread
+        self._core = core
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Returns at most `size` bytes: those that have arrived, but at least one. It waits for the first.
+
+        Returns no bytes at the end of a sealed stream, and if `size` is 0. None or a negative `size` means all bytes up
+        to that end; then it waits until the stream is sealed.
+
+        Raises:
+            TruncatedError: the byte at the position was truncated. `details["start_offset"]` is the head, to `seek` to.
+            NotFoundError: the stream was deleted.
+            UnavailableError: its store could not be reached for too long. The next call tries again.
+        """
+        return self._thread.run(self._core.read(size))
+
+    def readinto(self, buffer: WritableBuffer) -> int:
+        """Reads bytes into a buffer, at most as many as it has room for. Returns their number. Raises as `read`."""
+        return self._thread.run(self._core.readinto(buffer))
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Moves the position to an offset, which may be after the tail. Returns the position.
+
+        `offset` counts from 0 (the first byte that was ever written, also if it is truncated), with `os.SEEK_CUR` from
+        the position, and with `os.SEEK_END` from the tail.
+
+        Raises:
+            InvalidRequestError: the offset would be negative, or `whence` is none of the three.
+        """
+        return self._thread.run(self._core.seek(offset, whence))
+
+    def tell(self) -> int:
+        """Returns the position: the offset in bytes of the next byte to read."""
+        return self._thread.run(self._core.tell())
+
+    def available(self) -> int:
+        """Returns how many bytes after the position are stored, so that `read` does not wait for a writer."""
+        return self._thread.run(self._core.available())
+
+    def head_offset(self) -> int:
+        """Returns the offset of the first byte that is not truncated."""
+        return self._thread.run(self._core.head_offset())
+
+    def tail_offset(self) -> int:
+        """Returns the offset after the last stored byte, in bytes."""
+        return self._thread.run(self._core.tail_offset())
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    def close(self) -> None:
+        """Stops reading. A call that waits raises IllegalStateError. A second call does nothing."""
+        if not self.closed:
+            self._thread.run(self._core.close())
+
+    def __enter__(self) -> ByteReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.closed:
+            self._thread.run(self._core.__aexit__(kind, error, trace))
