@@ -94,7 +94,7 @@ protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file
 
 lock: ## resolve the dependencies again
 	@$(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
-		--all-extras --group test --group check --group infra --group demo --group fuzz pyproject.toml \
+		--all-extras --group test --group check --group infra --group demo --group fuzz --group docs pyproject.toml \
 		--custom-compile-command "make lock" -o requirements.lock
 
 clean: ## remove what builds leave behind; keeps .venv
