@@ -24,14 +24,16 @@ RETRY_TIMEOUT_S = 60.0
 SEARCHES_AT_ONCE_MAX = 64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 async def stream_cut_at(admin: AsyncAdmin, scope: str, stream: str, time: datetime) -> StreamCut:
     """See `AsyncHeadrace.stream_cut_at`."""
     if time.tzinfo is None:
         raise InvalidRequestError(f"{time} has no time zone, so it does not name a moment")
-    ordering = max(1, (time - _EPOCH) // _MICROSECOND)
+    # Stores number frames in microseconds, but their clocks count milliseconds: a frame of the same millisecond may be
+    # newer than `time` under a lower number.
+    ordering = max(1, (time - _EPOCH) // _MILLISECOND * 1000)
     between = await admin.segments_between(scope, stream)
     ranges = {one.segment.segment_id: one for one in between.ranges}
     progress = ReadProgress(between.start.offsets)

@@ -253,6 +253,17 @@ def test_a_reader_from_a_time_on_gets_what_was_written_since(real: RealCluster, 
         headrace.stream_cut_at("shop", "missing", moments[0][0])
 
 
+def test_a_time_within_a_millisecond_misses_no_event(real: RealCluster, headrace: Headrace) -> None:
+    """The clocks of stores count milliseconds. An event of the same millisecond may be newer than the time."""
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+    with headrace.writer("shop", "orders") as writer:
+        for _ in range(5):
+            moment = datetime.now(UTC)
+            writer.write(b"an order").result()
+            tail = headrace.admin.stream_cut("shop", "orders")
+            assert headrace.stream_cut_at("shop", "orders", moment) != tail
+
+
 def test_bytes_of_segments_over_a_restart(real: RealCluster, headrace: Headrace) -> None:
     headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
     with headrace.writer("shop", "orders", SMALL_BLOCKS) as writer:
