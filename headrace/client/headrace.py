@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Protocol, TypeVar
@@ -203,6 +202,7 @@ class Headrace:
             raise
         self.admin = Admin(self._thread, self._core.admin)
         self._open: list[_Opened] = []
+        self._closed = False
 
     def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> EventWriter:
         """Opens a writer of the stream. Raises NotFoundError, or SealedError if the stream is sealed."""
@@ -288,6 +288,9 @@ class Headrace:
 
     def _close(self, error: BaseException | None) -> None:
         """Closes everything. After an error of the caller, writers do not wait for acknowledgements."""
+        if self._closed:
+            return
+        self._closed = True
         opened, self._open = self._open, []
         problems: list[HeadraceError] = []
         for one in opened:
@@ -295,8 +298,7 @@ class Headrace:
                 one.__exit__(type(error) if error is not None else None, error, None)
             except HeadraceError as problem:
                 problems.append(problem)
-        with suppress(RuntimeError):  # raised if the loop is already closed
-            self._thread.run(self._core.close())
+        self._thread.run(self._core.close())
         self._thread.close()
         if problems and error is None:
             raise problems[0]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import headrace.client
+from headrace.client import connect
 from headrace.client.admin import AsyncAdmin
 from headrace.client.cluster_admin import AsyncClusterAdmin
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
@@ -88,6 +89,13 @@ def test_the_synchronous_admin_is_the_asynchronous_one(synchronous: type, asynch
 def test_every_part_of_the_asynchronous_admin_is_compared() -> None:
     parts = {name: type(part) for name, part in vars(AsyncAdmin(HttpApi(DEFAULT_URL))).items() if name[0] != "_"}
     assert {"admin": AsyncAdmin} | parts == {name: asynchronous for name, (_, asynchronous) in ADMINS.items()}
+
+
+def test_a_second_close_does_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    with connect() as client:
+        client.close()
+    client.close()
+    assert [str(one.message) for one in recwarn] == []
 
 
 def test_importing_is_light() -> None:
