@@ -10,7 +10,7 @@ NODE_INSTALLED := node_modules/.installed
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports generated synth openapi synchronous reference costs protocol words bench fuzz conformance nightly up lock clean
+.PHONY: help setup demo test check lint types imports generated synth openapi synchronous reference docs costs protocol words bench fuzz conformance nightly up lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,7 +34,7 @@ up: $(INSTALLED) ## start the local stack and keep it running
 test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
 	@$(CDK_ENV) $(PYTHON) -m pytest -n 2 --dist loadgroup
 
-check: lint types imports generated synth ## everything that CI checks except the tests
+check: lint types imports generated docs synth ## everything that CI checks except the tests
 
 lint: $(INSTALLED) ## style and banned calls
 	@$(VENV)/bin/ruff check .
@@ -61,6 +61,9 @@ synchronous: $(INSTALLED) ## generate the client's synchronous classes from the 
 
 reference: $(INSTALLED) ## generate the tables of docs/using/cli.md from the commands
 	@$(PYTHON) scripts/generate_cli_reference.py
+
+docs: $(INSTALLED) ## build the site, with the reference of the Python API, into build/site; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 costs: $(INSTALLED) ## measure the costs of calls and update the tables of docs/operating/costs.md
 	@PYTHONPATH=. $(PYTHON) tests/support/costs.py

@@ -43,7 +43,8 @@ def test_pages_that_other_tests_run_exist():
 
 
 def test_a_block_is_run_with_its_output_or_has_a_reason():
-    page = "```python\nprint(1)\n```\n\nIt prints:\n\n```text\n1\n```\n\n<!-- not run: needs Spark -->\n```sh\nspark\n```\n"
+    shown = "```python\nprint(1)\n```\n\nIt prints:\n\n```text\n1\n```\n"
+    page = shown + "\n<!-- not run: needs Spark -->\n```sh\nspark\n```\n"
     first, second = blocks_of(page)
     assert (first.language, first.text, first.line, first.output) == ("python", "print(1)\n", 2, "1\n")
     assert (second.language, second.reason_not_run, second.output) == ("sh", "needs Spark", None)

@@ -1,7 +1,7 @@
 """The code blocks of the user's guides: which of them a test runs, and what they are to print.
 
-A page's blocks of Python and of `sh` are run in their order. A block of `text` that follows one of them is what that one
-prints. An HTML comment in the line before a block says that it is not run, and why: `<!-- not run: the reason -->`.
+A page's blocks of Python and of `sh` are run in their order. A block of `text` that follows one of them is what that
+one prints. An HTML comment in the line before a block says that it is not run, and why: `<!-- not run: the reason -->`.
 """
 
 from __future__ import annotations
