@@ -144,7 +144,7 @@ class BatchAccumulator:
 
         Returns how many it took from the front of `data`: 0 if the buffer is full. Raises as `add`.
         """
-        with self.changed:
+        with self._lock:
             self._check_open()
             queue = self._route(None)
             block = queue.open
