@@ -6,7 +6,9 @@ then checks all links between them. Two pages are generated: the index of the de
 
 from __future__ import annotations
 
+import html
 import json
+import logging
 import posixpath
 import re
 from collections.abc import Iterator
@@ -30,6 +32,10 @@ EVERY_DECISION = f"{DECISIONS}/*.md"
 """In the navigation: the index of the decision records, and then each of them."""
 HTTP_API = "docs/reference/http-api.md"
 
+_CODE = re.compile(r"<(pre|code)[ >].*?</\1>", re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+_MARKDOWN = re.compile(r"^.*(?:\*\*|\]\(|^\s*- |^\s*\|.*\||^\s*:::|`).*$", re.MULTILINE)
+_LOG = logging.getLogger("mkdocs.hooks.site")
 _LINK = re.compile(r"\]\((?P<target>[^)#:]+)\)")
 
 
@@ -69,6 +75,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"]({link['target']}/README.md)"
 
     return _LINK.sub(to_page, markdown)
+
+
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Warns of text that other renderers take for Markdown: mostly lists that need an empty line or four spaces."""
+    for line in unrendered(content):
+        _LOG.warning("Doc file '%s' has Markdown that is not rendered: %s", page.file.src_uri, line)
+    return content
+
+
+def unrendered(content: str) -> list[str]:
+    """The lines of a page that still have marks of Markdown."""
+    text = html.unescape(_TAG.sub("", _CODE.sub("code", content)))
+    return [found[0].strip() for found in _MARKDOWN.finditer(text)]
 
 
 def _expanded(navigation: Any) -> Any:

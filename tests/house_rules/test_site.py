@@ -105,6 +105,11 @@ def test_the_page_of_the_http_api_has_each_call_and_schema(hooks: ModuleType):
     assert "string" in row
 
 
+@pytest.mark.parametrize("line", ["- an item", "| a | b |", "a **word**", "[a](b.md)", "::: headrace.client"])
+def test_markdown_that_is_not_rendered_is_found(hooks: ModuleType, line: str):
+    assert hooks.unrendered(f"<p>Some text\n{line}\n<code>{line}</code> - and so on</p>") == [line]
+
+
 def test_the_index_of_decisions_has_each_record(hooks: ModuleType):
     records = hooks.decisions()
     index = hooks.decisions_index()
