@@ -32,6 +32,7 @@ from segmentstore_fargate.ledgers import check_containers, ledgers_of
 from segmentstore_fargate.log_watch import log_watch
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
+from segmentstore_fargate.open_files import connections_within
 from segmentstore_fargate.registration import own_task
 from segmentstore_fargate.replication import Replication
 from segmentstore_fargate.restart_policy import JOURNAL_FAILED
@@ -100,7 +101,7 @@ class SegmentStoreProcess:
         self._listener = WireListener(
             self._store,
             lambda: secrets.randbits(128),
-            connections_max=config.connections_max,
+            connections_max=connections_within(config.connections_max),
             receive_bytes=config.receive_bytes,
         )
         self._metrics = MetricsPage(

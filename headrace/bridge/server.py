@@ -27,20 +27,41 @@ METADATA_BYTES_MAX: Final = 16 << 10
 RPCS_MAX: Final = 1024
 """Concurrent calls, including those that wait. More are refused with RESOURCE_EXHAUSTED, which clients repeat."""
 
+CONNECTIONS_MAX: Final = 1024
+"""Connections of clients. More are closed at once. A client has one connection, however many streams it uses."""
+
+IDLE_S: Final = 600
+"""The bridge closes a connection without a call for so long. Clients open another one when they need it."""
+
+PROBE_EVERY_S: Final = 60
+PROBE_TIMEOUT_S: Final = 20
+"""The bridge closes the connection of a client that has lost its network, and answers no probe in this time."""
+
+HANDSHAKE_S: Final = 20
+"""The time for a client to begin with HTTP/2 after it has connected."""
+
 THREADS: Final = 16
 """Concurrent calls to AWS: the number of connections of the metadata store's client."""
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
 
 _INTERNAL_MESSAGE: Final = "an internal error occurred; the details are in the log of the bridge"
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
-    ("grpc.max_send_message_length", REPLY_BYTES_MAX),
-    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
-    # Without this a second server on the same port would share it silently.
-    ("grpc.so_reuseport", 0),
-)
 _log = logging.getLogger(__name__)
+
+
+def _options() -> tuple[tuple[str, int], ...]:
+    return (
+        ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+        ("grpc.max_send_message_length", REPLY_BYTES_MAX),
+        ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+        ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+        ("grpc.max_connection_idle_ms", int(IDLE_S * 1000)),
+        ("grpc.keepalive_time_ms", PROBE_EVERY_S * 1000),
+        ("grpc.keepalive_timeout_ms", PROBE_TIMEOUT_S * 1000),
+        ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),
+        # Without this a second server on the same port would share it silently.
+        ("grpc.so_reuseport", 0),
+    )
 
 
 class CallThreads:
@@ -61,7 +82,7 @@ class BridgeServer:
 
     def __init__(self, rpcs: Mapping[str, Rpc], threads: CallThreads) -> None:
         self._threads = threads
-        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=RPCS_MAX)
+        self._server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=RPCS_MAX)
         handlers = {
             method.name: grpc.unary_unary_rpc_method_handler(
                 self._handler(method.name, rpcs[method.name]),

@@ -157,6 +157,7 @@ async def test_a_peer_that_owes_bytes_is_closed_in_time(world: World):
         session.check_stalled(world.clock.monotonic_s())
         assert channel.closed
         idle, idle_channel = open_session(running)
+        await feed(idle, idle_channel, wire.encode(wire.Hello(17, 5)))
         world.clock.advance(100 * STALL_S)
         idle.check_stalled(world.clock.monotonic_s())  # between two frames a peer may rest as long as it likes
         assert not idle_channel.closed

@@ -26,6 +26,23 @@ RECEIVE_BYTES: Final = 64 << 20
 
 SOCKET_BUFFER_BYTES: Final = 1 << 20
 STALL_CHECK_S: Final = 10.0
+REFUSALS_LOGGED_EVERY_S: Final = 10.0
+
+_PROBE_AFTER_S: Final = 60
+_PROBE_EVERY_S: Final = 15
+_PROBES: Final = 4
+VANISHED_AFTER_S: Final = _PROBE_AFTER_S + _PROBES * _PROBE_EVERY_S
+"""The time after which a connection ends whose peer has lost its network, also if nothing is sent to it."""
+
+_PROBE_OPTIONS: Final = tuple(
+    (getattr(socket, name), value)
+    for name, value in (
+        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
+        ("TCP_KEEPINTVL", _PROBE_EVERY_S),
+        ("TCP_KEEPCNT", _PROBES),
+    )
+    if hasattr(socket, name)  # macOS lacks the first one
+)
 _BACKLOG: Final = 1024
 _JOIN_BELOW_BYTES: Final = 16 << 10
 """Small replies go out as one buffer: a system call with many tiny parts costs more than joining them."""
@@ -68,6 +85,7 @@ class WireListener:
         self._server: asyncio.Server | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._stopping = False
+        self._refusal_logged_s = float("-inf")
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections on a socket from `bind_socket`."""
@@ -124,8 +142,7 @@ class WireListener:
         if self._stopping:
             return None
         if len(self._connections) >= self._connections_max:
-            self._store.metrics.connections_refused += 1
-            _log.warning("event=connection_refused peer=%s connections=%d", peer, len(self._connections))
+            self._refuse(peer)
             return None
         self._connections.add(connection)
         self._store.metrics.connections = len(self._connections)
@@ -134,6 +151,15 @@ class WireListener:
     def forget(self, connection: _Connection) -> None:
         self._connections.discard(connection)
         self._store.metrics.connections = len(self._connections)
+
+    def _refuse(self, peer: str) -> None:
+        """Count a refused connection, and log it unless another one was logged just before."""
+        metrics, now_s = self._store.metrics, self._store.clock.monotonic_s()
+        metrics.connections_refused += 1
+        if now_s - self._refusal_logged_s >= REFUSALS_LOGGED_EVERY_S:
+            self._refusal_logged_s = now_s
+            connections, refused = len(self._connections), metrics.connections_refused
+            _log.warning("event=connection_refused peer=%s connections=%d refused=%d", peer, connections, refused)
 
     def _check_stalled(self) -> None:
         now_s = self._store.clock.monotonic_s()
@@ -158,6 +184,9 @@ class _Connection(asyncio.BufferedProtocol):
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             raw.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _PROBE_OPTIONS:
+            raw.setsockopt(socket.IPPROTO_TCP, name, value)
         # Any byte that waits in the transport counts as blocked: only then is "nothing waits" told, and the cache may
         # use the memory again.
         stream.set_write_buffer_limits(high=0, low=0)

@@ -202,8 +202,8 @@ class AppendProcessor:
         if data is None:
             raise AssertionError("an append was accepted without its data")
         try:
-            if frame.event_count <= 0:
-                raise wire.WireFormatError(f"an append of {frame.event_count} events")
+            if not 0 < frame.event_count <= max(1, data.length):  # an event has at least one byte
+                raise wire.WireFormatError(f"an append of {frame.event_count} events in {data.length} bytes")
             self._append(self._writers[frame.writer_id], frame, data)
         except HeadraceError:
             self._pool.release(data)

@@ -67,6 +67,7 @@ class Session:
         self.store = store
         self.peer = peer
         self.closed = False
+        self._asked = False
         self._finishing = False
         self.sending_blocked = False
         self._channel = channel
@@ -120,12 +121,14 @@ class Session:
         self._unpin()
 
     def check_stalled(self, now_s: float) -> None:
-        """Close the connection if the peer sends the rest of a command, or takes replies, too slowly."""
+        """Close the connection if the peer is too slow: to begin, to send the rest of a command, or to take replies."""
         self.assembler.leave_cache_if_slow()
         closing = self.closed and now_s - self.received_s > STALL_S
+        # Clients begin with a Hello. A connection that sends nothing only keeps others out.
+        silent = not self._asked and now_s - self.received_s > STALL_S
         # Measured from the time when bytes began to wait: a peer that sends commands may still take no replies.
         blocked = self.sending_blocked and now_s - self._blocked_since_s > STALL_S
-        if closing or blocked or self._pace.is_too_slow(now_s):
+        if closing or silent or blocked or self._pace.is_too_slow(now_s):
             _log.warning("event=connection_stalled peer=%s", self.peer)
             self.abort()
 
@@ -225,6 +228,7 @@ class Session:
         self._tables.answer_large(command, received)
 
     def on_command(self, command: wire.WireCommand) -> None:
+        self._asked = True
         handler = self._handlers.get(type(command))
         if handler is None:
             raise wire.WireFormatError(f"a {type(command).__name__} is not a request")
