@@ -331,6 +331,32 @@ def test_the_tail_includes_events_in_segments_of_a_running_scale(world: StreamWo
     assert world.segments.stream_cut("s", "t", "tail") == cut
 
 
+def test_a_checkpoint_during_a_merge_omits_sealed_segments(world: StreamWorld):
+    """Readers meet the end of a segment, and give it up, before its length is recorded."""
+    world.create()
+    world.append(0, 100)
+    world.append(1, 50)
+    world.update(segments=1)
+    world.streams.scale_stream("s", "t", [0, 1], ranges(0.0, 1.0))
+    (message,) = world.bare_queue.receive()
+    steps = world.processor.work(message.body)
+    while next(steps) != "record the epoch":
+        continue
+
+    def after(checkpoint: dict[int, int]) -> list[tuple[int, int, int]]:
+        found = world.segments.between("s", "t", checkpoint, None, from_checkpoint=True).ranges
+        return [(one.segment.segment_id, one.start_offset, one.end_offset) for one in found]
+
+    with pytest.raises(InvalidRequestError, match="leaves out segment 0, which is not sealed"):
+        after({1: 20})
+    world.bare_segment_stores.seal_segment("s/t/0.#epoch.0")
+    assert after({1: 20}) == [(1, 20, 50)]
+    world.bare_segment_stores.seal_segment("s/t/1.#epoch.0")
+    assert after({1: 20}) == [(1, 20, 50), (S2, 0, 0)]
+    with pytest.raises(InvalidRequestError, match="both before and after"):
+        world.segments.between("s", "t", {1: 20}, None)
+
+
 def test_a_truncated_stream_starts_at_its_truncation(scaled: StreamWorld):
     cut = StreamCut.of("s", "t", {S2: 12, S3: 7, 1: 3})
     scaled.streams.truncate_stream("s", "t", cut.offsets)
