@@ -36,6 +36,13 @@ def test_blocks_of_a_page_run(page: Path, guide: GuideRunner, client: Headrace, 
             assert block.output is None or printed == block.output, f"{page.name}, line {block.line}"
 
 
+@pytest.mark.parametrize("page", sorted((USING / "guides").glob("*.md")), ids=lambda page: page.name)
+def test_each_block_of_a_guide_by_task_is_run(page: Path):
+    blocks = blocks_of(page.read_text())
+    assert blocks
+    assert [block.reason_not_run for block in blocks if block.reason_not_run] == []
+
+
 def test_pages_that_other_tests_run_exist():
     assert set(ELSEWHERE) <= {page.name for page in pages()}
     for test in ELSEWHERE.values():
