@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
@@ -26,12 +26,14 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 
 if TYPE_CHECKING:
-    from headrace.client import EventWriter
+    from headrace.client import EventWriter, ReaderOptions
     from headrace.client.event_reader import Start
 
 app = new_app()
 
 STANDARD_INPUT = Path("-")
+
+Order = Literal["arrival", "time"]
 
 
 @action(
@@ -105,6 +107,13 @@ def read(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="wait for new events, until Ctrl-C")] = False,
     count: Annotated[int | None, typer.Option(parser=positive, metavar="N", help="stop after N events")] = None,
+    order: Annotated[
+        Order,
+        typer.Option(
+            help="of events with different routing keys: as they arrive, or by the time at which they were stored",
+            show_default=False,
+        ),
+    ] = "arrival",
     form: Annotated[
         OutputFormat | None,
         typer.Option(
@@ -123,9 +132,8 @@ def read(
     first: Point = start if start is not None else "tail" if follow else "head"
     show = printer(chosen, session.output)
     left = count
-    with session.client.reader(
-        *stream, start=_start(session, stream, first), end=_end(session, stream, end, follow)
-    ) as reader:
+    starting, ending = _start(session, stream, first), _end(session, stream, end, follow)
+    with session.client.reader(*stream, start=starting, end=ending, options=_options(order)) as reader:
         for event in reader:
             show(event)
             if follow:
@@ -133,6 +141,12 @@ def read(
             left = None if left is None else left - 1
             if left == 0:
                 return
+
+
+def _options(order: Order) -> ReaderOptions:
+    from headrace.client import ReaderOptions, ReadOrder
+
+    return ReaderOptions(order=ReadOrder(order))
 
 
 def _keys(form: InputFormat, routing_key: str | None, separator: str | None, field: str | None) -> Keys:

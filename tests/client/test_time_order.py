@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from real_cluster import RealCluster, client_of, serve_functions
+from real_cluster import RealCluster, client_of, connected_to, serve_functions
 from scripted_cluster import Cluster
 
 from functions import wiring
 from headrace.adapters.system_clock import SystemClock
+from headrace.cli import main, session
 from headrace.client import (
     EventReader,
     EventWriter,
@@ -274,6 +275,22 @@ def test_example_of_the_guide(
     exec(compile(example, str(GUIDE), "exec"), {})  # noqa: S102 - text of this project
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("b'")]
     assert printed == [repr(event) for event in written]
+
+
+def test_the_command_line_reads_in_order(
+    headrace: Headrace,
+    stepped: RealCluster,
+    clock: SteppedClock,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with headrace.writer("shop", "orders") as writer:
+        written = _write(writer, clock, [300] * 30, _keys(30))
+    monkeypatch.setattr(session, "open_client", lambda *_: connected_to(stepped))
+    monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
+    capsys.readouterr()
+    assert main(["event", "read", "shop/orders", "--order", "time"]) == 0
+    assert capsys.readouterr().out.splitlines() == [event.decode() for event in written]
 
 
 @pytest.mark.parametrize("resolution_s", [-0.1, 3601, float("nan")])
