@@ -31,6 +31,7 @@ from headrace.client import (
     StreamCut,
     WriterOptions,
 )
+from headrace.segmentstore.tiering.run_times import BYTES_PER_TIME_POINT_MIN
 
 KEYS = [f"key-{number}" for number in range(6)]
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "using" / "time-order.md"
@@ -71,12 +72,14 @@ def headrace(stepped: RealCluster) -> Iterator[Headrace]:
         yield client
 
 
-def _write(writer: EventWriter, clock: SteppedClock, steps_ms: list[int], keys: list[str]) -> list[bytes]:
+def _write(
+    writer: EventWriter, clock: SteppedClock, steps_ms: list[int], keys: list[str], padding: bytes = b""
+) -> list[bytes]:
     """Writes an event after each step of the clock. An event says when it was stored."""
     written = []
     for step_ms, key in zip(steps_ms, keys, strict=True):
         clock.wall_ms += step_ms
-        written.append(b"%d %s" % (clock.wall_ms, key.encode()))
+        written.append(b"%d %s %s" % (clock.wall_ms, key.encode(), padding))
         writer.write(written[-1], key)
         writer.flush()
     return written
@@ -197,6 +200,23 @@ def test_a_store_that_starts_again_changes_nothing(
             written += _write(writer, clock, [200] * 10, _keys(10, 1))
             found += _next(events, 20)
     assert found == written
+
+
+def test_tiered_events_come_in_order(headrace: Headrace, stepped: RealCluster, clock: SteppedClock) -> None:
+    """A read from tier 2 has only the time of its run, which begins with the segment here."""
+    with headrace.writer("shop", "orders") as writer:
+        written = _write(writer, clock, [5_000] * 45, _keys(45), b"." * BYTES_PER_TIME_POINT_MIN)
+        stepped.stop_store()
+        assert stepped.chunks._objects
+        stepped.start_store()
+        written += _write(writer, clock, [5_000] * 15, _keys(15, 1))
+    tail = headrace.admin.stream_cut("shop", "orders")
+    with headrace.reader("shop", "orders", end=tail, options=BY_TIME) as reader:
+        first = _next(iter(reader), 20)
+        position = reader.position
+    assert first == written[:20]
+    with headrace.reader("shop", "orders", start=position, end=tail, options=BY_TIME) as reader:
+        assert [read.event for read in reader] == written[20:]
 
 
 def test_what_was_truncated_is_skipped_and_not_waited_for(headrace: Headrace, clock: SteppedClock) -> None:

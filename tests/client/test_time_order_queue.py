@@ -62,6 +62,12 @@ def _info(now_us: int, length: int = 0, *, sealed: bool = False, start: int = 0)
     return wire.StreamSegmentInfo(1, "", True, sealed, False, 0, length, start, now_us)
 
 
+async def _settled() -> None:
+    """Lets all tasks run until they wait for something else than each other."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 async def test_a_store_with_a_slow_clock_is_waited_for() -> None:
     store = Store()
     store.infos[2] = [_info(999_000), _info(1_000_001)]
@@ -85,8 +91,8 @@ async def test_bytes_that_the_store_told_of_come_first() -> None:
     order = _order(store, 1, 2)
     await order.add(_batch(1), 1_000_000, at_tail=True)
     getting = asyncio.create_task(order.get())
-    while not store.asked:
-        await asyncio.sleep(0)
+    await _settled()
+    assert (store.asked, getting.done()) == ([2], False)
     await order.add(_batch(2), 900_000, at_tail=True)
     assert await getting == _batch(2)
     await order.close()
@@ -99,9 +105,8 @@ async def test_successors_of_a_sealed_segment_come_first() -> None:
     order = _order(store, 1, 2)
     await order.add(_batch(1), 2_000_000, at_tail=True)
     getting = asyncio.create_task(order.get())
-    while not store.asked:
-        await asyncio.sleep(0)
-    assert not getting.done()
+    await _settled()
+    assert (store.asked, getting.done()) == ([2], False)
     await order.end(Last(2))
     assert await getting == Last(2)
     order.open(3, 0)
@@ -138,8 +143,7 @@ async def test_memory_of_a_segment_is_bounded() -> None:
     store.infos[2] = [_info(1 << 50)]
     order = _order(store, 1, 2)
     adding = asyncio.create_task(order.add(_batch(1, 100), 1, at_tail=False))
-    for _ in range(1000):
-        await asyncio.sleep(0)
+    await _settled()
     assert order._places[1].reached == SPANS_WAITING_MAX * EVENT_BYTES
     taken = [await order.get() for _ in range(100)]
     await adding

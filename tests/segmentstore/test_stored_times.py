@@ -108,8 +108,8 @@ def histories(draw):
     return appends, cuts, known, offset
 
 
-@given(histories(), st.integers(990, 2500), st.integers(0, 500))
-async def test_no_search_passes_over_what_it_looks_for(history, ordering, start):
+async def stored(history):
+    """A segment with this history, and its runs."""
     appends, cuts, known, length = history
     tier2 = Tier2()
     ends = [append[0] for append in appends] + [length]
@@ -132,6 +132,31 @@ async def test_no_search_passes_over_what_it_looks_for(history, ordering, start)
     segment.accepted.length = segment.durable.length = length
     for append in appends[cuts[-1] :]:
         segment.times.note(*append)
+    return tier2, runs
+
+
+@given(histories(), st.data())
+async def test_times_of_bytes_are_never_too_new(history, data):
+    appends, cuts, known, length = history
+    tier2, _ = await stored(history)
+    offset = data.draw(st.integers(0, length - 1))
+    exact = max(append for append in appends if append[0] <= offset)[1]
+    found = await tier2.reader.ordering_at(tier2.segment, offset)
+    index = appends.index(max(append for append in appends if append[0] <= offset))
+    run = max((number for number, cut in enumerate(cuts) if cut <= index), default=0)
+    if run == len(cuts) - 1 or known[run] == "block":
+        assert found == exact  # in memory, or with a block
+    elif known[run] == "nothing":
+        assert found == 0
+    else:
+        assert found == appends[cuts[run]][1]
+
+
+@given(histories(), st.integers(990, 2500), st.integers(0, 500))
+async def test_no_search_passes_over_what_it_looks_for(history, ordering, start):
+    appends, _, known, length = history
+    tier2, runs = await stored(history)
+    segment = tier2.segment
     segment.accepted.start_offset = min(start, length)
 
     index = bisect_left([append[1] for append in appends], ordering)

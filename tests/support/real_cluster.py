@@ -99,6 +99,10 @@ class RealCluster:
         """Without a flush, a checkpoint or a word to its clients."""
         self.thread.run(self._kill_store())
 
+    def stop_store(self) -> None:
+        """With all bytes in tier 2."""
+        self.thread.run(self._kill_store(flush_within_s=60))
+
     def drop_connections(self) -> None:
         self.thread.run(self._drop_connections())
 
@@ -132,7 +136,7 @@ class RealCluster:
         self.listener = WireListener(self.store, lambda: random.getrandbits(128))
         await self.listener.start(bound)
 
-    async def _kill_store(self) -> None:
+    async def _kill_store(self, flush_within_s: float = 0) -> None:
         assert self.store is not None
         assert self.listener is not None
         assert self._journal is not None
@@ -141,7 +145,7 @@ class RealCluster:
         for _ in range(5):  # a connection that was being accepted would survive here, though not the end of a process
             await asyncio.sleep(0)
             self.listener.drop_all()
-        await self.store.close(0)
+        await self.store.close(flush_within_s)
         await asyncio.to_thread(self._journal.close)
 
     async def _drop_connections(self) -> None:
