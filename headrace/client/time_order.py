@@ -81,6 +81,7 @@ class TimeOrder(Generic[B, E]):
         self._merge: TimeMerge[B | E] = TimeMerge()
         self._places: dict[int, _Place] = {}
         self._asking: dict[int, asyncio.Task[None]] = {}
+        self._holding_back: set[int] = set()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -139,7 +140,8 @@ class TimeOrder(Generic[B, E]):
                     place.room.release()
                 return item
             self._changed.clear()
-            for segment_id, _ in self._merge.awaited():
+            self._holding_back = set(self._merge.awaited())
+            for segment_id in self._holding_back:
                 if segment_id not in self._asking and not self._places[segment_id].is_cutting:
                     self._asking[segment_id] = asyncio.get_running_loop().create_task(self._ask(segment_id))
             await self._changed.wait()
@@ -188,7 +190,7 @@ class TimeOrder(Generic[B, E]):
         """Asks a segment's store, until the segment no longer holds others back, whether it has something new."""
         name, place = self._name_of(segment_id), self._places[segment_id]
         try:
-            while (until_us := dict(self._merge.awaited()).get(segment_id)) is not None:
+            while (until_us := self._merge.awaited_until(segment_id)) is not None:
                 place.arrived.clear()
                 reply = await self._requests.ask(segment_id, lambda number: wire.GetStreamSegmentInfo(number, name))
                 pause_s = ASK_AGAIN_S
@@ -196,7 +198,6 @@ class TimeOrder(Generic[B, E]):
                     pause_s = (until_us - reply.ordering_number) / 1e6
                     if not 0 < pause_s <= CLOCK_DIFFERENCE_S_MAX:
                         self._merge.nothing_before(segment_id, max(until_us, reply.ordering_number))
-                        self._changed.set()
                         continue
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
@@ -205,7 +206,9 @@ class TimeOrder(Generic[B, E]):
             await asyncio.sleep(ASK_AGAIN_S)  # the segment's reads fail as well, and report it
         finally:
             del self._asking[segment_id]
-            self._changed.set()
+            self._holding_back.discard(segment_id)
+            if not self._holding_back:
+                self._changed.set()
 
     def _has_nothing(self, segment_id: int, told: wire.StreamSegmentInfo) -> bool:
         """Whether all bytes of the segment were read when the store answered. After a seal its successors follow."""

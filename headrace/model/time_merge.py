@@ -10,16 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-
-class Awaited(NamedTuple):
-    """A segment that holds the next item back until it hands in one, or promises that it has none before `until_us`."""
-
-    segment_id: int
-    until_us: int
 
 
 @dataclass(slots=True)
@@ -36,6 +29,8 @@ class TimeMerge(Generic[T]):
 
     def __init__(self) -> None:
         self._segments: dict[int, _Segment[T]] = {}
+        self._first: tuple[int, int] | None = None
+        """The time and the segment of the first item."""
 
     def open(self, segment_id: int) -> None:
         """Adds a segment. It holds all others back until it hands in an item or promises something."""
@@ -49,6 +44,8 @@ class TimeMerge(Generic[T]):
         segment = self._segments[segment_id]
         segment.bound_us = max(segment.bound_us, time_us)
         segment.items.append((segment.bound_us, item))
+        key = (segment.items[0][0], segment_id)
+        self._first = key if self._first is None else min(self._first, key)
 
     def nothing_before(self, segment_id: int, time_us: int) -> None:
         """Records the promise of a segment that it hands in nothing more before this time."""
@@ -65,27 +62,25 @@ class TimeMerge(Generic[T]):
             if segment.last is not None and not segment.items:
                 del self._segments[segment_id]
                 return segment.last
-        first = self._first()
-        if first is None or self._holding_back(first):
+        if self._first is None or any(self.awaited_until(one) is not None for one in self._segments):
             return None
-        return self._segments[first[1]].items.popleft()[1]
-
-    def awaited(self) -> list[Awaited]:
-        """Returns the segments that hold the next item back; none if there is no item."""
-        first = self._first()
-        return [] if first is None else self._holding_back(first)
-
-    def _first(self) -> tuple[int, int] | None:
-        """The time and the segment of the first item."""
-        return min(
+        item = self._segments[self._first[1]].items.popleft()[1]
+        self._first = min(
             ((segment.items[0][0], segment_id) for segment_id, segment in self._segments.items() if segment.items),
             default=None,
         )
+        return item
 
-    def _holding_back(self, first: tuple[int, int]) -> list[Awaited]:
-        time_us, of_segment = first
-        return [
-            Awaited(segment_id, time_us if segment_id > of_segment else time_us + 1)
-            for segment_id, segment in self._segments.items()
-            if not segment.items and segment.last is None and (segment.bound_us, segment_id) < first
-        ]
+    def awaited(self) -> list[int]:
+        """Returns the segments that hold the next item back; none if there is no item."""
+        return [segment_id for segment_id in self._segments if self.awaited_until(segment_id) is not None]
+
+    def awaited_until(self, segment_id: int) -> int | None:
+        """The time up to which a segment must promise that it hands in nothing; None if it holds no item back."""
+        segment = self._segments.get(segment_id)
+        if self._first is None or segment is None or segment.items or segment.last is not None:
+            return None
+        if (segment.bound_us, segment_id) > self._first:
+            return None
+        time_us, of_segment = self._first
+        return time_us if segment_id > of_segment else time_us + 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.time_merge import Awaited, TimeMerge
+from headrace.model.time_merge import TimeMerge
 
 
 class Item(NamedTuple):
@@ -74,8 +74,10 @@ def test_only_segments_that_may_come_first_hold_back(times: list[list[int]]) -> 
         if item is not None:
             released.append(item)
             continue
-        for awaited in merge.awaited():
-            merge.nothing_before(*awaited)
+        for segment_id in merge.awaited():
+            until_us = merge.awaited_until(segment_id)
+            assert until_us is not None
+            merge.nothing_before(segment_id, until_us)
         assert merge.awaited() == []
     assert released == sorted(released)
     assert len(released) == sum(map(len, times))
@@ -88,7 +90,7 @@ def test_a_tie_goes_to_the_lower_segment_id(quiet: int, until_us: int) -> None:
     merge.open(quiet)
     merge.add(2, 7, "an event")
     assert merge.next() is None
-    assert merge.awaited() == [Awaited(quiet, until_us)]
+    assert (merge.awaited(), merge.awaited_until(quiet)) == ([quiet], until_us)
     merge.nothing_before(quiet, until_us - 1)
     assert merge.next() is None
     merge.nothing_before(quiet, until_us)
@@ -117,6 +119,6 @@ def test_a_segment_that_is_opened_later_holds_back_at_once() -> None:
     merge.add(1, 4, "of 1")
     assert merge.next() == "end of 0"
     merge.open(2)
-    assert (merge.next(), merge.awaited()) == (None, [Awaited(2, 4)])
+    assert (merge.next(), merge.awaited(), merge.awaited_until(2)) == (None, [2], 4)
     merge.add(2, 3, "of 2")
     assert [merge.next(), merge.next()] == ["of 2", None]
