@@ -15,6 +15,7 @@ from headrace.client import (
     GroupReader,
     GroupStream,
     Headrace,
+    IllegalStateError,
     NotFoundError,
     ReaderGroup,
     ReaderGroupConfiguration,
@@ -161,6 +162,11 @@ def test_a_reset_of_the_record_moves_no_reader(run: Run, headrace: Headrace, arg
         assert run("reset", GROUP, *arguments, "--json").document["generation"] == 1
         _write(headrace, range(10, 12))
         assert _read(reader, 2) == [10, 11]
+        with pytest.raises(IllegalStateError) as refused:
+            group.publish([headrace.admin.stream_cut("shop", "orders")])
+        assert refused.value.specific_code == "generation_mismatch"
+        group.reset("tail")
+        group.publish([headrace.admin.stream_cut("shop", "orders")])
 
 
 def test_resets_that_are_refused(run: Run) -> None:
