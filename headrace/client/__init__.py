@@ -24,8 +24,10 @@ from headrace.client.group_lag import GroupLag, SegmentLag
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect
 from headrace.client.key_value_table import AsyncKeyValueTable
+from headrace.client.range_reader import RangeReader
 from headrace.client.reader_group import AsyncReaderGroup, Checkpoint
 from headrace.client.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
+from headrace.client.segment_ranges import SegmentRange
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.segment_stream import EventBatch
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
@@ -108,6 +110,7 @@ __all__ = [
     "LogClass",
     "NotFoundError",
     "OutOfTimeError",
+    "RangeReader",
     "ReadOrder",
     "ReaderGroup",
     "ReaderGroupConfiguration",
@@ -121,6 +124,7 @@ __all__ = [
     "ScalingType",
     "SealedError",
     "SegmentLag",
+    "SegmentRange",
     "SegmentReads",
     "StateForm",
     "StateSynchronizer",

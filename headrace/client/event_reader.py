@@ -161,11 +161,8 @@ class AsyncEventReader:
             InvalidRequestError: a stream cut belongs to another stream, or the end is before the start.
         """
         for cut in (self._start, self._end):
-            if isinstance(cut, StreamCut) and (cut.scope, cut.stream) != (self.scope, self.stream):
-                raise InvalidRequestError(
-                    f"the stream cut belongs to {cut.scope}/{cut.stream}, not to {self.scope}/{self.stream}",
-                    code="invalid_stream_cut",
-                )
+            if isinstance(cut, StreamCut):
+                cut.check_belongs_to(self.scope, self.stream)
         start = await self._start_offsets()
         if self._end is None:
             if END_OF_SEGMENT in start.values():
@@ -203,7 +200,7 @@ class AsyncEventReader:
             IllegalStateError: the reader has already returned events in another form.
             HeadraceError: an error of `read_batch`.
         """
-        self._begin(_arrow_batches())
+        self._begin(arrow_assembler())
         batch = await self._next_batch(timeout_s)
         if batch is None:
             return None
@@ -351,8 +348,8 @@ class AsyncEventReader:
         return {one.segment.segment_id: one.predecessors for one in found.segments}
 
 
-def _arrow_batches() -> Assemble:
-    """Imports what needs pyarrow."""
+def arrow_assembler() -> Assemble:
+    """Imports what makes Arrow batches. Raises InvalidRequestError if pyarrow is not installed."""
     try:
         from headrace.client.arrow_batches import ArrowBatches
     except ImportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Protocol, TypeVar
@@ -16,10 +17,14 @@ from headrace.client.event_writer import AsyncEventWriter, WriterCore, WriterOpt
 from headrace.client.http_api import HttpApi
 from headrace.client.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.loop_thread import LoopThread
+from headrace.client.range_bytes import HistorySource
+from headrace.client.range_reader import RangeReader
 from headrace.client.reader_group import AsyncReaderGroup
 from headrace.client.revisioned_stream import RETRY_TIMEOUT_S, AsyncRevisionedStream
+from headrace.client.segment_ranges import SegmentRange
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
+from headrace.client.stream_ranges import StreamRanges
 from headrace.client.synchronous import EventReader, EventWriter
 from headrace.client.synchronous_admin import Admin
 from headrace.client.synchronous_byte_stream import ByteStream
@@ -275,6 +280,41 @@ class Headrace:
         opened = StateSynchronizer(self._thread, self._thread.run(self._core.state_synchronizer(scope, stream, form)))
         self._keep(opened)
         return opened
+
+    def segment_ranges(
+        self,
+        scope: str,
+        stream: str,
+        start: StreamCut | None = None,
+        end: StreamCut | None = None,
+        *,
+        bytes_max: int | None = None,
+    ) -> list[SegmentRange]:
+        """Lists what is between two stream cuts as ranges that `range_reader` reads, in any order and in any process.
+
+        Without `start` they begin at the head, without `end` they end at the tail as it is now. Ranges without bytes
+        are left out. Segments that a scale replaced come before their successors, so that reading the ranges one after
+        the other keeps the order of the events of a routing key. With `bytes_max`, larger ranges are split between two
+        events near that size, where the stores know such places.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: code "invalid_stream_cut": a cut belongs to another stream, is not a position of this
+                one, or `end` is before `start`.
+            TruncatedError: bytes after `start` have been truncated.
+        """
+        with closing(StreamRanges(self.admin, scope, stream)) as ranges:
+            return ranges.list_ranges(start, end, bytes_max)
+
+    def range_reader(self, part: SegmentRange, *, read_history_from: HistorySource = "s3") -> RangeReader:
+        """Opens a reader of the events of one range that `segment_ranges` has listed, perhaps in another process.
+
+        History is read from S3, with links that the controller signs, and the rest from the segment store. With
+        `read_history_from="segment_store"` all is read from there, for machines that do not reach S3.
+        """
+        reader = RangeReader(StreamRanges(self.admin, part.scope, part.stream), part, read_history_from)
+        self._keep(reader)
+        return reader
 
     def segment_reads(self, scope: str, stream: str) -> SegmentReads:
         """Returns an object that reads ranges of bytes of the stream's segments."""

@@ -186,12 +186,7 @@ class SegmentStream(Generic[Batch]):
                 del data, reply  # frees the receive buffer, so that the connection does not allocate another one
                 if batch is not None:
                     await deliver(batch)
-            if self._assembler.cut_off_bytes:
-                raise CorruptError(
-                    f"{self._name}: reading ends inside the event at offset {self._assembler.offset}; "
-                    "a stream cut must be between two events",
-                    details={"segment": self._name, "offset": self._assembler.offset},
-                )
+            check_ends_between_events(self._name, self._assembler)
         finally:
             flow.close()
 
@@ -242,3 +237,13 @@ class SegmentStream(Generic[Batch]):
             )
         else:
             raise problem_of(flow, reply)
+
+
+def check_ends_between_events(name: str, assembler: Assembler[Batch]) -> None:
+    """Raises CorruptError if the bytes that were read end with an incomplete event."""
+    if assembler.cut_off_bytes:
+        raise CorruptError(
+            f"{name}: reading ends inside the event at offset {assembler.offset}; a stream cut must be between two "
+            "events",
+            details={"segment": name, "offset": assembler.offset},
+        )

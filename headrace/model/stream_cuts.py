@@ -44,6 +44,14 @@ class StreamCut:
         """The cut at these offsets, in bytes, by segment id."""
         return cls(scope, stream, tuple(offsets.items()))
 
+    def check_belongs_to(self, scope: str, stream: str) -> None:
+        """Raises InvalidRequestError, code "invalid_stream_cut", if it is a position in another stream."""
+        if (self.scope, self.stream) != (scope, stream):
+            raise InvalidRequestError(
+                f"the stream cut belongs to {self.scope}/{self.stream}, not to {scope}/{stream}",
+                code="invalid_stream_cut",
+            )
+
     @property
     def offsets(self) -> dict[int, int]:
         """Offset in bytes by segment id. Each call makes a new dictionary, so do not call it in a loop."""

@@ -13,13 +13,14 @@ from threading import Event
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from headrace.client.range_bytes import RangeBytes, gathered, http_client, one_ahead
+from headrace.client.segment_ranges import SegmentRange, ranges_to_read
 from headrace.codec.event_columns import assemble_events
 from headrace.model.stream_cuts import END_OF_SEGMENT
 from headrace.spark.client_access import open_stream
 from headrace.spark.options import ReadOptions
 from headrace.spark.partitions import partition_ranges
-from headrace.spark.planner import Positions, SegmentRange, ranges_to_read
-from headrace.spark.range_reader import RangeReader, gathered, http_client, one_ahead
+from headrace.spark.planner import Positions
 from headrace.spark.row_batches import RowShape, row_batches
 from headrace.spark.stream_access import At, StreamAccess
 
@@ -73,7 +74,7 @@ def read_partition(options: ReadOptions, partition: InputPartition | None) -> It
     None is what Spark runs one task with when there are no partitions.
 
     Raises:
-        HeadraceError: see `RangeReader.windows`, `assemble_events` and `row_batches`.
+        HeadraceError: see `RangeBytes.windows`, `assemble_events` and `row_batches`.
     """
     if partition is None:
         return
@@ -83,7 +84,7 @@ def read_partition(options: ReadOptions, partition: InputPartition | None) -> It
     with (
         closing(open_stream(options)) as access,
         http_client() as http,
-        RangeReader(access, http, wait=Event().wait, use_links=use_links) as reader,
+        RangeBytes(access, http, wait=Event().wait, use_links=use_links) as reader,
     ):
         for part in partition.ranges:
             windows = one_ahead(gathered(reader.windows(part.segment_id, part.start, part.end)))

@@ -19,11 +19,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from headrace.client.range_bytes import Wait
 from headrace.model.errors import CorruptError
 from headrace.spark.batch import StreamPlans, open_plans, read_partition
 from headrace.spark.options import ReadOptions
 from headrace.spark.planner import Positions, next_cut
-from headrace.spark.range_reader import Wait
 
 Offset = dict[str, str]
 _CUT = "stream_cut"

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from headrace.client.range_bytes import HistorySource
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.spark.partitions import PARTITION_BYTES_MAX_DEFAULT
 
 EventFormat = Literal["binary", "text"]
-HistorySource = Literal["s3", "segment_store"]
 
 COLUMN_TYPES = {
     "event": "binary",

@@ -5,35 +5,13 @@ A partition is a tuple of ranges that one task reads one after the other. How a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.spark.planner import SegmentRange
+from headrace.client.segment_ranges import EventBoundary, SegmentRange, split_range
 
 PARTITION_BYTES_MAX_DEFAULT = 64 * 1024 * 1024
 PACKED_BYTES_MIN = 1024 * 1024
 """Ranges are packed into a task up to this size: about what a task costs to start."""
-
-PARTITIONS_PER_RANGE_MAX = 1_000
-
-EventBoundary = Callable[[int, int, int], int]
-"""(segment id, target, stop) -> an event boundary in [target, stop]."""
-
-
-def split_range(part: SegmentRange, bytes_max: int, event_boundary: EventBoundary) -> Iterator[SegmentRange]:
-    """Contiguous pieces of about equal size, not much above `bytes_max` where boundaries are known."""
-    pieces = min(-(-part.length_bytes // bytes_max), PARTITIONS_PER_RANGE_MAX)
-    start = part.start
-    for piece in range(1, pieces):
-        target = part.start + part.length_bytes * piece // pieces
-        if target <= start:
-            continue  # the last boundary was further away than a whole piece
-        stop = event_boundary(part.segment_id, target, part.end)
-        if stop >= part.end:
-            break
-        yield replace(part, start=start, end=stop)
-        start = stop
-    yield replace(part, start=start)
 
 
 def pack_ranges(

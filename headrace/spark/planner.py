@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.client.segment_ranges import SegmentRange
 from headrace.model.errors import CorruptError
 
 Positions = Mapping[int, int]
@@ -22,27 +23,6 @@ Positions = Mapping[int, int]
 
 LocateBoundary = Callable[[int, int], int]
 """(segment id, target offset) -> an event boundary at or after the target, possibly beyond the range in question."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentRange:
-    """The bytes `[start, end)` of a segment between two stream cuts; `start == end` when it has none there.
-
-    `[low, high)` is the segment's key range. `predecessors` and `successors` name segments between the same two cuts;
-    a segment with successors is sealed and ends at `end`.
-    """
-
-    segment_id: int
-    low: float
-    high: float
-    start: int
-    end: int
-    predecessors: tuple[int, ...] = ()
-    successors: tuple[int, ...] = ()
-
-    @property
-    def length_bytes(self) -> int:
-        return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +150,3 @@ class _Frontier:
                 retired |= joining
                 waiting.extend(joining)
         return retired, opened
-
-
-def ranges_to_read(ranges: Sequence[SegmentRange]) -> list[SegmentRange]:
-    """The ranges that hold bytes, predecessors before successors."""
-    return sorted((part for part in ranges if part.length_bytes > 0), key=lambda part: part.segment_id)

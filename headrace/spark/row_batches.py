@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.client.segment_ranges import SegmentRange
 from headrace.codec.event_columns import EventColumns
 from headrace.model.errors import CorruptError
 from headrace.spark.options import EventFormat
-from headrace.spark.planner import SegmentRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,15 @@ The planner's driver process asks for cuts and ranges, tasks ask for chunks and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from headrace.spark.planner import Positions, SegmentRange
+from headrace.client.range_bytes import SegmentSource
+from headrace.client.segment_ranges import SegmentRange
+from headrace.spark.planner import Positions
 
 At = Literal["head", "tail"]
-Window = bytes | memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class LinkedChunk:
-    """`length` bytes of a segment from `offset` on: the answer to a GET of `url` with exactly `headers`."""
-
-    offset: int
-    length: int
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +24,6 @@ class RangesBetween:
     ranges: Sequence[SegmentRange]
     start: Positions
     end: Positions
-
-
-class SegmentSource(Protocol):
-    """The bytes of segments."""
-
-    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[LinkedChunk]:
-        """Links to what tier 2 holds of `[start, stop)`: contiguous from `start`, clipped, at most `limit`.
-
-        Empty when `start` is not in tier 2 yet.
-        """
-        ...
-
-    def read(self, segment_id: int, start: int, stop: int) -> Iterator[Window]:
-        """The bytes `[start, stop)` from the segment's store, in windows of its choice."""
-        ...
 
 
 class StreamAccess(SegmentSource, Protocol):

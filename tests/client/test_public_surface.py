@@ -41,6 +41,7 @@ PUBLIC = {
     "StateSynchronizer", "AsyncGroupReader", "AsyncReaderGroup", "Checkpoint", "GroupBatch", "GroupEvent", "GroupLag",
     "GroupReader", "GroupReaderOptions", "ReaderGroup", "StreamSegmentName", "LogClass",
     "AsyncByteReader", "AsyncByteStream", "AsyncByteWriter", "ByteReader", "ByteStream", "ByteWriter",
+    "RangeReader", "SegmentRange",
 }  # fmt: skip
 ERRORS = {
     "AlreadyExistsError", "ConflictError", "CorruptError", "FencedError", "HeadraceError", "IllegalStateError",

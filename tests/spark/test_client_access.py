@@ -8,11 +8,12 @@ from contextlib import closing
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
+from headrace.client.stream_ranges import OVERSHOOT_BYTES_MAX
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 from headrace.spark.batch import StreamPlans
-from headrace.spark.client_access import OVERSHOOT_BYTES_MAX, ClientStreamAccess, open_stream
+from headrace.spark.client_access import ClientStreamAccess, open_stream
 from headrace.spark.options import read_options
 from headrace.spark.planner import Positions
 from headrace.spark.stream_access import RangesBetween

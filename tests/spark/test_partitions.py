@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.partitions import partition_ranges, split_range
-from headrace.spark.planner import SegmentRange
+from headrace.client.segment_ranges import SegmentRange, split_range
+from headrace.spark.partitions import partition_ranges
 
+STREAM = "weather", "stations"
 BOUNDARY = 30
 
 
@@ -16,7 +17,9 @@ def next_boundary(segment_id: int, target: int, stop: int) -> int:
 
 
 ranges = st.builds(
-    lambda identifier, start, length: SegmentRange(identifier, 0.0, 1.0, start * BOUNDARY, (start + length) * BOUNDARY),
+    lambda identifier, start, length: SegmentRange(
+        *STREAM, identifier, 0.0, 1.0, start * BOUNDARY, (start + length) * BOUNDARY
+    ),
     st.integers(0, 99),
     st.integers(0, 50),
     st.integers(1, 400),
@@ -46,7 +49,7 @@ def test_pieces_keep_to_the_limit_up_to_one_boundary(part: SegmentRange, bytes_m
 
 
 def test_a_range_without_known_boundaries_stays_whole() -> None:
-    part = SegmentRange(1, 0.0, 1.0, 0, 1000)
+    part = SegmentRange(*STREAM, 1, 0.0, 1.0, 0, 1000)
     assert list(split_range(part, 100, lambda identifier, target, stop: stop)) == [part]
 
 
@@ -57,13 +60,13 @@ def test_boundaries_more_than_a_piece_apart_are_asked_for_once() -> None:
         asked.append(target)
         return 500 if target <= 500 else stop
 
-    pieces = list(split_range(SegmentRange(1, 0.0, 1.0, 0, 1000), 100, far))
+    pieces = list(split_range(SegmentRange(*STREAM, 1, 0.0, 1.0, 0, 1000), 100, far))
     assert [(piece.start, piece.end) for piece in pieces] == [(0, 500), (500, 1000)]
     assert asked == [100, 600]
 
 
 def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
-    parts = [SegmentRange(identifier, 0.0, 1.0, 0, 100 * 1024) for identifier in range(25)]
-    parts.append(SegmentRange(99, 0.0, 1.0, 0, 5 * 1024 * 1024))
+    parts = [SegmentRange(*STREAM, identifier, 0.0, 1.0, 0, 100 * 1024) for identifier in range(25)]
+    parts.append(SegmentRange(*STREAM, 99, 0.0, 1.0, 0, 5 * 1024 * 1024))
     groups = partition_ranges(parts, 64 * 1024 * 1024, next_boundary)
     assert [len(group) for group in groups] == [11, 11, 1, 3]

@@ -11,8 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from spark_stream_double import StreamDouble
 
+from headrace.client.segment_ranges import SegmentRange, ranges_to_read
 from headrace.model.errors import CorruptError
-from headrace.spark.planner import NextCut, SegmentRange, next_cut, ranges_to_read
+from headrace.spark.planner import NextCut, next_cut
 
 EVENT_BYTES = 20
 FRAME_BYTES = EVENT_BYTES + 8

@@ -17,14 +17,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from spark_stream_double import SegmentDouble, StreamDouble
+from spark_stream_double import SCOPED_NAME, SegmentDouble, StreamDouble
 
 from headrace import wire
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.names import parse_segment_name, segment_name
 from headrace.model.stream_cuts import StreamCut
 
-SCOPE, STREAM = "weather", "stations"
+SCOPE, STREAM = SCOPED_NAME
 _STREAM_PATH = f"/v1/scopes/{SCOPE}/streams/{STREAM}"
 
 

@@ -6,8 +6,10 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from headrace.client.segment_ranges import SegmentRange
 from headrace.model.segments import segment_id
-from headrace.spark.planner import SegmentRange
+
+SCOPED_NAME = "weather", "stations"
 
 
 def framed(payload: bytes) -> bytes:
@@ -90,6 +92,7 @@ class StreamDouble:
                 waiting.extend(segment.successors)
         return [
             SegmentRange(
+                *SCOPED_NAME,
                 identifier,
                 segment.low,
                 segment.high,

@@ -6,16 +6,18 @@ a new listing from where the reading stopped. Raises an error after several fail
 
 from __future__ import annotations
 
+import ssl
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import TypeVar
+from functools import cache
+from typing import Literal, Protocol, TypeVar
 
 import httpx
 
+from headrace.api.chunks import Chunk
 from headrace.model.errors import CorruptError, UnavailableError
-from headrace.spark.stream_access import LinkedChunk, SegmentSource, Window
 
 WINDOW_BYTES = 1024 * 1024
 """What is handed on at a time: some 10,000 small events, one Arrow batch."""
@@ -25,7 +27,7 @@ SMALL_CHUNKS_AT_ONCE = 4
 """A container packs many segments into one object, so runs can be small: S3's latency is paid several at a time."""
 
 GATHERED_BYTES_MIN = 256 * 1024
-"""Below this a window is joined with the next: a batch of rows has a price of its own in Spark."""
+"""Below this a window is joined with the next: a batch has a price of its own."""
 
 CHUNKS_PER_LISTING = 64
 """Links are signed in advance and expire; few enough that a slow consumer seldom sees that."""
@@ -39,6 +41,23 @@ Wait = Callable[[float], object]
 """Blocks for that many seconds."""
 
 Item = TypeVar("Item")
+Window = bytes | memoryview
+HistorySource = Literal["s3", "segment_store"]
+
+
+class SegmentSource(Protocol):
+    """The bytes of segments."""
+
+    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[Chunk]:
+        """Links to what tier 2 holds of `[start, stop)`: contiguous from `start`, clipped, at most `limit`.
+
+        Empty when `start` is not in tier 2 yet.
+        """
+        ...
+
+    def read(self, segment_id: int, start: int, stop: int) -> Iterator[Window]:
+        """The bytes `[start, stop)` from the segment's store, in windows of its choice."""
+        ...
 
 
 class _ChunkFailure(Exception):
@@ -50,14 +69,22 @@ def http_client() -> httpx.Client:
 
     Proxies of the environment are for HTTPS only: plain HTTP is an S3 double on this machine.
     """
+    tls = _tls()
     return httpx.Client(
+        verify=tls,
         timeout=HTTP_TIMEOUT_S,
         headers={"accept-encoding": "identity"},
-        mounts={"http://": httpx.HTTPTransport()},
+        mounts={"http://": httpx.HTTPTransport(verify=tls)},
     )
 
 
-class RangeReader:
+@cache
+def _tls() -> ssl.SSLContext:
+    """Reading the certificates takes longer than reading a small range, so it is done once per process."""
+    return httpx.create_ssl_context()
+
+
+class RangeBytes:
     """Reads ranges of one stream's segments; not for use by several threads at once. Use it with `with`."""
 
     def __init__(self, source: SegmentSource, http: httpx.Client, *, wait: Wait, use_links: bool = True) -> None:
@@ -67,7 +94,7 @@ class RangeReader:
         self._use_links = use_links
         self._pool = ThreadPoolExecutor(SMALL_CHUNKS_AT_ONCE, thread_name_prefix="headrace-chunks")
 
-    def __enter__(self) -> RangeReader:
+    def __enter__(self) -> RangeBytes:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -117,7 +144,7 @@ class RangeReader:
                     ) from failure
                 self._wait(_wait_s(failures, position))
 
-    def _fetch_all(self, chunks: Sequence[LinkedChunk]) -> Iterator[bytes]:
+    def _fetch_all(self, chunks: Sequence[Chunk]) -> Iterator[bytes]:
         """The chunks' bytes in order; small ones are on their way several at a time, large ones are not held whole."""
         waiting, coming = deque(chunks), deque[Future[bytes]]()
         while waiting or coming:
@@ -128,10 +155,10 @@ class RangeReader:
             else:
                 yield from self._fetch(waiting.popleft())
 
-    def _fetch_whole(self, chunk: LinkedChunk) -> bytes:
+    def _fetch_whole(self, chunk: Chunk) -> bytes:
         return b"".join(self._fetch(chunk))
 
-    def _fetch(self, chunk: LinkedChunk) -> Iterator[bytes]:
+    def _fetch(self, chunk: Chunk) -> Iterator[bytes]:
         with self._http.stream("GET", chunk.url, headers=dict(chunk.headers)) as response:
             if response.status_code != httpx.codes.PARTIAL_CONTENT:
                 raise _ChunkFailure(f"HTTP status {response.status_code}")
@@ -170,7 +197,7 @@ def gathered(windows: Generator[Window, None, None]) -> Generator[Window, None, 
         yield b"".join(held)
 
 
-def _check_contiguous(segment_id: int, chunks: Sequence[LinkedChunk], start: int, stop: int) -> None:
+def _check_contiguous(segment_id: int, chunks: Sequence[Chunk], start: int, stop: int) -> None:
     position = start
     for chunk in chunks:
         if chunk.offset != position or chunk.length < 1 or chunk.offset + chunk.length > stop:

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.errors import CorruptError, UnavailableError
-from headrace.spark import range_reader
-from headrace.spark.range_reader import (
+from headrace.api.chunks import Chunk
+from headrace.client import range_bytes
+from headrace.client.range_bytes import (
     FAILURES_IN_A_ROW_MAX,
     GATHERED_BYTES_MIN,
     SMALL_CHUNKS_AT_ONCE,
-    RangeReader,
+    RangeBytes,
     gathered,
     one_ahead,
 )
-from headrace.spark.stream_access import LinkedChunk
+from headrace.model.errors import CorruptError, UnavailableError
 
 SEGMENT = 7
 DATA = bytes(index * 7 % 251 for index in range(3000))
@@ -36,13 +36,13 @@ class Source:
         self.listings: list[tuple[int, int]] = []
         self.store_reads: list[tuple[int, int]] = []
 
-    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[LinkedChunk]:
+    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[Chunk]:
         assert segment_id == SEGMENT
         self.listings.append((start, stop))
-        found: list[LinkedChunk] = []
+        found: list[Chunk] = []
         while start < min(stop, self.stored) and len(found) < limit:
             end = min((start // self.run_bytes + 1) * self.run_bytes, stop, self.stored)
-            found.append(LinkedChunk(start, end - start, "http://s3/object", {"Range": f"bytes={start}-{end - 1}"}))
+            found.append(Chunk(start, end - start, "http://s3/object", {"Range": f"bytes={start}-{end - 1}"}, 0))
             start = end
         return found
 
@@ -83,7 +83,7 @@ class S3:
 
 
 def read(source: Source, s3: S3, start: int, stop: int, *, use_links: bool = True) -> bytes:
-    with RangeReader(source, s3.client(), wait=s3.waits.append, use_links=use_links) as reader:
+    with RangeBytes(source, s3.client(), wait=s3.waits.append, use_links=use_links) as reader:
         return b"".join(reader.windows(SEGMENT, start, stop))
 
 
@@ -109,7 +109,7 @@ def test_failures_in_a_row_are_outlived(failures: list[str]) -> None:
 @pytest.fixture
 def _chunks_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks are streamed one after the other, as large ones are."""
-    monkeypatch.setattr(range_reader, "SMALL_CHUNK_BYTES", 0)
+    monkeypatch.setattr(range_bytes, "SMALL_CHUNK_BYTES", 0)
 
 
 @pytest.mark.usefixtures("_chunks_are_large")
@@ -147,8 +147,8 @@ def test_history_can_be_read_from_the_store() -> None:
 
 
 class Gap(Source):
-    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[LinkedChunk]:
-        return [LinkedChunk(start + 1, 10, "http://s3/object", {})]
+    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[Chunk]:
+        return [Chunk(start + 1, 10, "http://s3/object", {}, 0)]
 
 
 class Short(Source):

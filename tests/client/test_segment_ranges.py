@@ -1,0 +1,275 @@
+"""Ranges between two stream cuts, listed and read over everything real but AWS."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from real_cluster import RealCluster
+
+from headrace.client import (
+    CorruptError,
+    EventBatch,
+    Headrace,
+    IllegalStateError,
+    InvalidRequestError,
+    NotFoundError,
+    RangeReader,
+    ScalingPolicy,
+    SegmentRange,
+    StreamCut,
+    TruncatedError,
+)
+
+KEYS = 13
+
+
+@pytest.fixture
+def orders(headrace: Headrace) -> Headrace:
+    """The client; the stream `orders` has two segments, and may have one."""
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(2))
+    headrace.admin.update_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+    return headrace
+
+
+def write(headrace: Headrace, numbers: Iterable[int]) -> None:
+    """Events `key number` with routing keys."""
+    with headrace.writer("shop", "orders") as writer:
+        for number in numbers:
+            writer.write(b"%d %d" % (number % KEYS, number), str(number % KEYS))
+            if number % 10 == 9:
+                writer.flush()
+
+
+def scale(headrace: Headrace, seal: int, ranges: list[tuple[float, float]]) -> None:
+    """Replaces the first `seal` segments by others."""
+    segments = [one.segment_id for one in headrace.admin.segments("shop", "orders")]
+    headrace.admin.scale_stream("shop", "orders", seal=segments[:seal], ranges=ranges)
+
+
+def tail(headrace: Headrace) -> StreamCut:
+    return headrace.admin.stream_cut("shop", "orders", at="tail")
+
+
+def events_in(headrace: Headrace, ranges: Iterable[SegmentRange]) -> list[bytes]:
+    found: list[bytes] = []
+    for part in ranges:
+        with headrace.range_reader(cast(SegmentRange, pickle.loads(pickle.dumps(part)))) as reader:
+            found += [one.event for one in reader]
+            assert reader.unread.length_bytes == 0
+    return found
+
+
+def numbers_by_key(events: Iterable[bytes]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for event in events:
+        key, number = map(int, event.split())
+        found[key].append(number)
+    return dict(found)
+
+
+def in_order(numbers: Iterable[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for number in numbers:
+        found[number % KEYS].append(number)
+    return dict(found)
+
+
+def scaled(headrace: Headrace) -> tuple[StreamCut, StreamCut]:
+    """The cuts around the events 50 to 249, between which segments are split, merged and split again."""
+    write(headrace, range(50))
+    start = tail(headrace)
+    write(headrace, range(50, 100))
+    scale(headrace, 1, [(0.0, 0.2), (0.2, 0.5)])
+    write(headrace, range(100, 150))
+    scale(headrace, 3, [(0.0, 1.0)])
+    write(headrace, range(150, 200))
+    scale(headrace, 1, [(0.0, 0.6), (0.6, 1.0)])
+    write(headrace, range(200, 250))
+    end = tail(headrace)
+    write(headrace, range(250, 300))
+    scale(headrace, 2, [(0.0, 1.0)])
+    write(headrace, range(300, 310))
+    return start, end
+
+
+def test_ranges_of_a_stream_that_was_scaled(orders: Headrace) -> None:
+    start, end = scaled(orders)
+    ranges = orders.segment_ranges("shop", "orders", start, end)
+    assert numbers_by_key(events_in(orders, ranges)) == in_order(range(50, 250))
+    assert sum(part.length_bytes for part in ranges) == orders.admin.stream_cut_distance("shop", "orders", start, end)
+    whole = orders.segment_ranges("shop", "orders")
+    assert numbers_by_key(events_in(orders, whole)) == in_order(range(310))
+    before = orders.segment_ranges("shop", "orders", end=start)
+    after = orders.segment_ranges("shop", "orders", end)
+    assert numbers_by_key(events_in(orders, before)) == in_order(range(50))
+    assert numbers_by_key(events_in(orders, after)) == in_order(range(250, 310))
+
+
+def test_values_of_a_range(orders: Headrace) -> None:
+    write(orders, range(50))
+    scale(orders, 2, [(0.0, 1.0)])
+    write(orders, range(50, 60))
+    first, second, merged = orders.segment_ranges("shop", "orders")
+    assert (first.scope, first.stream, first.start) == ("shop", "orders", 0)
+    assert [(part.low, part.high) for part in (first, second, merged)] == [(0.0, 0.5), (0.5, 1.0), (0.0, 1.0)]
+    assert first.successors == second.successors == (merged.segment_id,)
+    assert merged.predecessors == (first.segment_id, second.segment_id)
+    with orders.range_reader(merged) as reader:
+        read = list(reader)
+    assert {one.segment_id for one in read} == {merged.segment_id}
+    assert read[0].offset == 0
+    assert read[-1].offset + 8 + len(read[-1].event) == merged.end
+
+
+def test_ranges_without_bytes_are_left_out(orders: Headrace) -> None:
+    assert orders.segment_ranges("shop", "orders") == []
+    write(orders, range(50))
+    assert orders.segment_ranges("shop", "orders", tail(orders), tail(orders)) == []
+
+
+def test_cut_with_the_end_of_a_sealed_segment(orders: Headrace) -> None:
+    """A reader of Pravega's Java client writes -1 for a segment that it has read to its end."""
+    write(orders, range(50))
+    scale(orders, 1, [(0.0, 0.5)])
+    positions = tail(orders).offsets | {0: -1}
+    del positions[max(positions)]
+    write(orders, range(50, 100))
+    start = StreamCut.of("shop", "orders", positions)
+    assert numbers_by_key(events_in(orders, orders.segment_ranges("shop", "orders", start))) == in_order(range(50, 100))
+
+
+def test_large_ranges_are_split_between_events(orders: Headrace) -> None:
+    write(orders, range(3000))
+    whole = orders.segment_ranges("shop", "orders")
+    pieces = orders.segment_ranges("shop", "orders", bytes_max=2000)
+    assert len(pieces) > 10
+    for part in whole:
+        mine = [piece for piece in pieces if piece.segment_id == part.segment_id]
+        assert [piece.start for piece in mine] == [part.start, *(piece.end for piece in mine[:-1])]
+        assert mine[-1].end == part.end
+    assert numbers_by_key(events_in(orders, pieces)) == in_order(range(3000))
+    with pytest.raises(InvalidRequestError):
+        orders.segment_ranges("shop", "orders", bytes_max=0)
+
+
+def test_batches_and_columns_have_the_same_events(orders: Headrace) -> None:
+    pa = pytest.importorskip("pyarrow")
+    write(orders, range(2000))
+    (first, _) = orders.segment_ranges("shop", "orders")
+    with orders.range_reader(first) as reader:
+        singles = list(reader)
+        assert reader.read_batch() is None
+    with orders.range_reader(first) as reader:
+        batches: list[EventBatch] = []
+        while (batch := reader.read_batch()) is not None:
+            batches.append(batch)
+            assert reader.unread == replace(first, start=batch.end_offset)
+    assert [event for batch in batches for event in batch.events] == [one.event for one in singles]
+    with orders.range_reader(first) as reader:
+        table = pa.Table.from_batches(reader.arrow_batches())
+        with pytest.raises(IllegalStateError, match="either Arrow batches or events"):
+            reader.read_batch()
+    assert table["event"].to_pylist() == [one.event for one in singles]
+    assert table["offset"].to_pylist() == [one.offset for one in singles]
+
+
+def test_iteration_that_stops_inside_a_batch_loses_nothing(orders: Headrace) -> None:
+    write(orders, range(100))
+    (part, _) = orders.segment_ranges("shop", "orders")
+    with orders.range_reader(part) as reader:
+        whole = [one.event for one in reader]
+    with orders.range_reader(part) as reader:
+        found = [next(iter(reader)).event, next(iter(reader)).event]
+        rest = reader.unread
+        found += [one.event for one in reader]
+    assert found == whole
+    with orders.range_reader(rest) as reader:
+        assert [one.event for one in reader] == whole[2:]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_store_that_is_lost_while_a_range_is_read(orders: Headrace, real: RealCluster, kill: bool) -> None:
+    payload = bytes(100_000)
+    with orders.writer("shop", "orders") as writer:
+        writer.write_batch([b"%d " % number + payload for number in range(100)], "key")
+    (part,) = orders.segment_ranges("shop", "orders")
+    found: list[bytes] = []
+    with orders.range_reader(part) as reader:
+        for one in reader:
+            found.append(one.event)
+            if len(found) in (1, 40, 80):
+                real.drop_connections()
+                if kill:
+                    real.kill_store()
+                    real.start_store()
+    assert found == [b"%d " % number + payload for number in range(100)]
+
+
+def test_cuts_that_are_refused(orders: Headrace) -> None:
+    start, end = scaled(orders)
+    orders.admin.create_stream("shop", "others", scaling=ScalingPolicy.fixed(2))
+    others = orders.admin.stream_cut("shop", "others", at="head")
+    never = StreamCut.of("shop", "orders", {77: 0})
+    refused: list[tuple[StreamCut | None, StreamCut | None]] = [
+        (others, None),
+        (None, others),
+        (end, start),
+        (never, None),
+    ]
+    for one, other in refused:
+        with pytest.raises(InvalidRequestError) as found:
+            orders.segment_ranges("shop", "orders", one, other)
+        assert found.value.specific_code == "invalid_stream_cut", (one, other)
+    with pytest.raises(InvalidRequestError, match="belongs to shop/others, not to shop/orders"):
+        orders.segment_ranges("shop", "orders", others)
+    with pytest.raises(NotFoundError):
+        orders.segment_ranges("shop", "nowhere")
+
+
+def test_truncated_ranges(orders: Headrace) -> None:
+    start, end = scaled(orders)
+    ranges = orders.segment_ranges("shop", "orders", start, end)
+    middle = StreamCut.of(
+        "shop", "orders", {part.segment_id: part.end for part in ranges if part.low == 0.0 and part.high == 1.0}
+    )
+    orders.admin.truncate_stream("shop", "orders", middle)
+    with pytest.raises(TruncatedError):
+        orders.segment_ranges("shop", "orders", start, end)
+    deleted, *_ = ranges
+    shortened = next(part for part in ranges if part.segment_id in middle.offsets)
+    for part in (deleted, shortened):
+        with orders.range_reader(part) as reader, pytest.raises(TruncatedError):
+            reader.read_batch()
+    left = orders.segment_ranges("shop", "orders", end=end)
+    assert numbers_by_key(events_in(orders, left)) == in_order(range(200, 250))
+
+
+def test_ranges_that_no_listing_has_made(orders: Headrace) -> None:
+    write(orders, range(50))
+    (part, _) = orders.segment_ranges("shop", "orders")
+    with orders.range_reader(replace(part, start=4)) as reader, pytest.raises(CorruptError):
+        list(reader)
+    cut_off = orders.range_reader(replace(part, end=part.end - 1))
+    with pytest.raises(CorruptError, match="ends inside the event"):
+        list(cut_off)
+    with pytest.raises(InvalidRequestError):
+        orders.range_reader(replace(part, start=part.end + 1))
+    with pytest.raises(InvalidRequestError):
+        orders.range_reader(part, read_history_from=cast(Any, "disk"))
+
+
+def test_closed_reader(orders: Headrace) -> None:
+    write(orders, range(50))
+    (part, _) = orders.segment_ranges("shop", "orders")
+    reader: RangeReader = orders.range_reader(part)
+    next(iter(reader))
+    reader.close()
+    reader.close()
+    with pytest.raises(IllegalStateError):
+        reader.read_batch()
+    assert reader.unread.start > part.start
