@@ -11,7 +11,7 @@ from headrace.client.batch_accumulator import BUFFER_BYTES
 from headrace.client.byte_reader import AsyncByteReader, ByteStart, check_offset
 from headrace.client.byte_segment import RETRY_TIMEOUT_S, ByteSegment
 from headrace.client.byte_writer import AsyncByteWriter
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, IllegalStateError
 
 
 class AsyncByteStream:
@@ -47,6 +47,7 @@ class AsyncByteStream:
             ConflictError: code "not_at_expected_offset": the stream does not end at `expected_offset`.
             InvalidRequestError: `expected_offset` is negative, or `buffer_bytes` is not positive.
         """
+        self._check_open()
         if expected_offset is not None:
             check_offset(expected_offset)
         opened = AsyncByteWriter(self._own_segment(give_up_after_s), expected_offset, buffer_bytes)
@@ -64,6 +65,7 @@ class AsyncByteStream:
         Raises:
             InvalidRequestError: the offset is negative.
         """
+        self._check_open()
         if start == "head":
             start = await self._segment.head_offset()
         elif start == "tail":
@@ -113,6 +115,10 @@ class AsyncByteStream:
         await self._segment.close()
         if problems and kind is None:
             raise problems[0]
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise IllegalStateError("the byte stream is closed; open it again", code="byte_stream_closed")
 
     def _own_segment(self, give_up_after_s: float) -> ByteSegment:
         """A writer or a reader has connections of its own, so that it can be closed by itself."""

@@ -18,6 +18,7 @@ from headrace.client import (
     Headrace,
     HeadraceError,
     ScalingPolicy,
+    UnavailableError,
 )
 from headrace.client.segment_appender import SegmentAppender
 
@@ -133,6 +134,20 @@ def test_reader_continues_after_its_store_was_killed(video: ByteStream, real: Re
         writer.close_and_seal()
         found += reader.read()
     assert found == data
+
+
+def test_store_that_stays_away(video: ByteStream, real: RealCluster) -> None:
+    reader, writer = video.reader(give_up_after_s=0.05), video.writer(give_up_after_s=0.05)
+    real.kill_store()
+    with pytest.raises(UnavailableError):
+        reader.read(1)
+    writer.write(b"unknown")
+    with pytest.raises(UnavailableError):
+        writer.close()
+    real.start_store()
+    with video.writer() as another:
+        another.write(b"back")
+    assert reader.read(7) == b"back"
 
 
 def test_writers_at_once_mix_blocks_and_lose_none(video: ByteStream, headrace: Headrace, real: RealCluster) -> None:

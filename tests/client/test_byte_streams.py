@@ -172,6 +172,19 @@ def test_reader_at_the_tail_waits_for_bytes(video: ByteStream) -> None:
     assert found == [b"".join(bytes([number]) * number for number in range(10))]
 
 
+def test_reader_after_the_tail_waits_for_its_byte(video: ByteStream) -> None:
+    with video.reader(5) as reader, video.writer() as writer:
+        found: list[bytes] = []
+        waiting = threading.Thread(target=lambda: found.append(reader.read(3)))
+        waiting.start()
+        for data in (b"01", b"234", b"567"):
+            writer.write(data)
+            writer.flush()
+        waiting.join()
+        assert found == [b"567"]
+        assert (reader.seek(100), reader.available()) == (100, 0)
+
+
 def test_end_of_a_sealed_stream(video: ByteStream, headrace: Headrace) -> None:
     open_writer, late = video.writer(), video.writer()
     open_writer.write(b"last")
@@ -361,6 +374,9 @@ def test_closing_the_stream_closes_what_it_opened(video: ByteStream, headrace: H
     assert (reader.closed, writer.closed, video.closed) == (True, True, True)
     with pytest.raises(HeadraceError):
         writer.write(b"more")
+    for open_again in (video.reader, video.writer):
+        with pytest.raises(IllegalStateError):
+            open_again()
     assert stored(headrace.byte_stream("shop", "video")) == b"flushed"
 
 
