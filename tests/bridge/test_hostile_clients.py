@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import grpc
 import pytest
@@ -13,6 +14,8 @@ from stream_world import StreamWorld
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.server import METADATA_BYTES_MAX, SERVICE
+
+Ask: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = bytes(9)[:3] + b"\x04" + bytes(5)
@@ -100,7 +103,7 @@ def test_more_connections_than_allowed_are_closed(
         assert bridge.call("checkScopeExists", pb.ScopeInfo(scope="s")).exists
         own_connection = (("grpc.use_local_subchannel_pool", 1),)
         with grpc.insecure_channel(f"127.0.0.1:{bridge.port}", options=own_connection) as late:
-            ask = late.unary_unary(f"/{SERVICE.full_name}/listScopes")
+            ask: Ask = late.unary_unary(f"/{SERVICE.full_name}/listScopes")
             with pytest.raises(grpc.RpcError) as raised:
                 ask(b"")
             assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -112,7 +115,7 @@ def test_more_connections_than_allowed_are_closed(
 
 
 def test_large_metadata_is_refused(bridge: Bridge):
-    ask = bridge.channel.unary_unary(f"/{SERVICE.full_name}/listScopes")
+    ask: Ask = bridge.channel.unary_unary(f"/{SERVICE.full_name}/listScopes")
     with pytest.raises(grpc.RpcError) as raised:
         ask(b"", metadata=(("x-tag", "x" * 4 * METADATA_BYTES_MAX),))
     assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -121,6 +124,7 @@ def test_large_metadata_is_refused(bridge: Bridge):
 
 def test_unknown_rpc_and_unknown_service_are_told(bridge: Bridge):
     for path in (f"/{SERVICE.full_name}/dropEverything", "/other.Service/listScopes"):
+        ask: Ask = bridge.channel.unary_unary(path)
         with pytest.raises(grpc.RpcError) as raised:
-            bridge.channel.unary_unary(path)(b"")
+            ask(b"")
         assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
