@@ -38,7 +38,7 @@ class Load:
         assert created == wire.SegmentCreated(1, self._segment)
         await self._client.set_up(self._segment, self._writer)
 
-    async def write(self, seconds, *, events, size=10):
+    async def write(self, seconds, *, events, size=1000):
         """`events` and `size` bytes in each tick."""
         for _ in range(0, seconds, TICK_S):
             self._number += events
@@ -144,7 +144,7 @@ async def test_transaction_counts_at_its_merge_by_share_of_a_tick(world: World):
         await client.call(wire.CreateSegment(1, transaction, 10, EVENTS))
         assert len(rates) == 1, "a transaction's own segment is not watched"
         await client.set_up(transaction, 8)
-        await client.append(8, 120, b"x" * 10, count=120)
+        await client.append(8, 120, b"x" * 120, count=120)
         load.rest(MINUTE_S)
         await client.call(wire.MergeSegments(3, SEGMENT, transaction))
         watched = store.owner_of(SEGMENT).container.metadata.segments[SEGMENT].watched
