@@ -84,7 +84,7 @@ conformance: $(INSTALLED) ## run Pravega's own clients (Java: needs JDK 17 and M
 	@PYTHONPATH=. $(PYTHON) scripts/run_conformance.py; outcome=$$?; $(PYTHON) scripts/generate_conformance_table.py; exit $$outcome
 
 nightly: $(INSTALLED) ## simulate the replicated log and whole stores, with all deliberate bugs; lose real stores
-	@$(PYTHON) -m simulation run --faults 1500000 --each 1000
+	@$(PYTHON) -m simulation run --faults 3000000 --each 1000
 	@$(PYTHON) -m simulation mutations
 	@$(PYTHON) -m simulation stores run --seeds 0-1999
 	@$(PYTHON) -m simulation stores mutations

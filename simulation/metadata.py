@@ -159,7 +159,7 @@ class Metadata:
         store = caller.store
 
         def arrive() -> None:
-            fails = self._is_out() or self._unknown("read unknown", store)
+            fails = self._is_out() or self._happens("read unknown", store)
             result = None if fails else effect()
             delay = _TIMEOUT if fails else self._delay("metadata answer", store)
             self._scheduler.after(delay, "metadata answer", lambda: done(result), store)
@@ -179,13 +179,13 @@ class Metadata:
             self._scheduler.after(delay, "metadata answer", lambda: done(result), store)
 
         def arrive() -> None:
-            if self._is_out() or self._unknown("record unknown before", store):
+            if self._is_out() or self._happens("record unknown before", store):
                 answer(unknown, _TIMEOUT)
-            elif self._unknown("record late", store):
+            elif self._happens("record late", store):
                 late = self._draws.between(_TIMEOUT, 20 * _TIMEOUT, "late", store)
                 self._scheduler.after(late, "late metadata write", lambda: (effect(), None)[1])
                 answer(unknown, _TIMEOUT)
-            elif self._unknown("record unknown after", store):
+            elif self._happens("record unknown after", store):
                 effect()
                 answer(unknown, _TIMEOUT)
             else:
@@ -193,15 +193,14 @@ class Metadata:
 
         self._scheduler.after(self._delay("metadata request", store), "metadata request", arrive)
 
-    def _unknown(self, kind: str, store: int) -> bool:
+    def _happens(self, kind: str, store: int) -> bool:
         happens = self.has_faults and self._draws.happens(self._swarm.record.get(kind, 0.0), kind, store)
         if happens:
             self._faults[kind] += 1
         return happens
 
     def _delay(self, kind: str, store: int) -> int:
-        slow = self.has_faults and self._draws.happens(self._swarm.record.get("record slow", 0), "record slow", store)
-        return self._draws.between(MS, 200 * MS if slow else 6 * MS, kind, store)
+        return self._draws.between(MS, 200 * MS if self._happens("record slow", store) else 6 * MS, kind, store)
 
     def _is_out(self) -> bool:
         return self._scheduler.now < self.outage_until
