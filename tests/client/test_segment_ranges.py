@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,7 +23,9 @@ from headrace.client import (
     SegmentRange,
     StreamCut,
     TruncatedError,
+    UnavailableError,
 )
+from headrace.client.stream_ranges import StreamRanges
 
 KEYS = 13
 
@@ -208,6 +210,31 @@ def test_store_that_is_lost_while_a_range_is_read(orders: Headrace, real: RealCl
                     real.kill_store()
                     real.start_store()
     assert found == [b"%d " % number + payload for number in range(100)]
+
+
+def test_reader_reads_on_after_an_error(orders: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [b"%d " % number + bytes(100_000) for number in range(50)]
+    with orders.writer("shop", "orders") as writer:
+        writer.write_batch(events, "key")
+    (part,) = orders.segment_ranges("shop", "orders")
+    read, asked = StreamRanges.read, []
+
+    def failing(source: StreamRanges, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:
+        asked.append(start)
+        for window in read(source, segment_id, start, stop):
+            yield window
+            if len(asked) == 1:
+                raise UnavailableError("no store")
+
+    monkeypatch.setattr(StreamRanges, "read", failing)
+    with orders.range_reader(part) as reader:
+        batch = reader.read_batch()
+        assert batch is not None
+        with pytest.raises(UnavailableError):
+            reader.read_batch()
+        assert reader.unread == replace(part, start=batch.end_offset)
+        assert batch.events + [one.event for one in reader] == events
+    assert asked == [0, batch.end_offset]
 
 
 def test_cuts_that_are_refused(orders: Headrace) -> None:
