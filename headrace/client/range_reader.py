@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import httpx
-
-from headrace.client.event_reader import Assemble, EventRead, arrow_assembler, events_of
+from headrace.client.event_reader import AnyBatch, Assemble, EventRead, arrow_assembler, events_of
 from headrace.client.range_bytes import HistorySource, RangeBytes, Window, gathered, http_client, one_ahead
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_ranges import SegmentRange
@@ -22,8 +20,6 @@ from headrace.model.names import segment_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-AnyBatch = EventBatch | ArrowBatch
 
 
 class RangeReader:
@@ -42,8 +38,6 @@ class RangeReader:
         source: StreamRanges,
         part: SegmentRange,
         read_history_from: HistorySource = "s3",
-        *,
-        new_http_client: Callable[[], httpx.Client] = http_client,
     ) -> None:
         if not 0 <= part.start <= part.end:
             raise InvalidRequestError(f"[{part.start}, {part.end}) is not a range of bytes")
@@ -52,7 +46,6 @@ class RangeReader:
         self._source = source
         self._part = part
         self._use_links = read_history_from == "s3"
-        self._new_http_client = new_http_client
         self._assemble: Assemble | None = None
         self._batches: Generator[AnyBatch, None, None] | None = None
         self._progress = ReadProgress({part.segment_id: part.start})
@@ -159,7 +152,7 @@ class RangeReader:
 
     def _windows(self, part: SegmentRange) -> Generator[Window, None, None]:
         with (
-            self._new_http_client() as http,
+            http_client() as http,
             RangeBytes(self._source, http, wait=Event().wait, use_links=self._use_links) as reader,
         ):
             yield from one_ahead(gathered(reader.windows(part.segment_id, part.start, part.end)))
