@@ -133,7 +133,7 @@ def checks_of_report(report: Path) -> list[dict[str, Any]]:
                 "name": case.get("name", "").removeprefix("test_").replace("_", " "),
                 "outcome": "failed" if wrong is not None else "skipped" if skipped else "passed",
                 "seconds": round(float(case.get("time", "0")), 1),
-                "note": (wrong.get("message") or "")[:300] if wrong is not None else "",
+                "note": (wrong.get("message") or "").replace(f"{ROOT}/", "")[:300] if wrong is not None else "",
             }
         )
     return checks
