@@ -58,7 +58,7 @@ def next_ensemble(
     for member in ensemble.members:
         if member != own and member in placement.destroyed:
             changed = _without(ensemble, member, ready, placement)
-            if changed is not None:
+            if changed is not None and not _is_relied_on(member, changed, views):
                 return changed
     for learner in ready:
         changed = _with(ensemble, learner, placement)
@@ -106,6 +106,12 @@ def _with(ensemble: Ensemble, learner: ReplicaId, placement: Placement) -> Ensem
     if len(rest) < ensemble.copies:
         return Ensemble((*rest, learner), ensemble.copies)
     return None
+
+
+def _is_relied_on(member: ReplicaId, rest: Ensemble, views: Mapping[ReplicaId, MemberView]) -> bool:
+    """Whether a member still answers, and without it too few do. A store that leaves stays until no record names it."""
+    streaming = {one for one, view in views.items() if view.is_streaming}
+    return member in streaming and len(streaming.intersection(rest.members)) < COPIES_MIN
 
 
 def _is_dispensable(

@@ -112,7 +112,7 @@ class ReplicatedStoreProcess(StoreProcess):
     async def _stop(self) -> None:
         """As `SegmentStoreProcess.stop`."""
         membership, store, journal, logs = self._membership, self.store, self.journal, self._logs
-        if membership is None or store is None or journal is None or logs is None or not self.listens:
+        if membership is None or store is None or journal is None or logs is None:
             self._end()
             return
         deadline_s = self._loop.time() + STOP_S

@@ -111,6 +111,17 @@ def test_any_change_keeps_owner_zones_and_size(
     assert len(set(ensemble.members) - set(wanted.members)) <= 1
 
 
+def test_leaving_member_stays_while_another_one_is_down():
+    leaving = placement(destroyed=frozenset({C}))
+    assert changed(WHOLE, ALL_STREAM | {B: MemberView(False, 0, 0, False)}, leaving) is None
+    assert changed(WHOLE, ALL_STREAM | {B: DOWN}, leaving) == {OWN, C}
+    assert changed(WHOLE, ALL_STREAM, leaving) == {OWN, B}
+
+
+def test_destroyed_member_goes_although_another_one_is_down():
+    assert changed(WHOLE, {OWN: STREAMING, B: DOWN, C: DOWN}, placement(destroyed=frozenset({C}))) == {OWN, B}
+
+
 def test_takeover_waits_for_zones_of_new_stores():
     known = {one: zone for one, zone in ZONES.items() if one != D}
     assert members_after_takeover((OWN, D, C), Ensemble((D, C, B)), known) == (OWN, C)

@@ -64,7 +64,7 @@ async def _check(table: Table, batch: Batch) -> bool:
         if first:
             await asyncio.sleep(0)
         changes = range(first, min(first + SLICE_CHANGES_MAX, len(batch)))
-        known = await table.find_all({batch.keys[each] for each in changes if batch.versions[each] != NO_VERSION})
+        known = await table.find_all(batch.keys[each] for each in changes if batch.versions[each] != NO_VERSION)
         for each in changes:
             _check_change(table, batch.keys[each], batch.versions[each], known)
         changes_nothing = changes_nothing and all(

@@ -154,7 +154,7 @@ class TableUpkeep:
         start = max(segment.accepted.start_offset, self._compacted)
         data = await read_segment(segment, table.reader, start, min(ENTRY_BYTES_MAX, segment.accepted.length - start))
         entries, used = decode_entries(memoryview(data), start)
-        newest = await table.find_all({key for key, _ in entries})
+        newest = await table.find_all(key for key, _ in entries)
         # No other task runs from here on. Entries newer than those of the look-up can only be in the tails.
         live = [
             (key, place) for key, place in entries if (table.peek(key) or newest[key]) == place and not place.removed
