@@ -24,6 +24,7 @@ from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 pytestmark = pytest.mark.anyio
 
 SEGMENT = "scope/stream/0.#epoch.0"
+ABSENT = "scope/stream/9.#epoch.0"
 WRITER = 5
 
 
@@ -192,6 +193,41 @@ async def test_held_acknowledgement_is_dropped_after_a_hand_over(world: World):
         client.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 1, 9))
         await running.until(lambda: gate.held > 0)
         running.store.owned[0].container.log.fail(FencedError("given away"))
+        gate.extend(clock.monotonic_s() + 9)
+        assert await client.closed()
+
+
+@pytest.mark.parametrize("segment", [SEGMENT, ABSENT])
+async def test_set_up_while_the_lease_is_lost_is_answered(world: World, segment: str):
+    """An append of another writer keeps the log from being durable, and then fails with it."""
+    async with world.running() as running:
+        gate, clock = running.store.gate, world.clock
+        other, client = await running.connect(), await running.connect()
+        await other.create(SEGMENT)
+        await other.set_up(SEGMENT, WRITER)
+        gate.extend(clock.monotonic_s())
+        other.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 1, 9))
+        await running.until(lambda: gate.held > 0)
+        client.send(wire.SetupAppend(7, WRITER + 1, segment), wire.KeepAlive())
+        assert await client.receive() == wire.KeepAlive()
+        running.store.owned[0].container.log.fail(FencedError("taken over"))
+        gate.extend(clock.monotonic_s() + 9)
+        assert await client.receive() == wire.WrongHost(7, segment)
+
+
+async def test_read_of_an_absent_segment_ends_with_the_log(world: World):
+    """The reader repeats its read on another connection, and does not wait for ever."""
+    async with world.running() as running:
+        gate, clock = running.store.gate, world.clock
+        other, client = await running.connect(), await running.connect()
+        await other.create(SEGMENT)
+        await other.set_up(SEGMENT, WRITER)
+        gate.extend(clock.monotonic_s())
+        other.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 1, 9))
+        await running.until(lambda: gate.held > 0)
+        client.send(wire.ReadSegment(ABSENT, 0, 10, "", 7), wire.KeepAlive())
+        assert await client.receive() == wire.KeepAlive()
+        running.store.owned[0].container.log.fail(FencedError("taken over"))
         gate.extend(clock.monotonic_s() + 9)
         assert await client.closed()
 

@@ -160,7 +160,7 @@ class AppendProcessor:
     def _answer_set_up(self, command: wire.SetupAppend, container: SegmentContainer, segment: Segment | None) -> None:
         session = self._session
         if segment is None:
-            container.log.when_durable(lambda: session.send(wire.NoSuchSegment(command.request_id, command.segment)))
+            self._reply_to_set_up(command, container, wire.NoSuchSegment(command.request_id, command.segment))
             return
         if segment.is_table:
             session.send(wire.OperationUnsupported(command.request_id, "SetupAppend on a table"))
@@ -170,9 +170,13 @@ class AppendProcessor:
         container.writers.connect(segment.name, command.writer_id)
         self._forget(command.writer_id)
         self._writers[command.writer_id] = WriterState(command.writer_id, segment, container, last, last)
-        container.log.when_durable(
-            lambda: session.send(wire.AppendSetup(command.request_id, command.segment, command.writer_id, last))
-        )
+        reply = wire.AppendSetup(command.request_id, command.segment, command.writer_id, last)
+        self._reply_to_set_up(command, container, reply)
+
+    def _reply_to_set_up(self, command: wire.SetupAppend, container: SegmentContainer, reply: wire.WireCommand) -> None:
+        """Send the reply when what it tells is durable. If the log fails before, the writer looks up the owner."""
+        send, wrong_host = self._session.send, wire.WrongHost(command.request_id, command.segment)
+        container.log.when_durable(lambda: send(reply), lambda: send(wrong_host))
 
     def _forget(self, writer_id: int) -> None:
         """Remove the state of a writer, which must set up again before its next append."""
@@ -321,7 +325,8 @@ class AppendProcessor:
         if not isinstance(reply, wire.ConditionalCheckFailed):
             writer.dropped = True
         closes = not isinstance(reply, _HANDLED_BY_WRITERS)
-        writer.container.log.when_durable(lambda: self._send_refusal(reply, closes=closes))
+        # Without a durable log the outcome is unknown, as in `appended`.
+        writer.container.log.when_durable(lambda: self._send_refusal(reply, closes=closes), self._session.abort)
 
     def _send_refusal(self, reply: wire.WireCommand, *, closes: bool) -> None:
         """Send the reply. Writers handle few of the replies, so the connection must be closed after any other one."""

@@ -123,7 +123,7 @@ class ReadProcessor:
         self._session.close()
 
     def _reply_later(self, owned: OwnedContainer, reply: wire.WireCommand) -> None:
-        owned.container.log.when_durable(lambda: self._session.send(reply))
+        owned.container.log.when_durable(lambda: self._session.send(reply), self._session.abort)
 
     def _at_tail(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
         if not segment.durable.sealed:

@@ -145,17 +145,17 @@ class OperationLog:
         """Whether everything logged so far is durable."""
         return self._youngest is None
 
-    def when_durable(self, callback: Callable[[], None]) -> None:
+    def when_durable(self, callback: Callable[[], None], failed: Callable[[], None] | None = None) -> None:
         """Call `callback` when everything logged so far is durable, before later operations are reported.
 
-        Calls it at once if all is durable now, and never if the log fails.
+        Calls it at once if all is durable now. If the log fails, or has failed, it calls `failed` instead.
         """
         if self.failure is not None:
-            return
-        if self._youngest is None:
+            _call(failed)
+        elif self._youngest is None:
             callback()
         else:
-            self._youngest.reached.append(lambda error: None if error else callback())
+            self._youngest.reached.append(lambda error: _call(failed if error else callback))
 
     async def durable(self) -> None:
         """Return once everything logged so far is durable.
@@ -250,6 +250,11 @@ class OperationLog:
         except HeadraceError as error:
             self._open = frame
             self.fail(error)
+
+
+def _call(callback: Callable[[], None] | None) -> None:
+    if callback is not None:
+        callback()
 
 
 def resolve(future: asyncio.Future[None]) -> None:
