@@ -11,6 +11,7 @@ from headrace.metadata.history_records import HistoryRecords
 from headrace.model.cut_ends import segments_read_to_end
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError, TruncatedError, UnavailableError
+from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_positions
@@ -84,14 +85,23 @@ class PlacedCuts:
                 segment, or beyond the end of a sealed segment.
         """
         placed = self.place(stream, cut)
-        segments_between(cut, cut, self._epochs_of(stream, cut), lambda _: {})
+        epochs = self._epochs(stream, epochs_between(cut, cut, self.first_epoch(stream, cut)))
+        segments_between(cut, cut, epochs, lambda _: {})
         self.check_ends(stream, cut)
         return placed
 
-    def check_checkpoint(self, stream: Stream, cut: StreamCut) -> None:
-        """As `check`, but the cut may leave out parts of the key space that the readers have finished."""
-        self._segments(stream, cut.offsets)
-        check_checkpoint(cut, self._epochs_of(stream, cut))
+    def check_checkpoint(self, stream: Stream, cut: StreamCut, end: StreamCut | None) -> None:
+        """As `check`, but the cut may leave out parts of the key space that readers have finished up to `end`.
+
+        None as `end` is that of the stream. The segments of `end` are known.
+        """
+        if covers_key_space_once([one.key_range for one in self._segments(stream, cut.offsets)]):
+            self.check(stream, cut)
+            return
+        ends = [cut] if end is None else [cut, end]
+        first = min(self.first_epoch(stream, one) for one in ends)
+        last = stream.epoch.number if end is None else max(one.last_epoch for one in ends)
+        check_checkpoint(cut, end, self._epochs(stream, range(first, last + 1)))
         self.check_ends(stream, cut)
 
     def check_left(self, stream: Stream, cut: StreamCut, truncation: Truncation | None) -> None:
@@ -126,14 +136,13 @@ class PlacedCuts:
                     f"it is at {offset} of segment {identifier}, which ends at {known[identifier].length}"
                 )
 
-    def _epochs_of(self, stream: Stream, cut: StreamCut) -> Iterator[Epoch]:
-        """The epochs of a walk over one cut; raises InvalidRequestError if there are too many."""
-        epochs = epochs_between(cut, cut, self.first_epoch(stream, cut))
-        if len(epochs) > EPOCHS_BETWEEN_MAX:
+    def _epochs(self, stream: Stream, numbers: range) -> Iterator[Epoch]:
+        """The epochs of a walk; raises InvalidRequestError if there are too many."""
+        if len(numbers) > EPOCHS_BETWEEN_MAX:
             raise InvalidRequestError(
-                f"the segments of the cut are {len(epochs)} epochs apart: at most {EPOCHS_BETWEEN_MAX} are allowed"
+                f"the segments of the cut are {len(numbers)} epochs apart: at most {EPOCHS_BETWEEN_MAX} are allowed"
             )
-        return self._history.epochs(stream, epochs)
+        return self._history.epochs(stream, numbers)
 
     def _segments(self, stream: Stream, identifiers: Iterable[int]) -> list[StreamSegment]:
         """The segments in the order of their ids; raises InvalidRequestError as `place` does."""

@@ -47,22 +47,17 @@ class _Side(Enum):
 
 @dataclass(slots=True)
 class _CutWalk:
-    """The sides of one cut on which the segments seen so far are. A checkpoint may leave out parts of the key space."""
+    """The sides of one cut on which the segments seen so far are. A checkpoint may leave out parts of the key space.
+
+    `waiting` are the segments that follow a part which a checkpoint leaves out, and another one.
+    """
 
     name: str
     offsets: dict[int, int]
     is_checkpoint: bool = False
+    waiting: list[int] = field(default_factory=list)
     sides: dict[int, _Side] = field(default_factory=dict)
     ranges: list[KeyRange] = field(default_factory=list)
-
-    def visit(self, epochs: Iterable[Epoch]) -> None:
-        """Add all segments of these epochs, which are in ascending order."""
-        for index, epoch in enumerate(epochs):
-            for segment in epoch.created if index else epoch.segments:
-                if index:
-                    self.advance(segment, epoch.predecessors_of(segment))
-                else:
-                    self.start(segment)
 
     def start(self, segment: StreamSegment) -> None:
         """Add a segment of the first epoch of the walk: it is before the cut unless the cut names it."""
@@ -82,6 +77,8 @@ class _CutWalk:
             raise invalid_cut(f"{self.name!r} is both before and after segment {segment.segment_id}")
         else:
             self._note(segment, _Side.AFTER if True in passed else _Side.BEFORE)
+            if len(passed) > 1:
+                self.waiting.append(segment.segment_id)
 
     def finish(self) -> None:
         unknown = sorted(self.offsets.keys() - self.sides.keys())
@@ -112,17 +109,30 @@ def epochs_between(from_cut: StreamCut, to_cut: StreamCut, first_epoch: int | No
     return range(from_cut.first_epoch if first_epoch is None else first_epoch, to_cut.last_epoch + 1)
 
 
-def check_checkpoint(cut: StreamCut, epochs: Iterable[Epoch]) -> None:
-    """Check that a cut is one of the stream, or a checkpoint that leaves out parts of the key space.
+def check_checkpoint(cut: StreamCut, end: StreamCut | None, epochs: Iterable[Epoch]) -> None:
+    """Check that a group of readers can start at a cut that may leave out parts of the key space.
 
-    `epochs` are those of `epochs_between` for this cut alone, in ascending order.
+    The readers read up to `end`, or to the end of the stream. They do not know what was left out. So they would wait
+    forever for a segment that follows such a part and one that they read.
+
+    `epochs` are in ascending order, and read one by one. No segment of the first one is after a cut. The last one is
+    that of the end.
 
     Raises:
-        InvalidRequestError: code "invalid_stream_cut": it names unknown segments, or a segment and its predecessor.
+        InvalidRequestError: code "invalid_stream_cut": a cut names unknown segments, or a segment and its predecessor;
+            or readers would wait forever.
     """
-    walk = _CutWalk("start", cut.offsets, is_checkpoint=True)
-    walk.visit(epochs)
-    walk.finish()
+    start = _CutWalk("start", cut.offsets, is_checkpoint=True)
+    upper = None if end is None else _CutWalk("end", end.offsets)
+    walks = (start,) if upper is None else (start, upper)
+    for index, epoch in enumerate(epochs):
+        for segment in epoch.created if index else epoch.segments:
+            _visit(walks, segment, epoch.predecessors_of(segment) if index else None)
+    for walk in walks:
+        walk.finish()
+    waiting = [one for one in start.waiting if upper is None or upper.sides[one] is not _Side.AFTER]
+    if waiting:
+        raise invalid_cut(f"'start' leaves out a predecessor of segment {waiting[0]}, for which readers would wait")
 
 
 def segments_between(
@@ -149,15 +159,11 @@ def segments_between(
     predecessors: dict[int, tuple[int, ...]] = {}
     for index, epoch in enumerate(epochs):
         for segment in epoch.created if index else epoch.segments:
-            before = epoch.predecessors_of(segment) if index else ()
-            for walk in (lower, upper):
-                if index:
-                    walk.advance(segment, before)
-                else:
-                    walk.start(segment)
+            before = epoch.predecessors_of(segment) if index else None
+            _visit((lower, upper), segment, before)
             if _is_between(lower, upper, segment.segment_id):
                 found[segment.segment_id] = segment
-                predecessors[segment.segment_id] = tuple(one.segment_id for one in before)
+                predecessors[segment.segment_id] = tuple(one.segment_id for one in before or ())
         if len(found) > SEGMENTS_BETWEEN_MAX:
             raise InvalidRequestError(
                 f"there are more than {SEGMENTS_BETWEEN_MAX} segments between: choose closer cuts"
@@ -169,6 +175,15 @@ def segments_between(
     if finished and check_finished is not None:
         check_finished(finished)
     return _ranges(lower, upper, found, predecessors, sealed_sizes)
+
+
+def _visit(walks: Iterable[_CutWalk], segment: StreamSegment, before: Sequence[StreamSegment] | None) -> None:
+    """Add a segment with its predecessors; None for a segment of the first epoch."""
+    for walk in walks:
+        if before is None:
+            walk.start(segment)
+        else:
+            walk.advance(segment, before)
 
 
 def _is_between(lower: _CutWalk, upper: _CutWalk, identifier: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 from bridge_in_memory import Bridge
+from stream_world import segment
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.controller.services.subscribers import SubscriberService
@@ -116,6 +117,27 @@ def test_a_reset_to_a_checkpoint_with_finished_parts(groups_bridge):
     torn.generation = 1
     assert bridge.call("updateReaderGroup", torn).status == pb.UpdateReaderGroupResponse.SUCCESS
     assert bridge.call("getReaderGroupConfig", _info()).config.startingStreamCuts[0].cut == {1: 5}
+
+
+def test_a_reset_to_a_checkpoint_that_waits_for_a_merge(groups_bridge):
+    """New readers read 1 only. The merged segment would wait for 0 forever, which they do not know to be finished."""
+    bridge = groups_bridge
+    bridge.world.append(0, 5)
+    bridge.world.append(1, 10)
+    bridge.world.update(segments=1)
+    bridge.world.scale([0, 1], [0.0, 1.0])
+    bridge.call("createReaderGroup", _config())
+    waits = [_cut(s1=5)]
+    merged = pb.StreamCut(streamInfo=pb.StreamInfo(scope="s", stream="t"), cut={segment(2, 1): 0})
+    beyond = _config(startingStreamCuts=waits, endingStreamCuts=[merged])
+    assert bridge.call("updateReaderGroup", beyond).status == pb.UpdateReaderGroupResponse.FAILURE
+    before = _config(startingStreamCuts=waits, endingStreamCuts=[_cut(s0=5, s1=10)])
+    assert bridge.call("updateReaderGroup", before).status == pb.UpdateReaderGroupResponse.SUCCESS
+    bridge.world.seal()
+    sealed = _config(startingStreamCuts=waits, generation=1)
+    assert bridge.call("updateReaderGroup", sealed).status == pb.UpdateReaderGroupResponse.FAILURE
+    complete = _config(startingStreamCuts=[_cut(s0=5, s1=5)], generation=1)
+    assert bridge.call("updateReaderGroup", complete).status == pb.UpdateReaderGroupResponse.SUCCESS
 
 
 def test_streams_without_an_ending_cut_come_back_so(groups_bridge):

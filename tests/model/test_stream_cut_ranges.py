@@ -223,7 +223,12 @@ def test_ranges_after_a_checkpoint_are_what_is_not_done(histories: Histories, sl
     for _ in range(data.draw(st.integers(0, 12))):
         group.step(data)
     lower = StreamCut.of("s", "t", group.checkpoint)
-    check_checkpoint(lower, [lineage.epochs[number] for number in epochs_between(lower, lower)])
+    following = lineage.epochs[lower.first_epoch :]
+    if any(before & group.done and not before <= group.done for before in lineage.follows.values()):
+        with pytest.raises(InvalidRequestError, match="readers would wait"):
+            check_checkpoint(lower, None, following)
+    else:
+        check_checkpoint(lower, None, following)
     active = {one.segment_id for one in lineage.epochs[-1].segments}
     upper = StreamCut.of("s", "t", {identifier: sizes[identifier] for identifier in active})
     walked = [lineage.epochs[number] for number in epochs_between(lower, upper)]
@@ -241,8 +246,16 @@ def test_a_checkpoint_names_no_segment_after_another():
     epochs = _two_epochs()
     for cut, message in (({0: 0, S2: 0}, "'start' names segment"), ({0: 0, 7: 0}, "'start' names segment 7")):
         with pytest.raises(InvalidRequestError, match=message):
-            check_checkpoint(StreamCut.of("s", "t", cut), epochs)
-    check_checkpoint(StreamCut.of("s", "t", {1: 0}), epochs)
+            check_checkpoint(StreamCut.of("s", "t", cut), None, epochs)
+    check_checkpoint(StreamCut.of("s", "t", {1: 0}), None, epochs[:1])
+
+
+def test_a_group_cannot_start_where_a_merge_would_be_waited_for():
+    start, epochs = StreamCut.of("s", "t", {1: 0}), _two_epochs()
+    for end in (None, StreamCut.of("s", "t", {S2: 0})):
+        with pytest.raises(InvalidRequestError, match=f"predecessor of segment {S2}, for which readers would wait"):
+            check_checkpoint(start, end, epochs)
+    check_checkpoint(start, StreamCut.of("s", "t", {0: 3, 1: 3}), epochs)
 
 
 def _two_epochs() -> list[Epoch]:

@@ -26,7 +26,8 @@ def stream_keys(streams: Sequence[GroupStream]) -> list[Key]:
 def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], records: Sequence[Record | None]) -> None:
     """Check that each stream exists, and that the group's cuts are cuts of it. `records` are those of `stream_keys`.
 
-    If the stream is sealed or the group has an ending cut, the starting cut may leave out parts of the key space.
+    If the stream is sealed or the group has an ending cut, the starting cut may leave out parts of the key space, but
+    not a part that is merged later with one that is still to be read.
 
     Raises:
         NotFoundError: code "stream_not_found".
@@ -42,17 +43,18 @@ def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], record
                 code="stream_not_found",
             )
         stream, cuts = stored.stream, acceptance.cuts
+        end = None if wanted.end is None else cuts.resolved(stream, wanted.end.offsets)
+        if end is not None:
+            cuts.check(stream, end)
         if wanted.start is not None:
             start = cuts.resolved(stream, wanted.start.offsets)
             # Readers that finish a part of the key space leave it out of their checkpoints, and can continue from them.
             # Elsewhere they would wait forever for the part that is left out.
-            finishes = wanted.end is not None or stream.state is StreamState.SEALED
+            finishes = end is not None or stream.state is StreamState.SEALED
             if finishes:
-                cuts.check_checkpoint(stream, start)
+                cuts.check_checkpoint(stream, start, end)
             else:
                 cuts.check(stream, start)
-        if wanted.end is not None:
-            cuts.check(stream, cuts.resolved(stream, wanted.end.offsets))
 
 
 def change_group(acceptance: Acceptance, stored: StoredGroup, after: ReaderGroup) -> ReaderGroup:
