@@ -14,7 +14,7 @@ from store_world import RunningStore, WireClient, World
 
 from headrace import wire
 from headrace.adapters.tcp import listener as listener_module
-from headrace.segmentstore.connections.limits import STALL_S
+from headrace.segmentstore.connections.limits import EMPTY_EVENTS_MAX, STALL_S
 
 pytestmark = pytest.mark.anyio
 
@@ -134,13 +134,21 @@ async def test_last_event_number_of_all_ends_its_writer_only(running, honest, li
     await unharmed(running, honest, b"oneend")
 
 
-@pytest.mark.parametrize("count", [5, (1 << 31) - 1, 0, -1, -(1 << 31)])
+@pytest.mark.parametrize("count", [len(b"four") + EMPTY_EVENTS_MAX + 1, (1 << 31) - 1, 0, -1, -(1 << 31)])
 async def test_impossible_number_of_events_is_refused(running, honest, liar, count):
-    """An event has at least one byte. The count is added up in the segment and decides about scaling."""
+    """Few events are empty. The count is added up in the segment and decides about scaling."""
     liar.send(append(1, b"four", count=count))
     assert await liar.closed()
     assert await honest.set_up(SEGMENT, LIAR) == wire.NO_EVENT_NUMBER
     await unharmed(running, honest)
+
+
+@pytest.mark.parametrize("data", [b"", b"1"])
+async def test_empty_events_are_accepted_together(running, honest, liar, data):
+    """Pravega's Java writers write one to each segment when another is sealed, and send them again after a failure."""
+    liar.send(append(3, data, count=3))
+    assert (await liar.receive()).event_number == 3
+    assert await honest.set_up(SEGMENT, LIAR) == 3
 
 
 async def test_an_append_without_bytes_is_one_event(honest, liar):

@@ -16,7 +16,11 @@ from headrace import wire
 from headrace.model.errors import FencedError, HeadraceError, InvalidRequestError, NotFoundError
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
-from headrace.segmentstore.connections.limits import WAITING_SET_UPS_MAX, WRITERS_PER_CONNECTION_MAX
+from headrace.segmentstore.connections.limits import (
+    EMPTY_EVENTS_MAX,
+    WAITING_SET_UPS_MAX,
+    WRITERS_PER_CONNECTION_MAX,
+)
 from headrace.segmentstore.containers.attributes import is_core
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
@@ -206,7 +210,7 @@ class AppendProcessor:
         if data is None:
             raise AssertionError("an append was accepted without its data")
         try:
-            if not 0 < frame.event_count <= max(1, data.length):  # an event has at least one byte
+            if not 0 < frame.event_count <= data.length + EMPTY_EVENTS_MAX:
                 raise wire.WireFormatError(f"an append of {frame.event_count} events in {data.length} bytes")
             self._append(self._writers[frame.writer_id], frame, data)
         except HeadraceError:

@@ -43,6 +43,10 @@ that share a link of 100 Mbit/s and send blocks of 1 MiB are not slower than thi
 
 WRITERS_PER_CONNECTION_MAX: Final = 10_000
 
+EMPTY_EVENTS_MAX: Final = 1_000
+"""Events without bytes in one append. Writers of byte streams may write them. Pravega's Java event writers write one to
+each segment when another is sealed."""
+
 WAITING_SET_UPS_MAX: Final = 128
 """Set-ups of a connection that wait for a container which moves. Others get WrongHost at once. It is half of
 `RUNNING_REQUESTS_MAX`, so that the connection can be used for other containers meanwhile."""
