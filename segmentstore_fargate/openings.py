@@ -124,7 +124,7 @@ class ContainerOpenings:
 
     async def _pause(self, opening: ContainerOpening, error: Exception) -> None:
         step = opening.progress.step
-        await opening.failed(error)
+        await self._store.opening_failed(opening, error)
         progress = opening.progress
         found = (opening.container, opening.epoch, step, progress.failures[step], progress.retry_s, progress.error)
         if progress.quarantined:

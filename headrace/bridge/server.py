@@ -28,8 +28,8 @@ RPCS_MAX: Final = 1024
 """Concurrent calls, including those that wait. More are refused with RESOURCE_EXHAUSTED, which clients repeat."""
 
 CONNECTIONS_MAX: Final = 512
-"""Connections of clients. More are closed at once. A client has one connection, however many streams it uses. With the
-connections to AWS, they stay below 1,024 open files, which is the usual limit of a process."""
+"""Connections of clients. More are closed at once. Each client factory and each manager of an application has one. With
+the connections to AWS, they stay below 1,024 open files, which is the usual limit of a process."""
 
 IDLE_S: Final = 600
 """The bridge closes a connection without a call for so long. Clients open another one when they need it."""

@@ -40,12 +40,12 @@ class MovingContainers:
                     await self._news.wait()
 
     def changed(self) -> None:
-        """Wake the requests, because a container moves no longer."""
+        """Wake the requests, because a container may move no longer."""
         self._news.set()
         self._news = asyncio.Event()
 
     def left(self, container: int) -> None:
-        """Note that nothing is left of a container that was served here."""
+        """Note that nothing is left of a container that was served or opened here."""
         if not self._ended:
             self._forget(container)
             self._left[container] = asyncio.get_running_loop().call_later(LEFT_S, self._next_owner_known, container)

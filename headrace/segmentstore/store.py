@@ -147,6 +147,11 @@ class SegmentStore:
         self._remove_transients(owned.container)
         self._moving.served(opening.container)
 
+    async def opening_failed(self, opening: ContainerOpening, error: Exception) -> None:
+        """Note that the current step of an opening has failed; raises as `ContainerOpening.undo`."""
+        await opening.failed(error)
+        self._moving.changed()  # no request waits for a damaged container
+
     def cancel_opening(self, opening: ContainerOpening) -> None:
         """Undo an opening in the background; the container is free when that is done."""
         if self._openings.get(opening.container) is opening:

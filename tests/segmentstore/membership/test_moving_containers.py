@@ -95,6 +95,14 @@ async def test_no_request_waits_for_a_damaged_container(running: RunningStore):
     assert await client.call(wire.SetupAppend(1, WRITER, SEGMENT)) == WRONG_HOST
 
 
+async def test_wait_ends_when_the_container_turns_out_to_be_damaged(running: RunningStore, monkeypatch):
+    monkeypatch.setattr(moving_containers, "MOVE_WAIT_S", 1e6)
+    opening, client = begin(running), await running.connect()
+    await ask(client)
+    await running.store.opening_failed(opening, CorruptError("damaged"))
+    assert await client.receive() == WRONG_HOST
+
+
 async def test_container_of_another_store_is_not_waited_for(running: RunningStore):
     assert await (await running.connect()).call(wire.SetupAppend(1, WRITER, SEGMENT)) == WRONG_HOST
 
