@@ -132,9 +132,11 @@ class AsyncByteReader:
         if self._is_closed:
             return
         self._is_closed = True
-        await self._stop()
-        self._arrived.put_nowait(_closed())
-        await self._segment.close()
+        try:
+            await self._stop()
+        finally:
+            self._arrived.put_nowait(_closed())
+            await self._segment.close()
 
     async def __aenter__(self) -> AsyncByteReader:
         return self
@@ -151,8 +153,8 @@ class AsyncByteReader:
             while data := await self._next(WINDOW_BYTES):
                 found += data
         except BaseException:
-            await self._stop()
             self._position = start
+            await self._stop()
             raise
         return bytes(found)
 
@@ -200,14 +202,15 @@ class AsyncByteReader:
             await arrived.put(error)
 
     async def _stop(self) -> None:
-        """Drops what was requested in advance."""
+        """Drops what was requested in advance, also if the call is cancelled."""
         task, self._task = self._task, None
         self._window = memoryview(b"")
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            task.cancel()  # it puts nothing into the queue from here on
         while not self._arrived.empty():
             self._arrived.get_nowait()
+        if task is not None:
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _is_after_end(self) -> bool:
         info = await self._segment.info()

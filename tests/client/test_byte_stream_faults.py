@@ -13,6 +13,7 @@ from real_cluster import RealCluster
 
 from headrace import wire
 from headrace.client import (
+    AsyncHeadrace,
     ByteStream,
     ConflictError,
     Headrace,
@@ -206,3 +207,28 @@ def test_writer_overtaken_while_it_reconnects(
         writer.close()
     assert len(unsent) == 1
     assert stored(video) == b"firstother"
+
+
+def test_cancelled_seek_keeps_the_position(video: ByteStream, headrace: Headrace) -> None:
+    """The reader has requested windows in advance; what is left of them is not at the position."""
+    data = random.Random(6).randbytes(8 * MIB)
+    with video.writer() as writer:
+        writer.write(data)
+
+    async def read(client: AsyncHeadrace, turns: int) -> bytes:
+        async with await client.byte_stream("shop", "video") as stream, await stream.reader() as reader:
+            assert await reader.read(100) == data[:100]
+            while not reader._arrived.full():
+                await asyncio.sleep(0)
+            seeking = asyncio.create_task(reader.seek(6 * MIB))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            seeking.cancel()
+            await asyncio.gather(seeking, return_exceptions=True)
+            position = await reader.tell()
+            found = await reader.read(100)
+            assert found == data[position : position + len(found)]
+            return found
+
+    for turns in range(5):
+        assert headrace._thread.run(read(headrace._core, turns))
