@@ -194,6 +194,7 @@ class AsyncEventWriter:
         self._changed = asyncio.Event()
         self._accumulator.listen(self._changed.set)
         self._filled_blocks = 0
+        self._in_turn = 0
 
     async def write(self, event: Event, routing_key: str | None = None) -> Ack:
         """Queues an event, and waits while the buffer is full. `await` the acknowledgement until it is durable.
@@ -203,7 +204,7 @@ class AsyncEventWriter:
             HeadraceError: the error that ended the writer, for example SealedError.
         """
         payload = event if type(event) is bytes else event_bytes(event)
-        if self._accumulator.filled_blocks != self._filled_blocks:
+        if self._accumulator.filled_blocks != self._filled_blocks or self._in_turn:
             await self._turn()  # before the event is queued: a cancelled call has written nothing
         while (ack := self._accumulator.add(payload, routing_key)) is None:
             await self._until(self._accumulator.has_room)
@@ -289,10 +290,17 @@ class AsyncEventWriter:
             await self._core.close(closed_error())
 
     async def _turn(self) -> None:
-        """Lets the event loop send full blocks and do its other work: a loop of writes may never have to wait."""
-        if self._accumulator.filled_blocks != self._filled_blocks:
+        """Lets the event loop send full blocks and do its other work: a loop of writes may never have to wait.
+
+        While one call does, later ones do too: each of them would otherwise queue its events before the earlier one.
+        """
+        if self._accumulator.filled_blocks != self._filled_blocks or self._in_turn:
             self._filled_blocks = self._accumulator.filled_blocks
-            await asyncio.sleep(0)
+            self._in_turn += 1
+            try:
+                await asyncio.sleep(0)
+            finally:
+                self._in_turn -= 1
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

@@ -398,3 +398,17 @@ async def test_a_loop_of_writes_lets_the_event_loop_run(cluster: Cluster, batche
         others.cancel()
         await writer.flush()
     assert _by_key(cluster.all_events()) == {"k0": list(range(300))}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("buffer_bytes", [1_000, 100_000])
+async def test_calls_at_once_keep_their_order(cluster: Cluster, buffer_bytes: int) -> None:
+    """Also when the earlier one gives the event loop a turn because a block is full."""
+    async with (
+        AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace,
+        await headrace.writer("s", "t", WriterOptions(block_bytes=200, buffer_bytes=buffer_bytes)) as writer,
+    ):
+        for first in (0, 1000):
+            await asyncio.gather(*(writer.write(f"k:{number}".encode(), "k") for number in range(first, first + 1000)))
+        await writer.flush()
+    assert _by_key(cluster.all_events()) == {"k": list(range(2000))}
