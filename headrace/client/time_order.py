@@ -165,7 +165,10 @@ class TimeOrder(Generic[B, E]):
         """Finds when the span that begins with the batch was stored, and where it ends."""
         known_us = place.following_us if batch.offset == place.span_end else 0
         if not known_us and not place.is_at_tail:
-            known_us = (await self._locate(batch, batch.offset, _ANY_TIME)).ordering_number
+            found = await self._locate(batch, batch.offset, _ANY_TIME)
+            known_us = found.ordering_number
+            if found.offset > batch.offset:
+                known_us = await self._time_inside(batch, stored_at_us, known_us)
         place.span_us = max(known_us, stored_at_us)
         if at_tail and len(batch.events) == 1:
             # The usual case while the reader keeps up. What follows is read from memory, with its exact time.
@@ -173,6 +176,21 @@ class TimeOrder(Generic[B, E]):
             return
         found = await self._locate(batch, batch.offset + 1, place.span_us + self._resolution_us)
         place.span_end, place.following_us = found.offset, found.ordering_number
+
+    async def _time_inside(self, batch: B, older_us: int, newer_us: int) -> int:
+        """Returns when the append was stored in which the batch begins: not before `older_us`, nor after `newer_us`.
+
+        The store finds only the starts of appends, so this searches for the last time at which an append before the
+        batch was stored. The result may be earlier than that time, by less than the resolution.
+        """
+        middle_us = older_us + self._resolution_us  # in memory the store knows the time of the first byte
+        while newer_us - older_us > self._resolution_us:
+            if (await self._locate(batch, 0, middle_us)).offset < batch.offset:
+                older_us = middle_us
+            else:
+                newer_us = middle_us
+            middle_us = (older_us + newer_us) // 2
+        return older_us
 
     async def _locate(self, batch: B, offset: int, ordering: int) -> wire.OffsetLocated:
         """Returns the first append at `offset` or behind that is not older than `ordering`."""

@@ -185,6 +185,29 @@ def test_going_on_at_the_position(headrace: Headrace, clock: SteppedClock) -> No
     assert events == written
 
 
+@pytest.mark.parametrize("tiered", [False, True])
+def test_start_inside_an_append(headrace: Headrace, stepped: RealCluster, clock: SteppedClock, tiered: bool) -> None:
+    """The store finds starts of appends: the next one is later than events of the other segments."""
+    padding = b"." * BYTES_PER_TIME_POINT_MIN
+    with headrace.writer("shop", "orders") as writer:
+        written = _write(writer, clock, [5_000] * 2, KEYS[:1] * 2, padding)
+        clock.wall_ms += 5_000
+        together = [b"%d %d %s" % (clock.wall_ms, number, padding) for number in range(10)]
+        writer.write_batch(together, KEYS[0])
+        writer.flush()
+        written += together + _write(writer, clock, [5_000] * 12, [*KEYS[::-1], *KEYS], padding)
+    if tiered:
+        stepped.stop_store()
+        stepped.start_store()
+    tail = headrace.admin.stream_cut("shop", "orders")
+    with headrace.reader("shop", "orders", end=tail, options=BY_TIME) as reader:
+        first = _next(iter(reader), 7)
+        position = reader.position
+    assert first == written[:7]
+    with headrace.reader("shop", "orders", start=position, end=tail, options=BY_TIME) as reader:
+        assert [read.event for read in reader] == written[7:]
+
+
 def test_a_store_that_starts_again_changes_nothing(
     headrace: Headrace, stepped: RealCluster, clock: SteppedClock
 ) -> None:
