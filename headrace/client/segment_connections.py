@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from headrace.api.segments import SegmentEndpoint
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, IllegalStateError
 from headrace.wire.connections.asynchronous import AsyncConnection, mark_retrieved, open_connection
 
 
@@ -25,6 +25,7 @@ class SegmentConnections:
         self._endpoints: dict[int, SegmentEndpoint] = {}
         self._connections: dict[tuple[str, int], asyncio.Task[AsyncConnection]] = {}
         self._tasks: set[asyncio.Task[AsyncConnection]] = set()
+        self._is_closed = False
 
     async def to_segment(self, segment_id: int) -> AsyncConnection:
         """Returns a connection to the segment's store. Its address is cached, so the store may have lost the segment.
@@ -32,6 +33,7 @@ class SegmentConnections:
         Raises:
             UnavailableError: no store owns the segment now, or it cannot be reached. The next call looks it up again.
             NotFoundError: the stream or the segment does not exist.
+            IllegalStateError: the connections are closed.
         """
         endpoint = self._endpoints.get(segment_id)
         if endpoint is None:
@@ -48,7 +50,8 @@ class SegmentConnections:
         self._endpoints.pop(segment_id, None)
 
     async def close(self) -> None:
-        """Closes all connections at once."""
+        """Closes all connections at once. Requests that wait for one fail, so that none is opened behind the close."""
+        self._is_closed = True
         tasks, self._tasks = self._tasks, set()
         self._connections.clear()
         for task in tasks:
@@ -59,6 +62,8 @@ class SegmentConnections:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connection(self, host: str, port: int) -> AsyncConnection:
+        if self._is_closed:
+            raise IllegalStateError("the connections to the segment stores are closed", code="connections_closed")
         task = self._connections.get((host, port))
         if task is not None and _is_spent(task):
             task = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from headrace.client import (
     ConflictError,
     Headrace,
     HeadraceError,
+    IllegalStateError,
     ScalingPolicy,
     UnavailableError,
 )
@@ -232,3 +234,16 @@ def test_cancelled_seek_keeps_the_position(video: ByteStream, headrace: Headrace
 
     for turns in range(5):
         assert headrace._thread.run(read(headrace._core, turns))
+
+
+def test_closed_readers_and_writers_open_no_connection(video: ByteStream) -> None:
+    with video.writer() as writer, video.reader() as reader:
+        writer.write(b"all")
+        writer.flush()
+        assert (writer.tail_offset(), reader.available()) == (3, 3)
+    for call in (reader.available, reader.tail_offset, lambda: reader.seek(0, os.SEEK_END), writer.tail_offset):
+        with pytest.raises(IllegalStateError):
+            call()
+    assert not reader._core._segment.connections._tasks
+    assert not writer._core._segment.connections._tasks
+    assert video.tail_offset() == 3
