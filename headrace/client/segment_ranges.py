@@ -18,7 +18,8 @@ class SegmentRange:
     """The bytes `[start, end)` of a segment between two stream cuts; `start == end` when it has none there.
 
     Both are offsets between two events. `[low, high)` is the segment's key range. `predecessors` and `successors` name
-    segments between the same two cuts; a segment with successors is sealed and ends at `end`.
+    segments between the same two cuts; a segment with successors is sealed and ends at `end`: if its range
+    was split, at that of the last piece.
 
     The value can be pickled: another process reads it with `Headrace.range_reader`.
     """
