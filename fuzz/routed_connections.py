@@ -16,6 +16,9 @@ _POLL_S: Final = 0.1
 _ACKNOWLEDGED = (wire.DataAppended, wire.TableEntriesUpdated)
 """Replies that no store gives without a new entry in the log."""
 
+_AWS_IS_AWAY: Final = "did not serve this"
+"""In the message of a store that asked DynamoDB or S3 in vain."""
+
 
 class Router:
     """Follows the claims of all containers. `acknowledged` hears of each acknowledged change of a container."""
@@ -90,6 +93,8 @@ class RoutedConnection:
         reply = await self._sockets[container][1].receive()
         if isinstance(reply, _ACKNOWLEDGED):
             self._router.acknowledged(container)
+        if isinstance(reply, wire.ErrorMessage) and _AWS_IS_AWAY in reply.message:
+            raise ConnectionError(reply.message)  # a store that is cut off: what it was asked is asked again
         return reply
 
     def end_if_moved(self) -> None:
