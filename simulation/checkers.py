@@ -195,7 +195,9 @@ class Checkers:
         self._note(f"ack {container} {owner.epoch} {up_to}")
         known = self._acknowledged[container]
         first = self.acknowledged_end[container]
-        if record.state is not LogState.OPEN:
+        # A late acknowledgement of what the next owner has recovered and moved to tier 2 is true.
+        is_in_tier_two = record.state is LogState.EMPTY and up_to < (record.next_entry or 0)
+        if record.state is not LogState.OPEN and not is_in_tier_two:
             self.violated("I7", f"epoch {owner.epoch} acknowledges {up_to}, the log has ended")
         for start in record.ledgers:
             if start.epoch > owner.epoch and up_to >= start.first:
