@@ -2,7 +2,8 @@
 """Runs the conformance checks of Pravega's own clients against the local stack with the bridge, and keeps the results.
 
 `make conformance` calls it. `scripts/run_conformance.py [--only PART_OF_A_NAME]` runs the Maven project in
-`tests/conformance/java`, and the tests in `tests/foreign_client` for the PyPI client. The results are written to
+`tests/conformance/java`, the tests in `tests/conformance` for reader groups that the Java client shares with ours, and
+the tests in `tests/foreign_client` for the PyPI client. The results are written to
 `tests/conformance/results/CLIENT.json`, unless only a part is run. The exit code is 1 if a check fails. A client is
 skipped with one line where it or a tool that it needs is not installed.
 """
@@ -12,20 +13,23 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = ROOT / "tests" / "conformance" / "java"
-RESULTS = ROOT / "tests" / "conformance" / "results"
+SHARED_GROUPS = ROOT / "tests" / "conformance"
+PROJECT = SHARED_GROUPS / "java"
+RESULTS = SHARED_GROUPS / "results"
 JAVA_CLIENT = "pravega-client"
 PYTHON_CLIENT = "pravega"
+CLIENTS = ("java", "java-and-python", "python")
 JAVA_RELEASE_MIN = 17
 SEGMENT_STORES = 2
 
@@ -35,23 +39,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only checks of the Java client with TEXT in the name"
     )
-    parser.add_argument("--client", choices=("java", "python"), action="append", help="only this client")
+    parser.add_argument("--client", choices=CLIENTS, action="append", help="only this client")
     options = parser.parse_args(arguments)
-    clients = options.client or (["java"] if options.only else ["java", "python"])
+    clients = options.client or (["java"] if options.only else CLIENTS)
     failed = False
-    if "java" in clients:
+    if "java" in clients or "java-and-python" in clients:
         missing = missing_java_tool()
         if missing:
             print(f"conformance: the Java client is skipped: {missing}")
         else:
-            failed |= not run_java(options.only)
+            failed |= not run_with_java(options.only, clients)
     if "python" in clients:
         try:
             version = importlib.metadata.version(PYTHON_CLIENT)
         except importlib.metadata.PackageNotFoundError:
             print(f"conformance: the PyPI client is skipped: the package {PYTHON_CLIENT} is not installed")
         else:
-            failed |= not run_python(version)
+            failed |= not run_pytest("python", PYTHON_CLIENT, version, ROOT / "tests" / "foreign_client")
     return int(failed)
 
 
@@ -69,10 +73,8 @@ def missing_java_tool() -> str | None:
     return None
 
 
-def run_java(part: str) -> bool:
-    """Build the Maven project, run its checks, and keep their results; whether all passed."""
-    from headrace.local.running import running_stack
-
+def run_with_java(part: str, clients: Sequence[str]) -> bool:
+    """Build the Maven project, run the checks that need it, and keep their results; whether all passed."""
     with tempfile.TemporaryDirectory(prefix="headrace-conformance-") as directory:
         work = Path(directory)
         build = work / "build"
@@ -81,23 +83,34 @@ def run_java(part: str) -> bool:
         if built.returncode != 0:
             print(f"conformance: Maven failed:\n{built.stdout[-3000:]}{built.stderr[-1000:]}", file=sys.stderr)
             return False
-        found = work / "checks.json"
-        with (
-            running_stack(work, segment_stores=SEGMENT_STORES, grpc=True) as state,
-            (work / "java.log").open("w") as log,
-        ):
-            libraries = f"{build / 'classes'}:{build / 'lib'}/*"
-            command = ["java", "-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", libraries]
-            command += ["headrace.conformance.Conformance", state["endpoints"]["grpc"], str(found)]
-            command += [str(work / "local-stack.json"), part]
-            code = subprocess.run(command, stderr=log, check=False).returncode
-        if code != 0:
-            print((work / "java.log").read_text()[-5000:], file=sys.stderr)
-        if not found.exists():
-            return False
-        if not part:
-            keep("java", JAVA_CLIENT, java_client_version(), json.loads(found.read_text()))
-        return code == 0
+        class_path = f"{build / 'classes'}:{build / 'lib'}/*"
+        passed = "java" not in clients or run_java(work, class_path, part)
+        if "java-and-python" in clients:
+            environment = {**os.environ, "HEADRACE_JAVA_CLASS_PATH": class_path}
+            passed &= run_pytest("java-and-python", JAVA_CLIENT, java_client_version(), SHARED_GROUPS, environment)
+        return passed
+
+
+def run_java(work: Path, class_path: str, part: str) -> bool:
+    """Run the checks of the Java client, and keep their results; whether all passed."""
+    from headrace.local.running import running_stack
+
+    found = work / "checks.json"
+    with (
+        running_stack(work, segment_stores=SEGMENT_STORES, grpc=True) as state,
+        (work / "java.log").open("w") as log,
+    ):
+        command = ["java", "-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path]
+        command += ["headrace.conformance.Conformance", state["endpoints"]["grpc"], str(found)]
+        command += [str(work / "local-stack.json"), part]
+        code = subprocess.run(command, stderr=log, check=False).returncode
+    if code != 0:
+        print((work / "java.log").read_text()[-5000:], file=sys.stderr)
+    if not found.exists():
+        return False
+    if not part:
+        keep("java", JAVA_CLIENT, java_client_version(), json.loads(found.read_text()))
+    return code == 0
 
 
 def java_client_version() -> str:
@@ -109,15 +122,17 @@ def java_client_version() -> str:
     raise ValueError(f"{PROJECT / 'pom.xml'} does not name {JAVA_CLIENT}")
 
 
-def run_python(version: str) -> bool:
-    """Run the tests of the PyPI client, and keep their results; whether all passed."""
+def run_pytest(
+    client: str, package: str, version: str, tests: Path, environment: Mapping[str, str] | None = None
+) -> bool:
+    """Run the tests of a client, and keep their results; whether all passed."""
     with tempfile.TemporaryDirectory(prefix="headrace-conformance-") as directory:
         report = Path(directory) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/foreign_client", f"--junitxml={report}"]
-        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", str(tests), f"--junitxml={report}"]
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         if not report.exists():
             return False
-        keep("python", PYTHON_CLIENT, version, checks_of_report(report))
+        keep(client, package, version, checks_of_report(report))
         return code == 0
 
 

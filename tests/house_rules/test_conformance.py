@@ -66,6 +66,12 @@ def test_the_kept_results_are_those_of_the_checks_there_are(table: ModuleType):
     assert len(kept) == len(set(kept))
 
 
+def test_the_kept_results_of_mixed_groups_are_of_the_tests(table: ModuleType):
+    kept = [check["name"] for check in table.results()["java-and-python"]["checks"]]
+    source = (ROOT / "tests" / "conformance" / "test_readers_of_both_clients.py").read_text()
+    assert kept == [name.replace("_", " ") for name in re.findall(r"^def test_(\w+)", source, re.MULTILINE)]
+
+
 def test_a_report_of_pytest_becomes_checks(runner: ModuleType, tmp_path: Path):
     report = tmp_path / "report.xml"
     report.write_text(
@@ -84,6 +90,8 @@ def test_without_java_its_client_is_skipped_with_a_line(
 ):
     monkeypatch.setattr(runner.shutil, "which", lambda _tool: None)
     assert runner.main(["--client", "java"]) == 0
+    assert "the Java client is skipped: there is no java on the path" in capsys.readouterr().out
+    assert runner.main(["--client", "java-and-python"]) == 0
     assert "the Java client is skipped: there is no java on the path" in capsys.readouterr().out
 
 
