@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,7 @@ from simulation.store_level.loop import SimulatedLoop, current_process, new_loop
 from simulation.store_level.mutations import MUTATIONS, is_caught
 from simulation.store_level.runs import run_store_seed
 
+ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(14)
 REPEATED_SEEDS = (3, 6)
 CATCHING_SEEDS = {"17": 1, "S1": 4, "S2": 0, "S3": 22}
@@ -41,6 +46,23 @@ def test_same_store_seed_is_the_same_run(seed: int):
     assert run.restarts > 0
     assert run.faults
     assert run_store_seed(seed) == run
+
+
+def test_seed_does_not_depend_on_the_hashes_of_a_process():
+    """A set whose order decides what a store does next would make a seed two runs."""
+    command = [sys.executable, "-m", "simulation", "stores", "--seed", "369"]
+    printed = {
+        subprocess.run(
+            command,
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "4")
+    }
+    assert len(printed) == 1
 
 
 @pytest.mark.parametrize(("name", "seed"), CATCHING_SEEDS.items())
