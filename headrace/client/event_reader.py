@@ -112,6 +112,7 @@ class _ArrivalOrder:
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[AnyBatch | _SegmentEnded | BaseException] = asyncio.Queue(BATCHES_WAITING_MAX)
+        self._failure: BaseException | None = None
 
     def open(self, segment_id: int, offset: int) -> None:
         """Segments need no preparation."""
@@ -126,8 +127,11 @@ class _ArrivalOrder:
         await self._queue.put(problem)
 
     async def get(self) -> AnyBatch | _SegmentEnded:
+        if self._failure is not None:
+            raise self._failure  # the segment is not read any more, and may be the only one
         arrived = await self._queue.get()
         if isinstance(arrived, BaseException):
+            self._failure = arrived
             raise arrived
         return arrived
 
@@ -178,6 +182,8 @@ class AsyncEventReader:
 
     async def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
         """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
+
+        After an error each call raises it again: open another reader at the `position` of this one.
 
         Raises:
             TruncatedError: unread events have been truncated, and `on_truncation` is "error".

@@ -260,8 +260,10 @@ def test_truncation_is_an_error_or_skipped(cluster: Cluster) -> None:
         start = StreamCut.of("s", "t", {0: 0, 1: 0})
         cluster.segments[0].start = 12
         cluster.seal_stream()
-        with headrace.reader("s", "t", start) as reader, pytest.raises(TruncatedError, match="begins at offset 12"):
-            list(reader)
+        with headrace.reader("s", "t", start) as reader:
+            for _ in range(2):  # the second call does not wait for a segment that is not read any more
+                with pytest.raises(TruncatedError, match="begins at offset 12"):
+                    list(reader)
         with headrace.reader("s", "t", start, options=ReaderOptions(on_truncation="skip")) as reader:
             assert [read.event for read in reader] == [b"kept"]
         with headrace.reader("s", "t", "head") as reader:
