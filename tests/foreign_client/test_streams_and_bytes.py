@@ -31,7 +31,8 @@ def test_streams_to_their_deletion(foreign: Callable[..., Any], ours: Headrace):
 
 
 def test_a_tag_chooses_that_s3_acknowledges(foreign: Callable[..., Any], ours: Headrace):
-    seen = foreign(foreign_client.events_that_s3_acknowledges, "s", "in-s3", 400)
+    count = 48  # the package waits for each event, a quarter of a second
+    seen = foreign(foreign_client.events_that_s3_acknowledges, "s", "in-s3", count)
     assert seen == {"created": True, "tags": ["headrace.acknowledged-by=s3"]}
     assert ours.admin.get_stream("s", "in-s3").acknowledged_by is LogClass.S3
     tail = ours.admin.stream_cut("s", "in-s3", at="tail")
@@ -40,7 +41,7 @@ def test_a_tag_chooses_that_s3_acknowledges(foreign: Callable[..., Any], ours: H
         for event in reader:
             key, number = event.event.split()
             read[key].append(int(number))
-    assert read == {b"%d" % key: list(range(key, 400, 8)) for key in range(8)}
+    assert read == {b"%d" % key: list(range(key, count, 8)) for key in range(8)}
 
 
 def test_updates_of_a_stream(start: Callable[..., foreign_client.Child], ours: Headrace):

@@ -65,8 +65,8 @@ CALLED_OTHERWISE = {
 """What applications that read or write call themselves, as the manual shows it, and what goes through a protocol."""
 
 
-MANAGING = {("reader_groups", "update")}
-"""What only managers may call: a reset changes the record of a reader group."""
+MANAGING = {("reader_groups", "update"), (None, "seal_stream")}
+"""What only managers may call: a reset changes the record of a reader group, `close_and_seal` the state of a stream."""
 
 
 class _Called(Exception):
