@@ -11,9 +11,6 @@ from headrace.client.synchronous_admin import Admin
 from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 
-OVERSHOOT_BYTES_MAX = 1024 * 1024
-"""A store without an index answers the end of the segment. Beyond this, the ends of chunks are requested, too."""
-
 
 class StreamRanges:
     """One stream; a `range_bytes.SegmentSource`. Not for use by several threads at once; not picklable."""
@@ -43,12 +40,7 @@ class StreamRanges:
         """An event boundary in `[target, stop]`, near the target if one is known there; `stop` is one itself."""
         if target >= stop:
             return stop
-        boundary = min(self._reads.locate_offset(segment_id, target), stop)
-        if boundary - target > OVERSHOOT_BYTES_MAX:
-            chunks = self.chunks(segment_id, target, boundary, 1)
-            if chunks:
-                boundary = chunks[0].offset + chunks[0].length  # Runs in tier 2 end where an append ended.
-        return boundary
+        return min(self._reads.locate_offset(segment_id, target), stop)
 
     def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[Chunk]:
         return self._admin.chunks(

@@ -300,3 +300,23 @@ def test_closed_reader(orders: Headrace) -> None:
     with pytest.raises(IllegalStateError):
         reader.read_batch()
     assert reader.unread.start > part.start
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_large_events_are_not_split(headrace: Headrace, real: RealCluster, restarted: bool) -> None:
+    """They come in pieces of 8 MiB, each an append of its own."""
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+    sizes = [1000, 17 << 20, 1000, 9 << 20, 1000]
+    with headrace.writer("shop", "orders") as writer:
+        for size in sizes:
+            writer.write(bytes(size), "key")
+    if restarted:
+        real.stop_store()
+        real.start_store()
+    parts = headrace.segment_ranges("shop", "orders", bytes_max=1 << 20)
+    found: list[int] = []
+    for part in parts:
+        with headrace.range_reader(part, read_history_from="segment_store") as reader:
+            found += [len(one.event) for one in reader]
+    assert found == sizes
+    assert len(parts) > 1 or restarted

@@ -7,11 +7,12 @@ then the source exists in tier 2, but not among the container's segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.codec.container_snapshots import DirectoryPlace, MergedRange
+from headrace.model.names import is_transient_segment_name
 
 if TYPE_CHECKING:
     from headrace.segmentstore.containers.segment import Segment
@@ -142,3 +143,14 @@ def places_of(segment: Segment, offset: int, length: int) -> list[tuple[str, int
             inner = places_of(merge.source, offset - merge.offset, length)
             break
     return [*inner, (segment.name, offset, length)]
+
+
+def end_of_large_event(merges: Iterable[PendingMerge], offset: int) -> int | None:
+    """Where the large event ends in which `offset` is, not at its start; None if there is none among these merges."""
+    for merge in merges:
+        if merge.offset <= offset < merge.end:
+            if is_transient_segment_name(merge.source.name):
+                return merge.end if offset > merge.offset else None
+            end = end_of_large_event(merge.source.merges, offset - merge.offset)
+            return None if end is None else merge.offset + end
+    return None

@@ -21,7 +21,7 @@ from headrace.segmentstore.containers.attributes import (
     TABLE_KEY_LENGTH,
 )
 from headrace.segmentstore.containers.container_rates import WatchedSegment
-from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
+from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge, end_of_large_event
 from headrace.segmentstore.containers.segment_states import AcceptedState, DurableState, TieredState
 
 
@@ -266,6 +266,18 @@ class Segment:
             source, inside = self.merges[0].source, length - self.merges[0].offset
             if inside > source.tiered.length:
                 source.advance_tiered(inside)
+
+    def boundary_in_memory(self, offset: int) -> int | None:
+        """The first start of an append at or after `offset` that memory knows; None if it knows none.
+
+        In the index the pieces of a large event are appends. So the index is asked only for bytes that tier 2 lacks:
+        their merges are pending. The times have one point for a merge.
+        """
+        known = self.times.boundary_from(offset)
+        entry = self.index.boundary_from(max(offset, self.tiered.length))
+        while entry is not None and (end := end_of_large_event(self.merges, entry)) is not None:
+            entry = self.index.boundary_from(end)
+        return min((one for one in (known, entry) if one is not None), default=None)
 
     def oldest_untiered_entry(self) -> int | None:
         """The first log entry with bytes that tier 2 lacks of this segment; None if tier 2 has everything."""

@@ -134,12 +134,18 @@ class StorageReader:
         return found
 
     async def append_boundary(self, segment: Segment, offset: int) -> int:
-        """The nearest known start of an append at or behind `offset`, else the segment's length."""
-        in_memory = segment.index.boundary_from(offset)
-        if in_memory == offset or offset >= segment.tiered.length:
-            return segment.accepted.length if in_memory is None else in_memory
-        stored = await self._times.boundary_from(segment, offset)
-        return stored if in_memory is None else min(in_memory, stored)
+        """The nearest known start of an append at or behind `offset`, else the segment's length.
+
+        A large event is one append, although it came in pieces.
+        """
+        known = segment.boundary_in_memory(offset)
+        is_known = offset >= segment.tiered.length or (len(segment.times) and segment.times.begin <= offset)
+        if known != offset and not is_known:
+            stored = await self._times.boundary_from(segment, offset)
+            known = segment.boundary_in_memory(offset)
+            if stored is not None:
+                return stored if known is None else min(known, stored)
+        return segment.accepted.length if known is None else known
 
     async def offset_from(self, segment: Segment, ordering: int) -> int:
         """The first append that came at the time `ordering` or later, as `StoredTimes.offset_from`, raising as it."""

@@ -56,15 +56,32 @@ class StoredTimes:
             return segment.accepted.start_offset
         return max(end if run is None else await self._offset_in(run, ordering), segment.accepted.start_offset)
 
-    async def boundary_from(self, segment: Segment, offset: int) -> int:
-        """The nearest start of an append at or behind `offset` that tier 2 knows; raises as `offset_from`."""
-        run = await self._run_at(segment, offset)
-        if run is None:
-            return segment.accepted.start_offset
-        if run.offset == offset or (points := await self._points(run)) is None:
-            return offset if run.offset == offset else run.end
-        boundary = points.boundary_from(offset)
-        return run.end if boundary is None else boundary
+    async def boundary_from(self, segment: Segment, offset: int) -> int | None:
+        """The nearest start of an append at or behind `offset` that tier 2 knows; None if it knows none.
+
+        A run begins with an append if its first number is newer than the last one of the run before it. Otherwise it
+        may begin inside a merge, for example with a piece of a large event. Raises as `offset_from`.
+        """
+        before: ChunkRun | None = None
+        position = offset
+        while position < segment.tiered.length:
+            run = await self._run_at(segment, position)
+            if run is None:
+                return segment.accepted.start_offset
+            if run.offset == position and await self._begins_append(segment, run, before):
+                return position
+            points = await self._points(run)
+            # A block has a point at the start of its run, whether an append begins there or not.
+            boundary = None if points is None else points.boundary_from(max(position, run.offset + 1))
+            if boundary is not None:
+                return boundary
+            before, position = run, run.end
+        return None
+
+    async def _begins_append(self, segment: Segment, run: ChunkRun, before: ChunkRun | None) -> bool:
+        if before is None and run.offset > segment.accepted.start_offset:
+            before = await self._run_at(segment, run.offset - 1)
+        return before is None or before.times is None or run.times is None or run.times.first > before.times.last
 
     async def ordering_at(self, segment: Segment, offset: int) -> int:
         """The number of the byte at `offset`, or a lower one of its joined point; UNKNOWN_ORDERING if it has none.
