@@ -31,8 +31,8 @@ READS: Final = ("read, ours, batches", "read, ours, Arrow")
 THEIRS: Final = "theirs"
 READ_THEIRS: Final = "read, theirs"
 CACHE_BYTES: Final = 1024 * MIB
-THEIR_EVENTS_MAX: Final = 200_000
-"""Some 15 s. Its rate does not depend on the number any more."""
+THEIR_EVENTS_MAX: Final = 20_000
+"""It writes some 1,000 to 15,000 events a second."""
 
 
 @dataclass(frozen=True, slots=True)
