@@ -25,7 +25,7 @@ from benchmarks.latencies import Latencies
 from benchmarks.pacing import paced_ns
 from benchmarks.prototype_server import BLOCK_BYTES, COUNT, LENGTH, LOOPBACK, SOCKET_BUFFER_BYTES
 from benchmarks.settings import AppendLoad, PacedLoad, Settings
-from benchmarks.workloads import Throughput
+from benchmarks.workloads import Throughput, routing_keys
 
 BLOCKS_IN_FLIGHT: Final = 4
 _EVENT_HEADER: Final = struct.Struct(">ii")
@@ -146,7 +146,7 @@ class PrototypeWriter:
 def append_burst(port: int, load: AppendLoad, settings: Settings) -> Throughput:
     """As `workloads.append_burst`."""
     events = [os.urandom(load.event_bytes)] * settings.batch_events
-    all_keys = _keys(settings)
+    all_keys = routing_keys(settings)
     keys = [all_keys[number % len(all_keys)] for number in range(settings.batch_events)]
     writer = PrototypeWriter(port, _segments(all_keys, settings))
     started_s = time.perf_counter()
@@ -162,7 +162,7 @@ def append_burst(port: int, load: AppendLoad, settings: Settings) -> Throughput:
 def paced_acknowledgements(port: int, load: PacedLoad, settings: Settings) -> Latencies:
     """As `workloads.paced_acknowledgements`."""
     event = os.urandom(load.event_bytes)
-    keys = _keys(settings)
+    keys = routing_keys(settings)
     writer = PrototypeWriter(port, _segments(keys, settings))
     gc.disable()
     try:
@@ -172,10 +172,6 @@ def paced_acknowledgements(port: int, load: PacedLoad, settings: Settings) -> La
     finally:
         gc.enable()
     return Latencies.of_ns(writer.latencies_ns)
-
-
-def _keys(settings: Settings) -> list[str]:
-    return [f"key-{number}" for number in range(settings.routing_keys)]
 
 
 def _segments(keys: list[str], settings: Settings) -> dict[str, int]:

@@ -87,7 +87,7 @@ def warm_up(headrace: Headrace, settings: Settings) -> None:
 def append_one_by_one(headrace: Headrace, stream: str, load: AppendLoad, settings: Settings) -> Throughput:
     """Writes the load with one call an event."""
     event = os.urandom(load.event_bytes)
-    keys = _keys(settings)
+    keys = routing_keys(settings)
     with headrace.writer(SCOPE, stream) as writer:
         write = writer.write
         started_s = time.perf_counter()
@@ -97,7 +97,7 @@ def append_one_by_one(headrace: Headrace, stream: str, load: AppendLoad, setting
         return Throughput.of(load, time.perf_counter() - started_s)
 
 
-def _keys(settings: Settings) -> list[str]:
+def routing_keys(settings: Settings) -> list[str]:
     return [f"key-{number}" for number in range(settings.routing_keys)]
 
 
@@ -131,7 +131,7 @@ def paced_acknowledgements(headrace: Headrace, stream: str, load: PacedLoad, set
     """
     total = int(load.rate_per_s * load.seconds)
     with headrace.writer(SCOPE, stream) as writer:
-        for key in _keys(settings):  # set-up of connections and writers is no latency of an event
+        for key in routing_keys(settings):  # set-up of connections and writers is no latency of an event
             writer.write(bytes(load.event_bytes), key)
         writer.flush()
         # What is kept for the figures makes full collections slow, and they would count as latency of the writer.
@@ -150,7 +150,7 @@ def paced_acknowledgements(headrace: Headrace, stream: str, load: PacedLoad, set
 def _write_paced(write: object, load: PacedLoad, total: int, settings: Settings) -> list[_Group]:
     assert callable(write)
     rest = os.urandom(load.event_bytes - STAMP.size)
-    keys = _keys(settings)
+    keys = routing_keys(settings)
     groups: dict[Ack, _Group] = {}
     for number, due_ns in enumerate(paced_ns(load.rate_per_s, total)):
         ack = write(STAMP.pack(due_ns) + rest, keys[number % len(keys)])

@@ -81,8 +81,7 @@ async def lag_of_state(admin: AsyncAdmin, state: GroupState, give_up_after_s: fl
 async def unread_segments(
     admin: AsyncAdmin, cut: StreamCut, end: StreamCut | None, give_up_after_s: float
 ) -> list[SegmentLag]:
-    """Returns the segments that have bytes between a cut and an end (None: the tail). Raises as
-    `count_events`."""
+    """Returns the segments that have bytes between a cut and an end (None: the tail). Raises as `count_events`."""
     between = await admin.segments_between(cut.scope, cut.stream, cut, end)
     ranges = [one for one in between.ranges if one.end_offset > one.start_offset]
     counts = await count_events(admin, cut.scope, cut.stream, ranges, give_up_after_s)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.admin import AsyncAdmin
-from headrace.client.revisioned_stream import RETRY_TIMEOUT_S, AsyncRevisionedStream
+from headrace.client.revisioned_stream import AsyncRevisionedStream
+from headrace.client.segment_requests import RETRY_TIMEOUT_S
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.codec.group_state import parse_state, state_bytes
 from headrace.codec.group_updates import parse_update, update_bytes

@@ -20,9 +20,10 @@ from headrace.client.loop_thread import LoopThread
 from headrace.client.range_bytes import HistorySource
 from headrace.client.range_reader import RangeReader
 from headrace.client.reader_group import AsyncReaderGroup
-from headrace.client.revisioned_stream import RETRY_TIMEOUT_S, AsyncRevisionedStream
+from headrace.client.revisioned_stream import AsyncRevisionedStream
 from headrace.client.segment_ranges import SegmentRange
 from headrace.client.segment_reads import SegmentReads
+from headrace.client.segment_requests import RETRY_TIMEOUT_S
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.client.stream_ranges import StreamRanges
 from headrace.client.synchronous import EventReader, EventWriter

@@ -15,7 +15,7 @@ from headrace.client.group_cuts import stream_cuts
 from headrace.client.group_lag import GroupLag, lag_of_state
 from headrace.client.group_reader import AsyncGroupReader, GroupReaderOptions
 from headrace.client.group_synchronizer import GroupSynchronizer
-from headrace.client.revisioned_stream import RETRY_TIMEOUT_S
+from headrace.client.segment_requests import RETRY_TIMEOUT_S
 from headrace.model.errors import UnavailableError
 from headrace.model.group_checkpoints import Positions, silent_checkpoint_name
 from headrace.model.group_state import GroupState

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from headrace import wire
 from headrace.client.backoff import Backoff
 from headrace.client.segment_connections import EndpointSource, SegmentConnections
-from headrace.client.segment_requests import REPLY_TIMEOUT_S, MakeCommand, SegmentRequests
+from headrace.client.segment_requests import REPLY_TIMEOUT_S, RETRY_TIMEOUT_S, MakeCommand, SegmentRequests
 from headrace.client.segment_stream import READ_TIMEOUT_S
 from headrace.codec.events import EventAssembler, frame_event
 from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError
@@ -24,7 +24,6 @@ from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
 from headrace.wire.connections.asynchronous import AsyncConnection, Flow, SingleReply, answer_within, problem_of
 
-RETRY_TIMEOUT_S = 60.0
 READ_BYTES = 1024 * 1024
 ENTRIES_PER_PAGE = 1_000
 

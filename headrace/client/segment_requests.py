@@ -12,6 +12,8 @@ from headrace.model.errors import HeadraceError
 from headrace.wire.connections.asynchronous import SingleReply, answer_within, problem_of
 
 REPLY_TIMEOUT_S = 30.0
+RETRY_TIMEOUT_S = 60.0
+"""The usual `give_up_after_s`: for so long a request is repeated while no store answers."""
 
 T = TypeVar("T", bound=wire.WireCommand)
 MakeCommand = Callable[[int], wire.WireCommand]

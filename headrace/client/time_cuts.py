@@ -15,12 +15,11 @@ from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_connections import SegmentConnections
-from headrace.client.segment_requests import SegmentRequests
+from headrace.client.segment_requests import RETRY_TIMEOUT_S, SegmentRequests
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import segment_name
 from headrace.model.stream_cuts import StreamCut
 
-RETRY_TIMEOUT_S = 60.0
 SEARCHES_AT_ONCE_MAX = 64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -73,7 +73,5 @@ async def _told(requests: SegmentRequests, segment_id: int, name: str, start: in
         lambda request_id: wire.GetSegmentAttribute(request_id, name, EVENT_COUNT_ATTRIBUTE),
         wire.SegmentAttribute,
     )
-    info = await requests.ask_for(
-        segment_id, lambda request_id: wire.GetStreamSegmentInfo(request_id, name), wire.StreamSegmentInfo
-    )
+    info = await requests.segment_info(segment_id, name)
     return events_between(start, end, length=info.write_offset, events_total=total.value)
