@@ -121,16 +121,19 @@ class Membership:
     async def announce_leaving(self) -> None:
         """Assign this store's containers to other stores, which wait until tier 2 has them.
 
-        This store opens no container from now on, and cancels its openings.
+        This store begins to open no container from now on.
         """
         self._leaving = True
         self._settling.wake()
         await self._settling.stop(LEAVING_DEADLINE_S)
-        await self._openings.stop()
         try:
             await asyncio.wait_for(self._leave(), LEAVING_DEADLINE_S)
         except (HeadraceError, TimeoutError) as error:
             _log.warning("event=leaving_not_announced error=%r", error)
+
+    async def finish_openings(self, patience_s: float) -> None:
+        """Call it after `announce_leaving`, before the store is closed; as `ContainerOpenings.finish`."""
+        await self._openings.finish(patience_s)
 
     async def end(self) -> None:
         """Stop renewing the lease, and mark it as that of a store that has stopped."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headrace.controller.ticks.assign_containers import assign_containers
@@ -22,8 +23,16 @@ from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.store_lease import StoredLease, write_lease
 from headrace.model.cluster import StoreLease, has_ended_silently, lost
 from headrace.model.ensembles import COPIES, ReplicaId
-from headrace.model.errors import HeadraceError
-from headrace.model.replica_placement import Placement, address_of, first_members, place_replicas, replica_of
+from headrace.model.errors import HeadraceError, UnavailableError
+from headrace.model.protocol_versions import REPLICA_PROTOCOL
+from headrace.model.replica_placement import (
+    Placement,
+    address_of,
+    first_members,
+    lease_of,
+    place_replicas,
+    replica_of,
+)
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import WriteConflictError
 from headrace.segmentstore.log.owner_parts import LogPlan
@@ -55,6 +64,8 @@ class PeerStores:
         self._on_ended = on_ended
         self._leases: Sequence[StoreLease] = ()
         self._plans: dict[tuple[int, tuple[ReplicaId, ...]], LogPlan] = {}  # of these leases
+        self._named: set[ReplicaId] = set()  # members that plans were asked for, since the last look began
+        self._looked_for: set[ReplicaId] = set()  # members that had been named when the reading of these leases began
         self._away: set[str] | None = None  # stores that give their containers away; None before the first look
         self._seen: dict[str, tuple[int, float]] = {}  # version by store, and when it was first seen
         self._looks = PeriodicTask(self._look_and_rest, self._look_failed, retry_first_s=LOOK_EVERY_S)
@@ -68,22 +79,41 @@ class PeerStores:
         await self._looks.stop()
 
     def address_of(self, replica: ReplicaId) -> tuple[str, int] | None:
-        """Host and port of a replica; None if no store has it."""
+        """Host and port of a replica; None if no store has it.
+
+        Raises:
+            UnavailableError: its store and this one have no common version of the protocol.
+        """
+        lease = lease_of(replica, self._leases)
+        if lease is not None and lease.replica_protocol.shared(REPLICA_PROTOCOL) is None:
+            raise UnavailableError(
+                f"store {lease.store_id} speaks {lease.replica_protocol} of the protocol between replicas, this store "
+                f"{REPLICA_PROTOCOL}: update the older one"
+            )
         return address_of(replica, self._leases)
 
     def plan(self, container: int, own: ReplicaId, members: Sequence[ReplicaId]) -> LogPlan:
-        """Who is to hold the log of a container, whose members these are now."""
+        """Who is to hold the log of a container, whose members these are now.
+
+        A member without a lease counts as destroyed only if the leases were read after its log had named it: its store
+        may have registered since they were read.
+        """
+        self._named.update(members)
         if not self._leases:
             return LogPlan((own,), COPIES, Placement())
         key = container, tuple(members)
         if key not in self._plans:
             wanted = first_members(container, own, self._leases)
-            self._plans[key] = LogPlan(wanted, COPIES, place_replicas(container, own, members, self._leases))
+            placement = place_replicas(container, own, members, self._leases)
+            new = {each for each in members if each not in self._looked_for and lease_of(each, self._leases) is None}
+            self._plans[key] = LogPlan(wanted, COPIES, replace(placement, destroyed=placement.destroyed - new))
         return self._plans[key]
 
     async def look(self) -> None:
         """Read the leases, and end those of stores that have ended."""
+        named, self._named = self._named, set()
         found = await asyncio.to_thread(self._records.leases)
+        self._looked_for = named
         self._leases, self._plans = [each.lease for each in found], {}
         ended = self._ended(found)
         away = {lease.store_id for lease in self._leases if not lease.keeps_containers}

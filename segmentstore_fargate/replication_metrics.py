@@ -32,9 +32,9 @@ def _by_container(measured: MeasuredReplication, read: Callable[[OwnedLog], Valu
     return {(str(number),): read(log) for number, log in owned if log.writer is not None}
 
 
-def _confirmed(log: OwnedLog) -> int:
+def _acknowledged(log: OwnedLog) -> int:
     assert log.writer is not None
-    return log.writer.confirmed
+    return log.writer.acknowledged_entry
 
 
 def _positions(measured: MeasuredReplication) -> Values:
@@ -98,7 +98,7 @@ REPLICATION_METRICS: Final[tuple[Metric[MeasuredReplication], ...]] = (
         "gauge",
         "headrace_log_acknowledged_entry",
         "last entry of the log that is acknowledged",
-        lambda r: _by_container(r, _confirmed),
+        lambda r: _by_container(r, _acknowledged),
         _OF_A_CONTAINER,
     ),
     Metric(

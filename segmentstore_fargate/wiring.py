@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
+import botocore.session
+
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.s3.chunk_storage import S3ChunkStorage
@@ -16,6 +18,7 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.model.cluster import ReplicationStatus, StoreLease
 from headrace.model.errors import CorruptError, FencedError, HeadraceError
+from headrace.model.protocol_versions import FIRST_PROTOCOL, REPLICA_PROTOCOL
 from headrace.model.rates import TICK_S
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
@@ -33,6 +36,7 @@ from segmentstore_fargate.log_watch import log_watch
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
 from segmentstore_fargate.open_files import connections_within
+from segmentstore_fargate.openings import OPENINGS_SHARE
 from segmentstore_fargate.registration import own_task
 from segmentstore_fargate.replication import Replication
 from segmentstore_fargate.restart_policy import JOURNAL_FAILED
@@ -74,6 +78,7 @@ class SegmentStoreProcess:
             on_failure=self._journal_failed,
         )
         self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
+        self._aws_session = botocore.session.get_session()
         self._s3_storages: list[S3ChunkStorage] = []
         measured_chunks = self._measured_s3()
         # With threads and connections of its own: an acknowledgement never waits for an upload to tier 2.
@@ -172,7 +177,7 @@ class SegmentStoreProcess:
             raise
 
     def _measured_s3(self) -> MeasuredChunkStorage:
-        self._s3_storages.append(S3ChunkStorage(self._config.chunk_bucket, s3_client()))
+        self._s3_storages.append(S3ChunkStorage(self._config.chunk_bucket, s3_client(self._aws_session)))
         return MeasuredChunkStorage(self._s3_storages[-1], self._clock)
 
     def _replicate(self) -> Replication:
@@ -227,6 +232,7 @@ class SegmentStoreProcess:
             replica_id=replication.known_replica if replication else "",
             replica_port=replica_port,
             revision=task.revision if task else 0,
+            replica_protocol=REPLICA_PROTOCOL if replication else FIRST_PROTOCOL,
         )
         place = Place(config.container_count, config.containers)
         self._membership = Membership(
@@ -266,6 +272,7 @@ class SegmentStoreProcess:
         await self._ticks.stop()
         if self._membership is not None:
             await self._membership.announce_leaving()
+            await self._membership.finish_openings(self._config.stop_deadline_s * OPENINGS_SHARE)
         await self._listener.drain(max(0.0, deadline_s - self._clock.monotonic_s()))
         await self._listener.stop()
         await self._store.close(max(0.0, deadline_s - self._clock.monotonic_s()))

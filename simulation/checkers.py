@@ -76,7 +76,7 @@ class Checkers:
                 self._durable[replica] = {key for key in self._durable[replica] if key[0] != header.container}
             if header.kind is not RecordKind.ENTRY:
                 continue
-            key = (header.container, header.ledger_epoch, header.entry)
+            key = (header.container, header.epoch, header.entry)
             self._durable[replica].add(key)
             self._damaged.discard((replica, *key))
             if payload != self._content.get(key):
@@ -100,17 +100,19 @@ class Checkers:
             if one == replica and recovered.get(container, RecoveredLog()).promise < promise:
                 self.violated("I3", f"a start does not find the promise {promise} of container {container}")
         for container, log in recovered.items():
-            if log.truncated > self.checkpoint_end[container]:
-                self.violated("I10", f"a replica truncated entries before {log.truncated}, tier 2 has not got them")
+            if log.truncated_before > self.checkpoint_end[container]:
+                self.violated(
+                    "I10", f"a replica truncated entries before {log.truncated_before}, tier 2 has not got them"
+                )
         for (one, container), (epoch, last) in self._held.items():
             record = self._records[container]
             if one != replica or record is None or not record.chain.has(epoch, last):
                 continue
             log = recovered.get(container, RecoveredLog())
-            truncated = max(log.truncated, record.truncated)
-            told = told_position(record.chain, truncated, log.runs)
+            truncated_before = max(log.truncated_before, record.truncated_before)
+            told = told_position(record.chain, truncated_before, log.runs)
             if is_damaged:
-                told = max(told, had_position(record.chain, truncated, log.runs))
+                told = max(told, had_position(record.chain, truncated_before, log.runs))
             if told < last:
                 self.violated("I2", f"a replica held everything up to {last}, and holds up to {told} after a start")
 
@@ -152,9 +154,9 @@ class Checkers:
         if message.promise < self._promises.get(key, 0):
             self.violated("I3", f"promise {message.promise} after {self._promises[key]}")
         self._promises[key] = max(message.promise, self._promises.get(key, 0))
-        self._told_truncated[key] = message.truncated
-        if message.confirmed > self._witness_end[log.container]:
-            self.violated("I5", f"a replica knows {message.confirmed - 1} as acknowledged, which is not")
+        self._told_truncated[key] = message.truncated_before
+        if message.acknowledged_before > self._witness_end[log.container]:
+            self.violated("I5", f"a replica knows {message.acknowledged_before - 1} as acknowledged, which is not")
         self._check_gapless(replica, log, log.durable_end - 1)
 
     def held(self, replica: ReplicaId, log: ReplicaLog, effect: Held) -> None:
@@ -171,7 +173,7 @@ class Checkers:
         if session is None:
             return
         key = (replica, log.container, session.writer_epoch, session.number)
-        first = max(log.truncated, self._checked.get(key, 0))
+        first = max(log.truncated_before, self._checked.get(key, 0))
         lacks = self._lacks(replica, log.container, log.chain, first, last)
         if lacks is not None:
             self.violated("I2", f"a replica says to hold everything up to {last}, and does not hold {lacks}")
@@ -283,7 +285,9 @@ class Checkers:
         if survivor is None or before is None or before.ledgers[-1] == after.ledgers[-1] or first >= end:
             return
         self.states["accepted loss lost entries"] += 1
-        begin = max(before.truncated, self._told_truncated.get((survivor, container), 0), before.ledgers[0].first)
+        begin = max(
+            before.truncated_before, self._told_truncated.get((survivor, container), 0), before.ledgers[0].first
+        )
         for entry in range(begin, end):
             key = (container, before.chain.epoch_of(entry) or 0, entry)
             if key not in self._durable[survivor] or (survivor, *key) in self._damaged:
@@ -330,8 +334,8 @@ class Checkers:
         """A recovery has ended: everything that was acknowledged is there, byte for byte."""
         container, chain = owner.container, effect.log.chain
         self.states["recovery served"] += 1
-        if effect.truncated > self.checkpoint_end[container]:
-            self.violated("I10", f"entries before {effect.truncated} are given away, tier 2 has not got them")
+        if effect.truncated_before > self.checkpoint_end[container]:
+            self.violated("I10", f"entries before {effect.truncated_before} are given away, tier 2 has not got them")
         record = self._records[container]
         if record is not None and (not record.ledgers or record.ledgers[-1].epoch > owner.epoch):
             self.states["outdated owner served"] += 1
@@ -343,7 +347,7 @@ class Checkers:
             self._acknowledged[container][entry] = chain.epoch_of(entry) or 0
         self._extend(container, effect.last)
         found: dict[int, Entry] = {}
-        for entry in range(effect.truncated, effect.last + 1):
+        for entry in range(effect.truncated_before, effect.last + 1):
             epoch = chain.epoch_of(entry) or 0
             if entry not in found:
                 bounds = chain.bounds(epoch)

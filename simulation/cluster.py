@@ -139,13 +139,13 @@ class Cluster:
         if owner is None or self.scheduler.is_paused(owner.address.store):
             return False
         assert owner.writer is not None
-        confirmed = owner.writer.confirmed
-        if confirmed == owner.writer.next_entry - 1:
+        acknowledged = owner.writer.acknowledged_entry
+        if acknowledged == owner.writer.next_entry - 1:
             self._waiting_since.pop(container, None)
             return True
-        known, since = self._waiting_since.setdefault(container, (confirmed, self.scheduler.now))
-        if known != confirmed:
-            self._waiting_since[container] = (confirmed, self.scheduler.now)
+        known, since = self._waiting_since.setdefault(container, (acknowledged, self.scheduler.now))
+        if known != acknowledged:
+            self._waiting_since[container] = (acknowledged, self.scheduler.now)
         return self.scheduler.now - since < _ISOLATED_AFTER
 
     def _is_tried(self, container: int) -> bool:
@@ -203,8 +203,8 @@ class Cluster:
         if owner is None or self.scheduler.is_paused(owner.address.store):
             return
         assert isinstance(owner.writer, LedgerWriter)
-        oldest = owner.writer.truncated
-        end = oldest + (owner.writer.confirmed + 1 - oldest) * percent // 100
+        oldest = owner.writer.truncated_before
+        end = oldest + (owner.writer.acknowledged_entry + 1 - oldest) * percent // 100
         self.checkers.checkpoint_end[container] = max(self.checkers.checkpoint_end[container], end)
         owner.writer.truncate(end)
         self.checkers.state("truncated")

@@ -121,15 +121,15 @@ class SimulatedJournal:
         pending = PendingRecord(
             header.kind,
             header.container,
-            header.ledger_epoch,
+            header.epoch,
             header.writer_epoch,
             header.entry,
-            header.truncated,
-            header.confirmed,
+            header.truncated_before,
+            header.acknowledged_before,
             parts,
             header.length,
             ignore,
-            payload_checksum=header.payload_crc if header.kind is RecordKind.ENTRY else None,
+            payload_checksum=header.payload_checksum if header.kind is RecordKind.ENTRY else None,
             codec=Codec(header.codec),
         )
         self._headers[id(pending)] = header

@@ -136,9 +136,9 @@ def _skip_any_damage(self: RecordScan) -> Record:
     return Record(RecordHeader(RecordKind.TRUNCATION, 0, 0, 0, 0, 0, 0, 0, 0, 0), self.end)
 
 
-def _truncate_what_is_acknowledged(self: LedgerWriter, truncated: int) -> None:
+def _truncate_what_is_acknowledged(self: LedgerWriter, truncated_before: int) -> None:
     """Truncates what tier 2 does not have."""
-    _TRUNCATE(self, max(truncated, self.confirmed + 1))
+    _TRUNCATE(self, max(truncated_before, self.acknowledged_entry + 1))
 
 
 def _truncate_before_sync(
@@ -256,7 +256,7 @@ MUTATIONS: Final = (
         "7",
         "a change is written before the survivors have what is acknowledged",
         ("I4",),
-        ((EnsembleChange, "_has_reached", lambda self, wanted_position, confirmed: True),),
+        ((EnsembleChange, "_has_reached", lambda self, wanted_position, acknowledged_entry: True),),
     ),
     Mutation(
         "8",

@@ -144,8 +144,8 @@ class Owner:
             self.epoch,
             self.epoch,
             entry,
-            self.writer.truncated,
-            self.writer.confirmed + 1,
+            self.writer.truncated_before,
+            self.writer.acknowledged_entry + 1,
             len(payload),
             crc32c(payload),
         )
@@ -231,8 +231,8 @@ class Owner:
                     self._send(member, self._stamped(entry))
             case ReadEntries(member, message):
                 self._send(member, message)
-            case SendPulse(member, confirmed, truncated):
-                self._send(member, Pulse(0, 0, (PulseItem(self.container, confirmed + 1, truncated),)))
+            case SendPulse(member, acknowledged_entry, truncated_before):
+                self._send(member, Pulse(0, 0, (PulseItem(self.container, acknowledged_entry + 1, truncated_before),)))
             case DropMember(member, session):
                 self._send(member, Drop(self.container, session, self.epoch))
                 self._observer.state("member dropped")
@@ -266,7 +266,7 @@ class Owner:
             self.journal.replica,
             effect.log,
             effect.version,
-            effect.truncated,
+            effect.truncated_before,
             self._recovery.sessions,
             self._swarm.writer,
             self._now_ms,

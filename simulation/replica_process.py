@@ -112,7 +112,7 @@ class ReplicaProcess:
             case Pulse():
                 for item in message.items:
                     log = self._heard_log(item.container)
-                    self._apply(log, log.pulse(link, item.confirmed, item.truncated))
+                    self._apply(log, log.pulse(link, item.acknowledged_before, item.truncated_before))
             case Drop():
                 log = self._heard_log(message.container)
                 self._apply(log, log.drop(message))

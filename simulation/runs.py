@@ -166,7 +166,7 @@ def _has_no_intact_copy(cluster: Cluster, container: int, log: ContainerLog) -> 
     asked_replicas = {*log.members, *cluster.placement(container).wanted.values()}
     asked = [store for store in cluster.stores if store.is_running and store.replica in asked_replicas]
     processes = [store.process for store in asked if store.process is not None]
-    truncated = max([log.truncated, *(process.log(container).truncated for process in processes)])
+    truncated_before = max([log.truncated_before, *(process.log(container).truncated_before for process in processes)])
     intact = {key for store in asked for key in store.journal().entries()}
     had = cluster.checkers.had(container, log.chain, [member for member in log.members if cluster.address_of(member)])
-    return any(entry >= truncated and (container, epoch, entry) not in intact for epoch, entry in had)
+    return any(entry >= truncated_before and (container, epoch, entry) not in intact for epoch, entry in had)

@@ -88,7 +88,7 @@ class ContainerLogView:
             version=version,
             members=tuple(LogMemberView.of(member, leases) for member in log.members),
             ledgers=log.ledgers,
-            truncated=log.truncated,
+            truncated=log.truncated_before,
             next_entry=log.next_entry,
             complete=log.state is not LogState.OPEN or len(there) == log.copies,
             blocked=blocked,

@@ -67,7 +67,7 @@ class LogObjectHeader(NamedTuple):
     epoch: int
     sequence: int
     first_entry: int
-    truncated: int
+    truncated_before: int
     oldest_sequence: int
     entry_count: int
     record_bytes: int
@@ -110,13 +110,15 @@ def parse_log_object_name(name: str) -> tuple[int, int, int] | None:
     return found if log_object_name(*found) == name else None
 
 
-def encode_entry(container: int, epoch: int, entry: int, truncated: int, parts: Sequence[Buffer]) -> EncodedEntry:
+def encode_entry(
+    container: int, epoch: int, entry: int, truncated_before: int, parts: Sequence[Buffer]
+) -> EncodedEntry:
     """An entry with its record header; reads all of `parts` once, for the checksum."""
     checksum = length = 0
     for part in parts:
         checksum = crc32c(part, checksum)
         length += memoryview(part).nbytes
-    header = RecordHeader(RecordKind.ENTRY, container, epoch, epoch, entry, truncated, 0, length, checksum)
+    header = RecordHeader(RecordKind.ENTRY, container, epoch, epoch, entry, truncated_before, 0, length, checksum)
     return EncodedEntry(encode_record_header(header), parts, length)
 
 
@@ -138,7 +140,7 @@ def encode_log_object(header: LogObjectHeader, entries: Sequence[EncodedEntry]) 
         header.epoch,
         header.sequence,
         header.first_entry,
-        header.truncated,
+        header.truncated_before,
         header.oldest_sequence,
         len(entries),
         position - LOG_OBJECT_HEADER_BYTES,
@@ -158,21 +160,23 @@ def decode_log_object_header(name: str, raw: memoryview | bytes) -> LogObjectHea
     if len(raw) < LOG_OBJECT_HEADER_BYTES:
         raise CorruptError(f"object {name} has {len(raw)} bytes, the header of a log's object alone has more")
     (checksum,) = _CHECKSUM.unpack_from(raw, _FIELDS.size)
-    mark, version, window, container, epoch, sequence, first, truncated, oldest, *sizes = _FIELDS.unpack_from(raw)
+    mark, version, window, container, epoch, sequence, first, truncated_before, oldest, *sizes = _FIELDS.unpack_from(
+        raw
+    )
     if mark != LOG_OBJECT_MARK or checksum != crc32c(memoryview(raw)[: _FIELDS.size]):
         raise CorruptError(f"object {name} does not begin with the mark and the checksum of a log's object")
     if version != LOG_OBJECT_VERSION:
         raise CorruptError(f"object {name} has version {version}, which this version of Headrace does not know")
     entry_count, record_bytes, index_crc = sizes
     header = LogObjectHeader(
-        container, epoch, sequence, first, truncated, oldest, entry_count, record_bytes, index_crc, window
+        container, epoch, sequence, first, truncated_before, oldest, entry_count, record_bytes, index_crc, window
     )
     if log_object_name(header.container, header.epoch, header.sequence) != name:
         raise CorruptError(
             f"object {name} says that it is object {header.sequence} of container {header.container}, "
             f"epoch {header.epoch}"
         )
-    is_possible = header.oldest_sequence <= header.sequence and header.truncated <= header.first_entry and window
+    is_possible = header.oldest_sequence <= header.sequence and header.truncated_before <= header.first_entry and window
     if not is_possible or header.record_bytes > LOG_OBJECT_BYTES_MAX:
         raise CorruptError(f"the header of object {name} contradicts itself: {header}")
     return header
@@ -198,7 +202,7 @@ def decode_log_object(name: str, raw: bytes) -> Iterator[tuple[int, memoryview]]
         record = decode_record_header(view[position:])
         start = position + RECORD_HEADER_BYTES
         position = start + record.length
-        named = (record.container, record.ledger_epoch, record.entry)
+        named = (record.container, record.epoch, record.entry)
         if named != (header.container, header.epoch, number) or position > index_at:
             raise CorruptError(f"object {name} has another record at the place of entry {number}: {record}")
         payload = view[start:position]

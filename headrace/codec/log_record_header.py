@@ -70,21 +70,22 @@ _CODECS_KNOWN: Final = frozenset(Codec)
 
 
 class RecordHeader(NamedTuple):
-    """The fields of a record. `confirmed` is the entry behind the last acknowledged one, so 0 means none.
+    """The fields of a record. `acknowledged_before` is the entry behind the last acknowledged one, so 0 means none.
 
-    `writer_epoch` is the epoch of the owner that sent the record, `ledger_epoch` that of the entry's ledger. They
-    differ when an owner sends entries of earlier ledgers. A promise has its epoch in both.
+    `writer_epoch` is the epoch of the owner that sent the record, `epoch` that of the entry's ledger. They differ
+    when an owner sends entries of earlier ledgers. A promise has its epoch in both. The fields have the names of
+    `journal_format.RecordHeader`.
     """
 
     kind: RecordKind
     container: int
-    ledger_epoch: int
+    epoch: int
     writer_epoch: int
     entry: int
-    truncated: int
-    confirmed: int
+    truncated_before: int
+    acknowledged_before: int
     length: int
-    payload_crc: int
+    payload_checksum: int
     codec: int = 0
     flags: int = 0
     salt: int = 0
@@ -99,14 +100,14 @@ def encode_record_header(header: RecordHeader) -> bytes:
         header.codec,
         header.flags,
         header.container,
-        header.ledger_epoch,
+        header.epoch,
         header.writer_epoch,
         header.entry,
-        header.truncated,
-        header.confirmed,
+        header.truncated_before,
+        header.acknowledged_before,
         header.commit_start,
         header.length,
-        header.payload_crc,
+        header.payload_checksum,
     )
     return start + RECORD_CHECKSUM.pack(crc32c(fields, crc32c(start))) + fields
 
@@ -120,7 +121,7 @@ def decode_record_header(raw: memoryview) -> RecordHeader:
     fields = raw[RECORD_FIELDS_AT:RECORD_HEADER_BYTES]
     if mark != RECORD_MARK or checksum != crc32c(fields, crc32c(raw[: RECORD_START.size])):
         raise CorruptError("the header of a log record does not have its mark and its checksum")
-    kind, codec, flags, container, ledger, writer, entry, truncated, confirmed, commit, length, crc = (
+    kind, codec, flags, container, ledger, writer, entry, truncated_before, acknowledged_before, commit, length, crc = (
         RECORD_FIELDS.unpack(fields)
     )
     if kind not in _KINDS_KNOWN or codec not in _CODECS_KNOWN or flags & ~_FLAGS_KNOWN:
@@ -135,8 +136,8 @@ def decode_record_header(raw: memoryview) -> RecordHeader:
         ledger,
         writer,
         entry,
-        truncated,
-        confirmed,
+        truncated_before,
+        acknowledged_before,
         length,
         crc,
         codec,
@@ -148,6 +149,6 @@ def decode_record_header(raw: memoryview) -> RecordHeader:
 
 def check_payload(header: RecordHeader, payload: memoryview | bytes) -> None:
     """Raises CorruptError: the payload is not the one that the owner encoded."""
-    if len(payload) != header.length or crc32c(payload) != header.payload_crc:
-        named = f"entry {header.entry} of container {header.container}, epoch {header.ledger_epoch}"
+    if len(payload) != header.length or crc32c(payload) != header.payload_checksum:
+        named = f"entry {header.entry} of container {header.container}, epoch {header.epoch}"
         raise CorruptError(f"{named}, does not have its checksum")

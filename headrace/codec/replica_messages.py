@@ -29,7 +29,6 @@ from headrace.model.container_logs import LEDGERS_MAX, LedgerStart
 from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
 from headrace.model.errors import CorruptError
 
-PROTOCOL_VERSION: Final = 1
 MESSAGE_HEADER: Final = struct.Struct(">BBHI")
 MESSAGE_BYTES_MAX: Final = 1_258_291
 """1.2 MiB: the largest entry with its header, and room for the largest chain."""
@@ -89,7 +88,7 @@ class Open:
     container: int
     session: int
     writer_epoch: int
-    truncated: int
+    truncated_before: int
     ledgers: tuple[LedgerStart, ...]
 
 
@@ -107,15 +106,15 @@ class HeldRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """`confirmed` is the entry behind the last one that the replica knows to be acknowledged."""
+    """`acknowledged_before` is the entry behind the last one that the replica knows to be acknowledged."""
 
     TYPE: ClassVar[int] = 5
     container: int
     session: int
     status: int
     promise: int
-    truncated: int
-    confirmed: int
+    truncated_before: int
+    acknowledged_before: int
     runs: tuple[HeldRun, ...]
 
 
@@ -177,8 +176,8 @@ class PulseItem(NamedTuple):
     """What the writer knows: the entry behind the last acknowledged one, and the truncation point."""
 
     container: int
-    confirmed: int
-    truncated: int
+    acknowledged_before: int
+    truncated_before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +262,11 @@ def _body(message: ReplicaMessage) -> bytes:
             return _HELLO_OK.pack(version, replica, incarnation, window, nonce, proof)
         case Proof(proof):
             return proof
-        case Open(container, session, writer, truncated, ledgers):
-            head = _OPEN.pack(container, session, writer, truncated, len(ledgers))
+        case Open(container, session, writer, truncated_before, ledgers):
+            head = _OPEN.pack(container, session, writer, truncated_before, len(ledgers))
             return head + b"".join(_LEDGER.pack(*one) for one in ledgers)
-        case Opened(container, session, status, promise, truncated, confirmed, runs):
-            head = _OPENED.pack(container, session, status, promise, truncated, confirmed, len(runs))
+        case Opened(container, session, status, promise, truncated_before, acknowledged_before, runs):
+            head = _OPENED.pack(container, session, status, promise, truncated_before, acknowledged_before, len(runs))
             return head + b"".join(_RUN.pack(*one) for one in runs)
         case Entry():
             return _entry_bytes(message)
@@ -309,17 +308,17 @@ def _hello_ok(fields: Fields) -> HelloOk:
 
 
 def _open(fields: Fields) -> Open:
-    container, session, writer, truncated, count = fields.unpack(_OPEN)
+    container, session, writer, truncated_before, count = fields.unpack(_OPEN)
     ledgers = fields.items(_LEDGER, count, LEDGERS_MAX)
-    return Open(container, session, writer, truncated, tuple(LedgerStart(*one) for one in ledgers))
+    return Open(container, session, writer, truncated_before, tuple(LedgerStart(*one) for one in ledgers))
 
 
 def _opened(fields: Fields) -> Opened:
-    container, session, status, promise, truncated, confirmed, count = fields.unpack(_OPENED)
+    container, session, status, promise, truncated_before, acknowledged_before, count = fields.unpack(_OPENED)
     runs = tuple(HeldRun(*one) for one in fields.items(_RUN, count, RUNS_MAX))
     if status != OPENED_WHOLE or not all(run.start <= run.end <= run.had_end for run in runs):
         raise CorruptError("an OPENED message has an unknown status or a run that ends before it begins")
-    return Opened(container, session, status, promise, truncated, confirmed, runs)
+    return Opened(container, session, status, promise, truncated_before, acknowledged_before, runs)
 
 
 def _ack(fields: Fields) -> Ack:

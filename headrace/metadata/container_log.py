@@ -83,7 +83,7 @@ def container_log_body(log: ContainerLog) -> dict[str, Any]:
         state=str(log.state),
         members=[member.hex() for member in log.members],
         ledgers=[list(ledger) for ledger in log.ledgers],
-        truncated=log.truncated,
+        truncated=log.truncated_before,
         next=log.next_entry,
     )
 

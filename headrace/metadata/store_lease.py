@@ -9,6 +9,7 @@ from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.cluster import ReplicationStatus, StoreLease, StoreState
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.ensembles import REPLICA_ID_BYTES
+from headrace.model.protocol_versions import FIRST_PROTOCOL, VERSION_MAX, ProtocolVersions
 from headrace.ports.metadata_store import Body, Check, Create, Delete, Key, Replace, Write
 
 STORES_FIRST: Final = "store/"
@@ -20,6 +21,9 @@ CONTAINER_MAX: Final = 9_999
 """Keys of containers have four digits."""
 
 NUMBER_MAX: Final = 2**31 - 1
+
+VERSION_FIELDS: Final = 2
+"""The lowest and the highest version of a protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ def _lease(body: Body) -> StoreLease:
             under_replicated=_number(body.get("under_replicated", 0), NUMBER_MAX),
         ),
         volume_gone=_flag(body.get("volume_gone", False)),
+        replica_protocol=_versions(body["replica_protocol"]) if "replica_protocol" in body else FIRST_PROTOCOL,
     )
 
 
@@ -116,8 +121,23 @@ def _added_fields(lease: StoreLease) -> dict[str, Any]:
         "blocked": list(status.blocked),
         "under_replicated": status.under_replicated,
         "volume_gone": lease.volume_gone,
+        "replica_protocol": _protocol_field(lease.replica_protocol),
     }
     return {name: value for name, value in fields.items() if value}
+
+
+def _protocol_field(versions: ProtocolVersions) -> list[int] | None:
+    return None if versions == FIRST_PROTOCOL else [versions.low, versions.high]
+
+
+def _versions(value: Any) -> ProtocolVersions:
+    """Raises ValueError, as the functions below."""
+    if not isinstance(value, list) or len(value) != VERSION_FIELDS:
+        raise ValueError(f"{value!r} is not the lowest and the highest version of a protocol")
+    low, high = (_number(each, VERSION_MAX) for each in value)
+    if not 1 <= low <= high:
+        raise ValueError(f"there are no protocol versions from {low} to {high}")
+    return ProtocolVersions(low, high)
 
 
 def _replica_id(value: Any) -> str:

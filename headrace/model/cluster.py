@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from headrace.model.protocol_versions import FIRST_PROTOCOL, ProtocolVersions
+
 HEARTBEAT_EVERY_S: Final = 3.0
 """The time between two renewals of a lease. A renewal is one conditional write per process."""
 
@@ -109,6 +111,9 @@ class StoreLease:
     replication: ReplicationStatus = field(default_factory=ReplicationStatus)
     volume_gone: bool = False
     """The ECS task has stopped, and its disk was deleted with it."""
+
+    replica_protocol: ProtocolVersions = FIRST_PROTOCOL
+    """What the store speaks with other stores that replicate."""
 
     @property
     def has_ended(self) -> bool:

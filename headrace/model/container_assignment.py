@@ -16,6 +16,7 @@ from headrace.model.cluster import (
     StoreLease,
     may_be_taken_over,
 )
+from headrace.model.protocol_versions import ProtocolVersions
 from headrace.model.replica_placement import zone_of
 
 LogMembers = Mapping[int, Collection[str]]
@@ -38,11 +39,12 @@ def assign(
     stay assigned to it until its take-over time is over; then that log is discarded. Containers of a store that ends,
     stops or is isolated go to `members` of their logs first. So do those of a store that replicates, once its zone has
     a store of a newer revision: a deployment stops the older task only when it has no copy any more, and an owner
-    always has one. Without a serving store the map stays as it is.
+    always has one. A store that shares no version of the protocol with most zones could not replicate, and counts as
+    isolated. Without a serving store the map stays as it is.
     """
     by_id = {lease.store_id: lease for lease in leases}
-    newest = _newest_revisions(leases)
-    serving = sorted((one for one in leases if _can_serve(one, newest)), key=lambda one: one.store_id)
+    ables = _Ables(leases)
+    serving = sorted(filter(ables.can_serve, leases), key=lambda one: one.store_id)
     if not serving:
         return former
     here = {one.store_id for one in serving}
@@ -56,7 +58,7 @@ def assign(
             hold = None
         if owner in here:
             stores[container] = str(owner)
-        elif hold is not None and not _hands_over(by_id.get(hold.store_id), newest):
+        elif hold is not None and not ables.hands_over(by_id.get(hold.store_id)):
             stores[container] = hold.store_id
         else:
             free.append(container)
@@ -64,24 +66,35 @@ def assign(
     return ContainerMap(dict(sorted(stores.items())), discarded)
 
 
-def _newest_revisions(leases: Sequence[StoreLease]) -> dict[str, int]:
-    """The newest revision among the stores of each zone that replicate and reach others."""
-    newest: dict[str, int] = {}
-    for lease in leases:
-        if lease.keeps_containers and lease.replica_id:
-            newest[zone_of(lease)] = max(lease.revision, newest.get(zone_of(lease), 0))
-    return newest
+class _Ables:
+    """The stores that can serve containers."""
 
+    def __init__(self, leases: Sequence[StoreLease]) -> None:
+        replicating = [lease for lease in leases if lease.keeps_containers and lease.replica_id]
+        zones: dict[ProtocolVersions, set[str]] = {}
+        for lease in replicating:
+            zones.setdefault(lease.replica_protocol, set()).add(zone_of(lease))
+        self._reached = {
+            versions: len(set[str]().union(*(zones[other] for other in zones if versions.shared(other))))
+            for versions in zones
+        }
+        self._newest: dict[str, int] = {}  # revisions of replicating stores, by zone
+        for lease in filter(self._is_understood, replicating):
+            self._newest[zone_of(lease)] = max(lease.revision, self._newest.get(zone_of(lease), 0))
 
-def _can_serve(lease: StoreLease, newest: Mapping[str, int]) -> bool:
-    """A store that reaches no other store can acknowledge nothing, and one of an older revision is about to end."""
-    is_older = bool(lease.replica_id) and lease.revision < newest.get(zone_of(lease), 0)
-    return lease.keeps_containers and not is_older
+    def can_serve(self, lease: StoreLease) -> bool:
+        """A store that reaches no other store can acknowledge nothing, and one of an older revision is about to end."""
+        if not lease.keeps_containers or not lease.replica_id:
+            return lease.keeps_containers
+        return self._is_understood(lease) and lease.revision >= self._newest.get(zone_of(lease), 0)
 
+    def hands_over(self, lease: StoreLease | None) -> bool:
+        """Whether a store that has a container's log is there, and gives the container away."""
+        return lease is not None and not lease.has_ended and not self.can_serve(lease)
 
-def _hands_over(lease: StoreLease | None, newest: Mapping[str, int]) -> bool:
-    """Whether a store that has a container's log is there, and gives the container away."""
-    return lease is not None and not lease.has_ended and not _can_serve(lease, newest)
+    def _is_understood(self, lease: StoreLease) -> bool:
+        """Whether no other store shares a version of the protocol with more zones."""
+        return self._reached[lease.replica_protocol] == max(self._reached.values())
 
 
 def _is_discarded(

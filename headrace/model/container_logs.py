@@ -91,15 +91,15 @@ class LedgerChain:
 class ContainerLog:
     """The record as a value.
 
-    `truncated` is a lower bound of the truncation point. `next_entry` is the number of the next entry of a log that is
-    EMPTY or LOST.
+    `truncated_before` is a lower bound of the truncation point. `next_entry` is the number of the next entry of a log
+    that is EMPTY or LOST.
     """
 
     copies: int
     state: LogState
     members: tuple[ReplicaId, ...]
     ledgers: tuple[LedgerStart, ...]
-    truncated: int = 0
+    truncated_before: int = 0
     next_entry: int | None = None
 
     @property
@@ -118,26 +118,31 @@ class ContainerLog:
     def chain(self) -> LedgerChain:
         return LedgerChain(self.ledgers)
 
-    def with_members(self, members: tuple[ReplicaId, ...], truncated: int) -> ContainerLog:
+    def with_members(self, members: tuple[ReplicaId, ...], truncated_before: int) -> ContainerLog:
         """The record after a change of the ensemble."""
-        return replace(self, members=members, truncated=truncated, ledgers=retained_ledgers(self.ledgers, truncated))
+        return replace(
+            self,
+            members=members,
+            truncated_before=truncated_before,
+            ledgers=retained_ledgers(self.ledgers, truncated_before),
+        )
 
 
-def retained_ledgers(ledgers: tuple[LedgerStart, ...], truncated: int) -> tuple[LedgerStart, ...]:
+def retained_ledgers(ledgers: tuple[LedgerStart, ...], truncated_before: int) -> tuple[LedgerStart, ...]:
     """The chain without the ledgers whose successor begins at or before the truncation point."""
     kept = 0
-    while kept + 1 < len(ledgers) and ledgers[kept + 1].first <= truncated:
+    while kept + 1 < len(ledgers) and ledgers[kept + 1].first <= truncated_before:
         kept += 1
     return ledgers[kept:]
 
 
 def open_ledger(
-    log: ContainerLog | None, epoch: int, first: int, members: tuple[ReplicaId, ...], truncated: int, copies: int
+    log: ContainerLog | None, epoch: int, first: int, members: tuple[ReplicaId, ...], truncated_before: int, copies: int
 ) -> ContainerLog:
     """The record with a new ledger, which closes the ledger before it."""
     before = log.ledgers if log is not None and log.state is LogState.OPEN else ()
-    ledgers = retained_ledgers((*before, LedgerStart(epoch, first)), truncated)
-    return ContainerLog(copies, LogState.OPEN, members, ledgers, truncated)
+    ledgers = retained_ledgers((*before, LedgerStart(epoch, first)), truncated_before)
+    return ContainerLog(copies, LogState.OPEN, members, ledgers, truncated_before)
 
 
 def emptied(log: ContainerLog, next_entry: int) -> ContainerLog:
@@ -159,7 +164,7 @@ def without_lost_members(log: ContainerLog, lost: Collection[ReplicaId]) -> Cont
     _require(not log.ensemble.is_read_quorum(members), f"{len(members)} members remain, which lose nothing")
     if members:
         return replace(log, members=members)
-    next_entry = max(log.ledgers[-1].first, log.truncated) + LOST_ENTRIES_MAX
+    next_entry = max(log.ledgers[-1].first, log.truncated_before) + LOST_ENTRIES_MAX
     return ContainerLog(log.copies, LogState.LOST, (), (), next_entry, next_entry)
 
 
@@ -190,7 +195,7 @@ def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epo
     _require(fewest <= len(after.members) <= after.copies, f"{len(after.members)} members of {after.copies} copies")
     if before is None:
         return
-    _require(before.truncated <= after.truncated, "the truncation point falls")
+    _require(before.truncated_before <= after.truncated_before, "the truncation point falls")
     is_moved = (before.copies == NO_COPIES) != (after.copies == NO_COPIES)
     # The new owner would not look where the entries are, and would not find them.
     _require(before.state is not LogState.OPEN or not is_moved, "an open log does not move to S3 or away from it")

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from headrace.model.cluster import StoreLease, StoreState
 from headrace.model.ensembles import COPIES, ReplicaId
+from headrace.model.protocol_versions import REPLICA_PROTOCOL, ProtocolVersions
 
 LOCAL_ZONE: Final = "local"
 """Stores with this zone are not in a real one: each of them counts as a zone of its own."""
@@ -90,18 +91,24 @@ def place_replicas(
     """Where the copies of a container are wanted, whose log has these members and is owned by the store of `own`.
 
     At most `copies` zones are named: that of the owner, those of members that are kept, then the others by hash. A
-    member is kept while its store serves, unless its zone has a store of a newer revision.
+    member is kept while its store serves, unless its zone has a store of a newer revision. All of them speak one common
+    version of the protocol, since each may become the owner.
     """
     zones = {replica: zone_of(lease) for lease in leases if (replica := replica_of(lease)) is not None}
     own_zone = zones.get(own)
-    chosen = {
-        zone: _chosen(container, stores, members) for zone, stores in _candidates(leases).items() if zone != own_zone
-    }
+    own_lease = lease_of(own, leases)
+    spoken = REPLICA_PROTOCOL if own_lease is None else own_lease.replica_protocol
+    candidates = _candidates(leases, spoken).items()
+    chosen = {zone: _chosen(container, stores, members) for zone, stores in candidates if zone != own_zone}
     occupied = {zones.get(member) for member in members}
     order = sorted(
         chosen, key=lambda zone: (zone not in occupied, -_weight(container, zone, chosen[zone].capacity), zone)
     )
-    wanted = {zone: _replica(chosen[zone]) for zone in order[: copies - 1]}
+    wanted: dict[str, ReplicaId] = {}
+    for zone in order:
+        shared = spoken.shared(chosen[zone].replica_protocol)
+        if shared is not None and len(wanted) < copies - 1:
+            wanted[zone], spoken = _replica(chosen[zone]), shared
     if own_zone is not None:
         wanted[own_zone] = own
     destroyed = frozenset(each for each in {*zones, *members} if is_destroyed(each, leases))
@@ -119,11 +126,11 @@ def first_members(
     return (own, *(replica for replica in wanted if replica != own))[:copies]
 
 
-def _candidates(leases: Iterable[StoreLease]) -> dict[str, list[StoreLease]]:
-    """The stores of the newest revision that can take copies, by zone."""
+def _candidates(leases: Iterable[StoreLease], spoken: ProtocolVersions) -> dict[str, list[StoreLease]]:
+    """The stores of the newest revision that can take copies from an owner who speaks these versions, by zone."""
     found: dict[str, list[StoreLease]] = {}
     for lease in leases:
-        is_able = lease.keeps_containers
+        is_able = lease.keeps_containers and spoken.shared(lease.replica_protocol) is not None
         if is_able and lease.replica_id and lease.replica_port:
             found.setdefault(zone_of(lease), []).append(lease)
     for zone, stores in found.items():

@@ -84,5 +84,5 @@ class CopySources:
     def _is_wanted(self, entry: Entry, first: int, last: int) -> bool:
         """Whether the entry is one of this log that was asked for: the number alone does not say so."""
         header = entry.header
-        is_of_log = header.container == self._container and self._chain.has(header.ledger_epoch, header.entry)
+        is_of_log = header.container == self._container and self._chain.has(header.epoch, header.entry)
         return is_of_log and first <= header.entry <= last

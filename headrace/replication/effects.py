@@ -69,8 +69,8 @@ class SendPulse:
     """Tell a member the last acknowledged entry and the truncation point."""
 
     member: ReplicaId
-    confirmed: int
-    truncated: int
+    acknowledged_entry: int
+    truncated_before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +133,11 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """The log is recovered: replay `truncated` to `last` from the local journal, then append to `log`."""
+    """The log is recovered: replay `truncated_before` to `last` from the local journal, then append to `log`."""
 
     log: ContainerLog
     version: int
-    truncated: int
+    truncated_before: int
     last: int
 
 

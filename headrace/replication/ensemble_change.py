@@ -57,22 +57,22 @@ class EnsembleChange:
         self._since_ms = now_ms
 
     def advance(
-        self, wanted_position: int, confirmed: int, truncated: int, now_ms: int, *, stalls: bool
+        self, wanted_position: int, acknowledged_entry: int, truncated_before: int, now_ms: int, *, stalls: bool
     ) -> list[WriterEffect]:
         """Write the record as soon as the new ensemble has all that is acknowledged; repeat unknown writes.
 
         `stalls`: the new ensemble holds less than the current one, so that it holds up acknowledgements.
         """
         if self.phase is ChangePhase.WAITING:
-            if self._has_reached(wanted_position, confirmed):
+            if self._has_reached(wanted_position, acknowledged_entry):
                 assert self._to_write is not None
-                self._written = self.log.with_members(self._to_write.members, truncated)
+                self._written = self.log.with_members(self._to_write.members, truncated_before)
                 return self._write()
             if now_ms - self._since_ms >= self._bounds.change_patience_ms:
                 self.phase, self.wanted = ChangePhase.NONE, None
         elif self.phase is ChangePhase.UNKNOWN and now_ms >= self._retry_at_ms:
             if stalls and now_ms - self._since_ms >= self._bounds.change_patience_ms:
-                self._withdraw(truncated, now_ms)
+                self._withdraw(truncated_before, now_ms)
             return self._write()
         return []
 
@@ -100,17 +100,17 @@ class EnsembleChange:
 
     # Decisions that the simulator replaces.
 
-    def _has_reached(self, wanted_position: int, confirmed: int) -> bool:
-        return wanted_position >= confirmed
+    def _has_reached(self, wanted_position: int, acknowledged_entry: int) -> bool:
+        return wanted_position >= acknowledged_entry
 
     def _ends_change(self, version: int) -> bool:
         return version > self.version
 
     # Steps.
 
-    def _withdraw(self, truncated: int, now_ms: int) -> None:
+    def _withdraw(self, truncated_before: int, now_ms: int) -> None:
         """Write the old ensemble: only a higher version proves that the change can no longer arrive."""
-        self._written = self.log.with_members(self.current.members, truncated)
+        self._written = self.log.with_members(self.current.members, truncated_before)
         self._since_ms = now_ms
 
     def _write(self) -> list[WriterEffect]:

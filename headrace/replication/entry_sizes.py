@@ -36,9 +36,9 @@ class EntrySizes:
         up_to = self.total if end is None or end >= self._next else self._before(end)
         return max(0, up_to - self._before(last + 1))
 
-    def truncate(self, truncated: int) -> None:
+    def truncate(self, truncated_before: int) -> None:
         """Forget marks that nothing before the truncation point needs."""
-        keep = bisect_right(self._entries, truncated) - 1
+        keep = bisect_right(self._entries, truncated_before) - 1
         if keep > 0:
             del self._entries[:keep]
             del self._bytes[:keep]

@@ -53,7 +53,7 @@ class LedgerWriter:
         own: ReplicaId,
         log: ContainerLog,
         version: int,
-        truncated: int,
+        truncated_before: int,
         sessions: int,
         bounds: WriterBounds,
         now_ms: int,
@@ -62,9 +62,9 @@ class LedgerWriter:
         self.own = own
         self.epoch = log.ledgers[-1].epoch
         self.chain = log.chain
-        self.truncated = truncated
+        self.truncated_before = truncated_before
         self.next_entry = log.ledgers[-1].first
-        self.confirmed = self.next_entry - 1
+        self.acknowledged_entry = self.next_entry - 1
         self.positions: dict[ReplicaId, int] = {}
         self.has_failed = False
         self.is_closed = False
@@ -74,7 +74,7 @@ class LedgerWriter:
         self._placement = Placement()
         self._sizes = EntrySizes(self.next_entry, bounds.size_mark_bytes)
         self.sessions = sessions
-        self._released = self.confirmed  # the own journal has it since the recovery, and no memory does
+        self._released = self.acknowledged_entry  # the own journal has it since the recovery, and no memory does
         self._pulse_at_ms = now_ms
         self._now_ms = now_ms
 
@@ -93,7 +93,7 @@ class LedgerWriter:
     @property
     def unacknowledged_fill(self) -> float:
         """The appended bytes that no quorum holds yet, as a share of their bound. The caller waits from 1 on."""
-        return self._sizes.lag(self.confirmed) / self._bounds.unacknowledged_bytes
+        return self._sizes.lag(self.acknowledged_entry) / self._bounds.unacknowledged_bytes
 
     def member_states(self) -> Mapping[ReplicaId, MemberState]:
         return {replica: member.state for replica, member in self._members.items()}
@@ -109,7 +109,7 @@ class LedgerWriter:
         The caller writes it after `close`, when tier 2 has everything. If the outcome is unknown it is written again;
         if another version is there, the next owner recovers the log.
         """
-        is_settled = self.confirmed == self.next_entry - 1 and self._change.phase is ChangePhase.NONE
+        is_settled = self.acknowledged_entry == self.next_entry - 1 and self._change.phase is ChangePhase.NONE
         if self.has_failed or not self.is_closed or not is_settled:
             return None
         return emptied(self.log, self.next_entry), self._change.version
@@ -138,17 +138,18 @@ class LedgerWriter:
         member = self._current(replica, message.session)
         if member is None or member.state is not MemberState.OPENING or message.promise != self.epoch:
             return []
-        truncated = max(self.truncated, message.truncated)
-        if truncated > self.confirmed + 1:  # of a log whose loss was accepted: it would pass for our entries
+        truncated_before = max(self.truncated_before, message.truncated_before)
+        acknowledged = self.acknowledged_entry
+        if truncated_before > acknowledged + 1:  # of a log whose loss was accepted: it would pass for our entries
             member.state = MemberState.REFUSED
-            return [Suspect(replica, f"its log is truncated at {truncated}, this one ends at {self.confirmed}")]
-        position = told_position(self.chain, truncated, message.runs)
+            return [Suspect(replica, f"its log is truncated at {truncated_before}, this one ends at {acknowledged}")]
+        position = told_position(self.chain, truncated_before, message.runs)
         known = self.positions.get(replica, NO_POSITION)
-        if max(position, had_position(self.chain, truncated, message.runs)) < known:
+        if max(position, had_position(self.chain, truncated_before, message.runs)) < known:
             member.state = MemberState.REFUSED
             return [Suspect(replica, f"its position was {known} and is {position}")]
         self.positions[replica] = position
-        member.opened(position, message.truncated, self._now_ms)
+        member.opened(position, message.truncated_before, self._now_ms)
         return self._progress(replica, member)
 
     def acknowledged(self, replica: ReplicaId, session: int, epoch: int, last: int) -> list[WriterEffect]:
@@ -184,7 +185,7 @@ class LedgerWriter:
         if member is None or not member.is_reading:
             return []
         member.is_reading = False
-        if last <= member.sent and member.sent + 1 >= self.truncated:  # the own journal has not got it: fenced?
+        if last <= member.sent and member.sent + 1 >= self.truncated_before:  # the own journal has not got it: fenced?
             member.lose(self._now_ms, REOPEN_MAX_MS)
             return []
         member.sent = max(last, self.positions[replica])
@@ -221,11 +222,11 @@ class LedgerWriter:
         """The final record is written: no replica is needed any more."""
         return [*self._drop(list(self._members)), *self._fail("the log has ended")]
 
-    def truncate(self, truncated: int) -> None:
+    def truncate(self, truncated_before: int) -> None:
         """A checkpoint is acknowledged: tier 2 has everything before this entry."""
-        assert truncated <= self.confirmed + 1, "only acknowledged entries are truncated"
-        self.truncated = max(self.truncated, truncated)
-        self._sizes.truncate(self.truncated)
+        assert truncated_before <= self.acknowledged_entry + 1, "only acknowledged entries are truncated"
+        self.truncated_before = max(self.truncated_before, truncated_before)
+        self._sizes.truncate(self.truncated_before)
 
     def record_written(self, version: int) -> list[WriterEffect]:
         if self.has_failed:
@@ -286,7 +287,7 @@ class LedgerWriter:
         member.state = MemberState.OPENING
         member.reopen_at_ms = self._now_ms + max(member.reopen_wait_ms, 2 * REOPEN_FIRST_MS)
         member.reopen_wait_ms = min(2 * member.reopen_wait_ms, REOPEN_MAX_MS)
-        message = Open(self.container, member.session, self.epoch, self.truncated, self.chain.ledgers)
+        message = Open(self.container, member.session, self.epoch, self.truncated_before, self.chain.ledgers)
         return [OpenMember(replica, message)]
 
     def _tend(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
@@ -317,8 +318,8 @@ class LedgerWriter:
         if member.sent > self.positions[replica]:
             return []
         effects: list[WriterEffect] = []
-        if member.sent + 1 < self.truncated:
-            member.sent = self.truncated - 1
+        if member.sent + 1 < self.truncated_before:
+            member.sent = self.truncated_before - 1
             effects.append(self._tell(replica, member))
         if replica == self.own or member.sent >= self._released:
             member.state = MemberState.STREAMING
@@ -341,13 +342,13 @@ class LedgerWriter:
         return [Send(replica, first, last, Source.MEMORY, 0)]
 
     def _pulse(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
-        if member.state not in FED or member.told == (self.confirmed, self.truncated):
+        if member.state not in FED or member.told == (self.acknowledged_entry, self.truncated_before):
             return []
         return [self._tell(replica, member)]
 
     def _tell(self, replica: ReplicaId, member: Member) -> WriterEffect:
-        member.told = (self.confirmed, self.truncated)
-        return SendPulse(replica, self.confirmed, self.truncated)
+        member.told = (self.acknowledged_entry, self.truncated_before)
+        return SendPulse(replica, self.acknowledged_entry, self.truncated_before)
 
     # Acknowledgements and the ensemble.
 
@@ -355,14 +356,16 @@ class LedgerWriter:
         """Acknowledge what the quorums hold, and write a change that waited for it."""
         effects: list[WriterEffect] = []
         position = min(self._acknowledgeable(), self.next_entry - 1)
-        if position > self.confirmed:
-            self.confirmed = position
+        if position > self.acknowledged_entry:
+            self.acknowledged_entry = position
             effects.append(Acknowledge(position))
         wanted = self._change.wanted
         if wanted is not None:
             reached = wanted.quorum_position(self.positions)
             stalls = reached < self._change.current.quorum_position(self.positions)
-            effects += self._change.advance(reached, self.confirmed, self.truncated, self._now_ms, stalls=stalls)
+            effects += self._change.advance(
+                reached, self.acknowledged_entry, self.truncated_before, self._now_ms, stalls=stalls
+            )
         return effects
 
     def _repair(self) -> list[WriterEffect]:
@@ -381,7 +384,7 @@ class LedgerWriter:
 
     def _view(self, replica: ReplicaId, member: Member) -> MemberView:
         position = self.positions.get(replica, NO_POSITION)
-        lag = self._sizes.lag(position, self.confirmed + 1)
+        lag = self._sizes.lag(position, self.acknowledged_entry + 1)
         is_near = lag <= self._bounds.join_lag_bytes and position >= self.log.ledgers[-1].first - 1
         is_streaming = member.state is MemberState.STREAMING
         return MemberView(is_streaming, member.silent_ms(self._now_ms), lag, is_near and member.state in FED)

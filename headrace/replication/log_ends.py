@@ -15,13 +15,13 @@ class LogEnd(NamedTuple):
     """The last entry; the last one that is known to be acknowledged; the truncation point."""
 
     last: int
-    confirmed: int
-    truncated: int
+    acknowledged_entry: int
+    truncated_before: int
 
 
 def find_log_end(
     log: ContainerLog | None,
-    truncated: int,
+    truncated_before: int,
     answers: Mapping[ReplicaId, Opened],
     longest: Callable[[Mapping[ReplicaId, int]], int],
 ) -> LogEnd:
@@ -30,11 +30,11 @@ def find_log_end(
     The replicas that are left may know entries as acknowledged that only the lost ones had. These witnesses do not
     count then. Closed ledgers still do: each member held them.
     """
-    truncated = max([truncated, *(answer.truncated for answer in answers.values())])
+    truncated_before = max([truncated_before, *(answer.truncated_before for answer in answers.values())])
     if log is None or not log.ledgers:
-        return LogEnd(truncated - 1, truncated - 1, truncated)
+        return LogEnd(truncated_before - 1, truncated_before - 1, truncated_before)
     asked = {one: told for one, told in answers.items() if one in log.members or log.has_accepted_loss}
-    had = {one: had_position(log.chain, truncated, told.runs) for one, told in asked.items()}
-    closed = max(log.ledgers[-1].first, truncated) - 1
-    witnesses = [] if log.has_accepted_loss else [told.confirmed - 1 for told in asked.values()]
-    return LogEnd(max(closed, longest(had)), max([closed, *witnesses]), truncated)
+    had = {one: had_position(log.chain, truncated_before, told.runs) for one, told in asked.items()}
+    closed = max(log.ledgers[-1].first, truncated_before) - 1
+    witnesses = [] if log.has_accepted_loss else [told.acknowledged_before - 1 for told in asked.values()]
+    return LogEnd(max(closed, longest(had)), max([closed, *witnesses]), truncated_before)

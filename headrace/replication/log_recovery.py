@@ -71,7 +71,7 @@ class LogRecovery:
         self.step = RecoveryStep.CLAIM
         self.epoch = 0
         self.last = NO_POSITION
-        self.truncated = 0
+        self.truncated_before = 0
         self._wanted = wanted
         self._zones = zones
         self._copies = copies
@@ -87,7 +87,7 @@ class LogRecovery:
         self._positions: dict[ReplicaId, int] = {}
         self._sent: dict[ReplicaId, int] = {}
         self._sources = CopySources(container, bounds.copy_window_bytes)
-        self._confirmed = NO_POSITION
+        self._acknowledged = NO_POSITION
         self._grace_until_ms: int | None = None
         self._retry_at_ms = now_ms
         self._blocked: str | None = None
@@ -137,7 +137,7 @@ class LogRecovery:
             return self._serve(log, version)
         self.step = RecoveryStep.FENCE
         self._chain = log.chain if log is not None and log.state is LogState.OPEN else LedgerChain(())
-        self.truncated = self._first_possible()
+        self.truncated_before = self._first_possible()
         self._answers.clear()
         self._positions.clear()
         self._sent.clear()
@@ -161,9 +161,9 @@ class LogRecovery:
             return self._look_at_answers()
         if self.step is RecoveryStep.COPY:
             self._answers[replica] = message
-            self.truncated = max(self.truncated, message.truncated)
-            self._note_position(replica, told_position(self._chain, self.truncated, message.runs))
-            self._sources.note(replica, had_position(self._chain, self.truncated, message.runs))
+            self.truncated_before = max(self.truncated_before, message.truncated_before)
+            self._note_position(replica, told_position(self._chain, self.truncated_before, message.runs))
+            self._sources.note(replica, had_position(self._chain, self.truncated_before, message.runs))
             self._sent[replica] = self._positions[replica]
             return self._copy()
         return []
@@ -189,7 +189,7 @@ class LogRecovery:
         copies = self._sources.answer(request, message, self.last) if self.step is RecoveryStep.COPY else None
         if not copies:
             return [] if copies is None else self._copy()
-        self.truncated = max(self.truncated, *(one.header.truncated for one in copies))
+        self.truncated_before = max(self.truncated_before, *(one.header.truncated_before for one in copies))
         self._sent[self.own] = copies[-1].header.entry
         return [SendCopies(self.own, copies)]
 
@@ -261,7 +261,7 @@ class LogRecovery:
         """The lowest truncation point that the log can have."""
         if self._log is None:
             return 0
-        return self._log.truncated if self._log.next_entry is None else self._log.next_entry
+        return self._log.truncated_before if self._log.next_entry is None else self._log.next_entry
 
     def _ensemble(self) -> Ensemble:
         """Whose answers are needed: the members, or for a log without replicas those that placement wants."""
@@ -278,7 +278,7 @@ class LogRecovery:
         for replica in replicas:
             self.sessions += 1
             self._session[replica] = self.sessions
-            message = Open(self.container, self.sessions, self.epoch, self.truncated, self._chain.ledgers)
+            message = Open(self.container, self.sessions, self.epoch, self.truncated_before, self._chain.ledgers)
             effects.append(OpenMember(replica, message))
         return effects
 
@@ -315,20 +315,20 @@ class LogRecovery:
 
     def _find_end(self) -> list[WriterEffect]:
         """The end of the log is the longest position that an answer has."""
-        end = find_log_end(self._log, self.truncated, self._answers, self._end_of_log)
-        self.last, self._confirmed, self.truncated = end
-        if self.last < self._confirmed:
+        end = find_log_end(self._log, self.truncated_before, self._answers, self._end_of_log)
+        self.last, self._acknowledged, self.truncated_before = end
+        if self.last < self._acknowledged:
             self._grace_until_ms = None
-            return self._block(f"entry {self._confirmed} was acknowledged, the log ends at {self.last}")
+            return self._block(f"entry {self._acknowledged} was acknowledged, the log ends at {self.last}")
         self._grace_until_ms = self._now_ms + self._bounds.fence_grace_ms
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
         self._blocked = None
         self.step = RecoveryStep.COPY
         for one, answer in self._answers.items():
-            self._positions[one] = told_position(self._chain, self.truncated, answer.runs)
-            self._sources.note(one, had_position(self._chain, self.truncated, answer.runs))
+            self._positions[one] = told_position(self._chain, self.truncated_before, answer.runs)
+            self._sources.note(one, had_position(self._chain, self.truncated_before, answer.runs))
         self._sent = dict(self._positions)
-        return [SendPulse(one, NO_POSITION, self.truncated) for one in self._answers] + self._copy()
+        return [SendPulse(one, NO_POSITION, self.truncated_before) for one in self._answers] + self._copy()
 
     def _note_position(self, replica: ReplicaId, position: int) -> None:
         self._positions[replica] = max(position, self._positions.get(replica, NO_POSITION))
@@ -373,7 +373,7 @@ class LogRecovery:
         question = self._sources.ask(first, self.last, self._positions)
         if question is not None:
             return [question]
-        if first <= self._confirmed or self._sources.may_be_acknowledged(first, self._ensemble()):
+        if first <= self._acknowledged or self._sources.may_be_acknowledged(first, self._ensemble()):
             return self._block(f"entry {first} was there, and no replica that answered has it intact")
         self.last = first - 1
         return self._copy()
@@ -389,7 +389,7 @@ class LogRecovery:
 
     def _open_ledger(self, members: tuple[ReplicaId, ...]) -> list[WriterEffect]:
         self.step = RecoveryStep.OPEN
-        self._next = open_ledger(self._log, self.epoch, self.last + 1, members, self.truncated, self._copies)
+        self._next = open_ledger(self._log, self.epoch, self.last + 1, members, self.truncated_before, self._copies)
         check_transition(self._log, self._next, self.epoch)
         return self._write_record()
 
@@ -400,7 +400,7 @@ class LogRecovery:
 
     def _serve(self, log: ContainerLog, version: int) -> list[WriterEffect]:
         self.step = RecoveryStep.SERVE
-        return [Serve(log, version, self.truncated, log.ledgers[-1].first - 1)]
+        return [Serve(log, version, self.truncated_before, log.ledgers[-1].first - 1)]
 
     def _fail(self, reason: str) -> list[WriterEffect]:
         if self.step is RecoveryStep.FAILED:

@@ -37,14 +37,14 @@ class Member:
     progress_ms: int = 0
     told: tuple[int, int] = (NO_POSITION, 0)
 
-    def opened(self, position: int, truncated: int, now_ms: int) -> None:
+    def opened(self, position: int, truncated_before: int, now_ms: int) -> None:
         """The replica told its position and its truncation point."""
         self.sent = position
         self.state = MemberState.CATCHING_UP
         self.is_reading = False
         self.reopen_wait_ms = REOPEN_FIRST_MS
         self.progress_ms = now_ms
-        self.told = (NO_POSITION, truncated)
+        self.told = (NO_POSITION, truncated_before)
 
     def lose(self, now_ms: int, wait_ms: int) -> None:
         """The link is lost; open again after a while."""

@@ -11,11 +11,11 @@ from headrace.codec.replica_messages import HeldRun
 class RecoveredLog:
     """The durable state of one container's log at a replica.
 
-    `confirmed` is the entry behind the last one known to be acknowledged. A journal that has lost records which it
-    cannot name does not give this state: its store makes a new journal, which is another replica.
+    `acknowledged_before` is the entry behind the last one known to be acknowledged. A journal that has lost records
+    which it cannot name does not give this state: its store makes a new journal, which is another replica.
     """
 
     promise: int = 0
-    truncated: int = 0
-    confirmed: int = 0
+    truncated_before: int = 0
+    acknowledged_before: int = 0
     runs: tuple[HeldRun, ...] = ()

@@ -70,10 +70,10 @@ class ReplicaLog:
     def __init__(self, container: int, recovered: RecoveredLog) -> None:
         self.container = container
         self.promise = recovered.promise
-        self.truncated = recovered.truncated
-        self.confirmed = recovered.confirmed
-        self._confirmed_by = 0
-        self._truncated_queued = recovered.truncated
+        self.truncated_before = recovered.truncated_before
+        self.acknowledged_before = recovered.acknowledged_before
+        self._acknowledged_by = 0
+        self._truncated_queued = recovered.truncated_before
         self._runs = {run.epoch: _Run(run.start, run.end, run.end, run.had_end) for run in recovered.runs}
         self._chain = LedgerChain(())
         self._session: Session | None = None
@@ -83,8 +83,8 @@ class ReplicaLog:
         self._records_queued = 0
         self._records_durable = 0
         self._queue: deque[_Queued] = deque()
-        self._expected = self.truncated
-        self._durable_end = self.truncated
+        self._expected = self.truncated_before
+        self._durable_end = self.truncated_before
 
     @property
     def session(self) -> Session | None:
@@ -123,11 +123,11 @@ class ReplicaLog:
         self._newest_open = self._session[:2]
         self._gap_told_at = None
         self._chain = LedgerChain(message.ledgers)
-        if self._confirmed_by < max((start.epoch for start in message.ledgers), default=1):
-            self.confirmed = 0
+        if self._acknowledged_by < max((start.epoch for start in message.ledgers), default=1):
+            self.acknowledged_before = 0
         self._discard_outside_chain()
         self._measure()
-        effects += self._truncate(message.truncated)
+        effects += self._truncate(message.truncated_before)
         self._opened_after = self._records_queued
         return effects + self._opened_if_durable()
 
@@ -138,19 +138,19 @@ class ReplicaLog:
             return [self._nack(link, 0, NACK_FENCED, self.promise)]
         if session is None:
             return []
-        if not self._chain.has(header.ledger_epoch, header.entry):
+        if not self._chain.has(header.epoch, header.entry):
             return [self._nack(link, session.number, NACK_PROTOCOL, header.entry)]
-        effects = self._truncate(header.truncated)
-        if header.writer_epoch == header.ledger_epoch:
-            self._note_confirmed(header.writer_epoch, header.confirmed)
+        effects = self._truncate(header.truncated_before)
+        if header.writer_epoch == header.epoch:
+            self._note_acknowledged(header.writer_epoch, header.acknowledged_before)
         if self._is_gap(header.entry):
             return effects + self._tell_gap()
         if header.entry < self._expected:
             return effects + (self._held() if header.entry < self._durable_end else [])
         self._gap_told_at = None
         effects.append(self._queued(QueueRecord(header, parts)))
-        self._queue.append(_Queued(self._records_queued, header.ledger_epoch, header.entry))
-        self._extend(header.ledger_epoch, header.entry)
+        self._queue.append(_Queued(self._records_queued, header.epoch, header.entry))
+        self._extend(header.epoch, header.entry)
         return effects + self._held_on_receipt()
 
     def committed(self, records: int) -> list[ReplicaEffect]:
@@ -170,7 +170,7 @@ class ReplicaLog:
             return effects
         return self._held() if self._durable_end > before else []
 
-    def pulse(self, link: int, confirmed: int, truncated: int) -> list[ReplicaEffect]:
+    def pulse(self, link: int, acknowledged_before: int, truncated_before: int) -> list[ReplicaEffect]:
         """What the writer knows, while it appends nothing.
 
         No entry brings the truncation point to the journal then: it gets a record, so that old files become free.
@@ -178,9 +178,9 @@ class ReplicaLog:
         if self._session is None or self._session.link != link:
             return []
         if self._chain.ledgers and self._chain.ledgers[-1].epoch == self._session.writer_epoch:
-            self._note_confirmed(self._session.writer_epoch, confirmed)
-        effects = self._truncate(truncated)
-        if self.truncated > self._truncated_queued:
+            self._note_acknowledged(self._session.writer_epoch, acknowledged_before)
+        effects = self._truncate(truncated_before)
+        if self.truncated_before > self._truncated_queued:
             effects.append(self._queued(self._record(RecordKind.TRUNCATION, self.promise)))
         return effects
 
@@ -214,7 +214,7 @@ class ReplicaLog:
     def needs(self, epoch: int, entry: int) -> bool:
         """Whether the journal must keep an entry."""
         run = self._runs.get(epoch)
-        return entry >= self.truncated and run is not None and run.start <= entry < max(run.end, run.had_end)
+        return entry >= self.truncated_before and run is not None and run.start <= entry < max(run.end, run.had_end)
 
     # Decisions. The simulator replaces them one at a time, to prove that it notices.
 
@@ -265,7 +265,7 @@ class ReplicaLog:
         self._durable_end = self._gapless_end(durable=True)
 
     def _gapless_end(self, *, durable: bool) -> int:
-        expected = self.truncated
+        expected = self.truncated_before
         for start in self._chain.ledgers:
             run = self._runs.get(start.epoch)
             if run is not None and run.start <= expected:
@@ -275,25 +275,29 @@ class ReplicaLog:
                 break
         return expected
 
-    def _note_confirmed(self, writer_epoch: int, confirmed: int) -> None:
+    def _note_acknowledged(self, writer_epoch: int, acknowledged_before: int) -> None:
         """Remember what the writer of the open ledger knows as acknowledged: a recovery must find it.
 
         What an earlier writer knew does not count. The record says where its ledger ended, and if an operator accepted
         a loss, the ledger ended before.
         """
-        self.confirmed = confirmed if writer_epoch > self._confirmed_by else max(self.confirmed, confirmed)
-        self._confirmed_by = max(self._confirmed_by, writer_epoch)
+        self.acknowledged_before = (
+            acknowledged_before
+            if writer_epoch > self._acknowledged_by
+            else max(self.acknowledged_before, acknowledged_before)
+        )
+        self._acknowledged_by = max(self._acknowledged_by, writer_epoch)
 
-    def _truncate(self, truncated: int) -> list[ReplicaEffect]:
+    def _truncate(self, truncated_before: int) -> list[ReplicaEffect]:
         """Move the truncation point forward. Entries that are missing before it are not needed any more.
 
         If the range begins again behind a gap, the journal must say so: otherwise a scan would take the gap for damage.
         """
-        if truncated <= self.truncated:
+        if truncated_before <= self.truncated_before:
             return []
-        self.truncated = truncated
-        if truncated <= self._expected:
-            self._durable_end = max(self._durable_end, truncated)
+        self.truncated_before = truncated_before
+        if truncated_before <= self._expected:
+            self._durable_end = max(self._durable_end, truncated_before)
             return []
         self._measure()
         return [self._queued(self._record(RecordKind.TRUNCATION, self.promise))]
@@ -317,7 +321,13 @@ class ReplicaLog:
             HeldRun(epoch, run.start, run.durable_end, run.had_end) for epoch, run in sorted(self._runs.items())
         )
         answer = Opened(
-            self.container, session.number, OPENED_WHOLE, self.promise, self.truncated, self.confirmed, runs
+            self.container,
+            session.number,
+            OPENED_WHOLE,
+            self.promise,
+            self.truncated_before,
+            self.acknowledged_before,
+            runs,
         )
         return [Answer(session.link, answer)]
 
@@ -342,12 +352,13 @@ class ReplicaLog:
 
     def _queued(self, effect: QueueRecord) -> QueueRecord:
         self._records_queued += 1
-        self._truncated_queued = max(self._truncated_queued, effect.header.truncated)
+        self._truncated_queued = max(self._truncated_queued, effect.header.truncated_before)
         return effect
 
     def _record(self, kind: RecordKind, epoch: int) -> QueueRecord:
         return QueueRecord(
-            RecordHeader(kind, self.container, epoch, epoch, 0, self.truncated, self.confirmed, 0, 0), ()
+            RecordHeader(kind, self.container, epoch, epoch, 0, self.truncated_before, self.acknowledged_before, 0, 0),
+            (),
         )
 
     def _nack(self, link: int, session: int, code: int, value: int) -> Answer:

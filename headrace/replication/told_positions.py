@@ -8,10 +8,10 @@ from headrace.codec.replica_messages import HeldRun
 from headrace.model.container_logs import LedgerChain
 
 
-def told_position(chain: LedgerChain, truncated: int, runs: Iterable[HeldRun]) -> int:
+def told_position(chain: LedgerChain, truncated_before: int, runs: Iterable[HeldRun]) -> int:
     """The last entry up to which a replica holds everything from the truncation point on, clipped to the chain."""
     held = {run.epoch: run for run in runs}
-    expected = truncated
+    expected = truncated_before
     for start in chain.ledgers:
         run = held.get(start.epoch)
         bounds = chain.bounds(start.epoch)
@@ -23,9 +23,9 @@ def told_position(chain: LedgerChain, truncated: int, runs: Iterable[HeldRun]) -
     return expected - 1
 
 
-def had_position(chain: LedgerChain, truncated: int, runs: Iterable[HeldRun]) -> int:
+def had_position(chain: LedgerChain, truncated_before: int, runs: Iterable[HeldRun]) -> int:
     """The last entry that a replica once had, also if it is damaged now."""
-    had = truncated
+    had = truncated_before
     for run in runs:
         bounds = chain.bounds(run.epoch)
         if bounds is not None:

@@ -9,12 +9,14 @@ from typing import Any, Final
 from headrace.adapters.memory.replicas import MemoryReplicaNetwork
 from headrace.model.cluster import StoreLease
 from headrace.model.ensembles import ReplicaId
+from headrace.model.protocol_versions import REPLICA_PROTOCOL
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
 from headrace.segmentstore.log.recovered_replica import recovered_logs
 from headrace.segmentstore.log.replica_identity import load_identity
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions
 from segmentstore_fargate.heartbeat import until_answered
 from segmentstore_fargate.membership import Membership, Place
+from segmentstore_fargate.openings import OPENINGS_SHARE
 from segmentstore_fargate.replicated_logs import ReplicatedLogs
 from simulation.store_level.journal_driver import SimulatedJournal
 from simulation.store_level.process_links import HostInProcess, ProcessLinks
@@ -92,6 +94,7 @@ class ReplicatedStoreProcess(StoreProcess):
             0,
             replica_id=known,
             replica_port=_REPLICA_PORT,
+            replica_protocol=REPLICA_PROTOCOL,
         )
 
     async def _start_replication(self, journal: SimulatedJournal, logs: ReplicatedLogs, membership: Membership) -> None:
@@ -118,6 +121,7 @@ class ReplicatedStoreProcess(StoreProcess):
         deadline_s = self._loop.time() + STOP_S
         self._main.cancel()
         await membership.announce_leaving()
+        await membership.finish_openings(STOP_S * OPENINGS_SHARE)
         self.listens = False
         await self.drain(store, deadline_s)
         self.reset_connections()

@@ -19,6 +19,7 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.membership import Membership, Place
+from segmentstore_fargate.openings import OPENINGS_SHARE
 from simulation.scheduler import SECOND
 from simulation.store_level.connections import StoreConnection
 from simulation.store_level.journal_driver import SimulatedJournal
@@ -186,6 +187,7 @@ class StoreProcess:
             return
         self._main.cancel()
         await membership.announce_leaving()
+        await membership.finish_openings(STOP_S * OPENINGS_SHARE)
         self.listens = False
         await self.drain(store, self._loop.time() + STOP_S)
         self.reset_connections()

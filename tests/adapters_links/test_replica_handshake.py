@@ -18,6 +18,7 @@ from headrace.adapters.tcp.replica_handshake import (
 from headrace.codec.replica_messages import Ack, Hello, HelloOk, Proof, decode_message, encode_message
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError, InvalidRequestError, UnauthorizedError
+from headrace.model.protocol_versions import ProtocolVersions
 
 SECRET, OTHER_SECRET = b"s" * 32, b"t" * 32
 OWN = LinkIdentity(b"c" * 16, OWNER, 5, SECRET)
@@ -118,6 +119,34 @@ def test_versions_without_a_common_one_are_refused(versions: tuple[int, int]):
 def test_a_newer_owner_may_speak_the_version_of_the_replica():
     hello = encode_message(Hello(1, 7, b"c" * 16, OWNER, PEER, 5, bytes(32)))
     assert decode_message(memoryview(ends()[1].answer(hello)[1])).version == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("of_owner", "of_replica", "common"),
+    [((1, 2), (1, 1), 1), ((1, 1), (1, 2), 1), ((1, 3), (2, 4), 3), ((2, 2), (1, 2), 2)],
+)
+def test_a_link_has_the_highest_common_version(of_owner: tuple[int, int], of_replica: tuple[int, int], common: int):
+    owner, replica = ends(
+        dataclasses.replace(OWN, versions=ProtocolVersions(*of_owner)),
+        dataclasses.replace(REPLICA, versions=ProtocolVersions(*of_replica)),
+    )
+    hello, raw = replica.answer(owner.hello)
+    assert (hello.version_low, hello.version_high) == of_owner
+    answer, _ = owner.proof(raw)
+    assert answer.version == common
+
+
+def test_a_version_that_was_not_offered_is_refused():
+    owner, replica = ends(dataclasses.replace(OWN, versions=ProtocolVersions(2, 3)))
+    replica._identity = dataclasses.replace(REPLICA, versions=ProtocolVersions(4, 4))
+    offered = decode_message(memoryview(owner.hello))
+    assert isinstance(offered, Hello)
+    with pytest.raises(InvalidRequestError, match=r"versions 2 to 3 .*, this store version 4: update"):
+        replica.answer(owner.hello)
+    owner.hello = encode_message(dataclasses.replace(offered, version_high=4))
+    _, raw = replica.answer(owner.hello)
+    with pytest.raises(InvalidRequestError, match=r"chose version 4, .* versions 2 to 3"):
+        owner.proof(raw)
 
 
 def test_other_messages_are_no_handshake():

@@ -51,8 +51,8 @@ async def test_a_host_that_cannot_handle_a_message_loses_the_link(monkeypatch: p
             broken()
 
         monkeypatch.setattr(RecordingHost, "received", after_a_pause)
-        for truncated in (1, 2):
-            ends.links.send(PEER, Drop(3, 1, truncated))
+        for truncated_before in (1, 2):
+            ends.links.send(PEER, Drop(3, 1, truncated_before))
         await ends.host.until(lambda: ends.host.lost_links == [link])
         await ends.events.until(lambda: ends.events.lost == [PEER])
 

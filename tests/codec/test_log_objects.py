@@ -30,7 +30,7 @@ PAYLOADS = [b"first", b"", b"third entry"]
 
 def encoded(payloads: list[bytes], header: LogObjectHeader = HEADER) -> bytes:
     entries = [
-        encode_entry(header.container, header.epoch, number, header.truncated, [payload[:2], payload[2:]])
+        encode_entry(header.container, header.epoch, number, header.truncated_before, [payload[:2], payload[2:]])
         for number, payload in enumerate(payloads, header.first_entry)
     ]
     return b"".join(encode_log_object(header, entries))
@@ -65,7 +65,12 @@ def test_entries_come_back(payloads: list[bytes]):
     assert len(raw) == LOG_OBJECT_HEADER_BYTES + sum(len(each) + LOG_OBJECT_OVERHEAD_BYTES for each in payloads)
     assert entries_of(NAME, raw) == dict(enumerate(payloads, 9000))
     header = decode_log_object_header(NAME, raw)
-    assert (header.end, header.truncated, header.oldest_sequence, header.window) == (9000 + len(payloads), 8000, 340, 4)
+    assert (header.end, header.truncated_before, header.oldest_sequence, header.window) == (
+        9000 + len(payloads),
+        8000,
+        340,
+        4,
+    )
 
 
 @given(st.data())
@@ -91,7 +96,14 @@ def test_foreign_bytes_are_refused(raw: bytes):
 
 @pytest.mark.parametrize(
     "change",
-    [{"container": 8}, {"epoch": 13}, {"sequence": 346}, {"oldest_sequence": 346}, {"truncated": 9001}, {"window": 0}],
+    [
+        {"container": 8},
+        {"epoch": 13},
+        {"sequence": 346},
+        {"oldest_sequence": 346},
+        {"truncated_before": 9001},
+        {"window": 0},
+    ],
 )
 def test_header_must_fit_its_name_and_itself(change: dict[str, int]):
     with pytest.raises(CorruptError):

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.container_claim import check_claim, claim_body, claim_key, decode_claim, find_claim, write_claim
+from headrace.metadata.container_claim import (
+    check_claim,
+    claim_body,
+    claim_key,
+    decode_claim,
+    find_claim,
+    find_claims,
+    write_claim,
+)
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import CorruptError
-from headrace.ports.metadata_store import Check, Key
+from headrace.ports.metadata_store import Check, Key, Record
 
 CLAIM = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1")
 GOLDEN = {"store": "store-0", "host": "10.0.0.1", "port": 12345, "zone": "use1-az1"}
@@ -47,3 +56,20 @@ def test_each_claim_has_the_next_epoch():
 def test_an_invalid_claim_is_refused(change: dict[str, Any]):
     with pytest.raises(CorruptError):
         decode_claim(GOLDEN | change)
+
+
+def test_many_claims_are_read_a_hundred_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    store = MemoryMetadataStore()
+    for container in range(0, 250, 2):
+        store.write(write_claim(container, CLAIM, None))
+    read = store.get_many
+    batches: list[int] = []
+
+    def counted(keys: Sequence[Key]) -> list[Record | None]:
+        batches.append(len(keys))
+        return read(keys)
+
+    monkeypatch.setattr(store, "get_many", counted)
+    assert find_claims(store, [3, *range(250), 4]) == dict.fromkeys(range(0, 250, 2), (CLAIM, 0))
+    assert batches == [100, 100, 50]
+    assert find_claims(store, []) == {}

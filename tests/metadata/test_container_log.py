@@ -122,16 +122,16 @@ def test_an_invalid_empty_log_is_refused(change: dict[str, Any]):
 @st.composite
 def logs(draw: st.DrawFn) -> ContainerLog:
     copies = draw(st.integers(1, 3))
-    truncated = draw(st.integers(0, 2**63))
+    truncated_before = draw(st.integers(0, 2**63))
     if draw(st.booleans()):
         state = draw(st.sampled_from([LogState.EMPTY, LogState.LOST]))
-        return ContainerLog(copies, state, (), (), truncated, draw(st.integers(0, 2**63)))
+        return ContainerLog(copies, state, (), (), truncated_before, draw(st.integers(0, 2**63)))
     ids = st.binary(min_size=REPLICA_ID_BYTES, max_size=REPLICA_ID_BYTES).map(ReplicaId)
     members = draw(st.lists(ids, min_size=1, max_size=copies, unique=True))
     epochs = sorted(draw(st.sets(st.integers(0, 2**40), min_size=1, max_size=5)))
     firsts = sorted(draw(st.lists(st.integers(0, 2**63), min_size=len(epochs), max_size=len(epochs))))
     ledgers = tuple(map(LedgerStart, epochs, firsts))
-    return ContainerLog(copies, LogState.OPEN, tuple(members), ledgers, truncated)
+    return ContainerLog(copies, LogState.OPEN, tuple(members), ledgers, truncated_before)
 
 
 @given(logs())

@@ -11,6 +11,7 @@ from golden_records import GoldenRecords
 from headrace.metadata.store_lease import STORES_FIRST, STORES_LAST, decode_store_lease, lease_key, store_lease_body
 from headrace.model.cluster import ReplicationStatus, StoreLease, StoreState
 from headrace.model.errors import CorruptError
+from headrace.model.protocol_versions import FIRST_PROTOCOL, ProtocolVersions
 from headrace.ports.metadata_store import Key
 
 LEASE = StoreLease("store-0.1", "h", 9, "z", 100, "disk", "task", 60, 3, StoreState.LOST, 500, 600, 660)
@@ -39,6 +40,7 @@ REPLICATING = replace(
     revision=17,
     replication=ReplicationStatus(isolated=True, blocked=(3, 12), under_replicated=5),
     volume_gone=True,
+    replica_protocol=ProtocolVersions(2, 3),
 )
 REPLICATION_FIELDS = {
     "replica": "0a" * 16,
@@ -48,6 +50,7 @@ REPLICATION_FIELDS = {
     "blocked": [3, 12],
     "under_replicated": 5,
     "volume_gone": True,
+    "replica_protocol": [2, 3],
 }
 
 
@@ -85,11 +88,25 @@ def test_a_lease_of_release_0_1_0_replicates_nothing():
         {"blocked": None},
         {"under_replicated": 1.0},
         {"volume_gone": "no"},
+        {"replica_protocol": [0, 1]},
+        {"replica_protocol": [2, 1]},
+        {"replica_protocol": [1, 65_536]},
+        {"replica_protocol": [1]},
+        {"replica_protocol": [True, 1]},
+        {"replica_protocol": 1},
+        {"replica_protocol": None},
     ],
 )
 def test_invalid_replication_fields_are_refused(change: dict[str, Any]):
     with pytest.raises(CorruptError):
         decode_store_lease({**GOLDEN, **REPLICATION_FIELDS, **change})
+
+
+def test_a_lease_without_versions_speaks_the_first_one():
+    fields = {name: value for name, value in REPLICATION_FIELDS.items() if name != "replica_protocol"}
+    found = decode_store_lease({**GOLDEN, **fields})
+    assert found.replica_protocol == FIRST_PROTOCOL == ProtocolVersions(1, 1)
+    assert "replica_protocol" not in store_lease_body(found)
 
 
 def test_key():

@@ -21,6 +21,7 @@ from headrace.model.cluster import (
     registered,
 )
 from headrace.model.container_assignment import assign
+from headrace.model.protocol_versions import ProtocolVersions
 
 NOW_MS = 1_000_000
 COUNT = 12
@@ -144,3 +145,34 @@ def test_a_log_in_s3_does_not_wait_for_the_disk_of_a_lost_store():
     lost_one = [lost(each, NOW_MS) if each.store_id == "a1" else each for each in waiting]
     taker, kept = owners(lost_one)
     assert (taker != "a1", kept) == (True, "a1")
+
+
+OLD, NEW = ProtocolVersions(1, 1), ProtocolVersions(2, 2)
+OLD_STORES = [store(f"{zone}1", zone) for zone in "abc"]
+
+
+def newer(zone: str, versions: ProtocolVersions) -> StoreLease:
+    return replace(store(f"{zone}2", zone), revision=1, replica_protocol=versions)
+
+
+def test_a_store_that_understands_no_other_gets_nothing():
+    """It could replicate nothing, and so acknowledge nothing, while the store that it replaces works."""
+    made = assign(ContainerMap(), OLD_STORES, {}, COUNT, NOW_MS)
+    assert assign(made, [*OLD_STORES, newer("a", NEW)], {}, COUNT, NOW_MS) == made
+    after = assign(made, [*OLD_STORES, newer("a", ProtocolVersions(1, 2))], {}, COUNT, NOW_MS)
+    assert set(after.stores.values()) == {"a2", "b1", "c1"}
+
+
+def test_containers_go_to_the_versions_of_most_zones():
+    made = assign(ContainerMap(), OLD_STORES, {}, COUNT, NOW_MS)
+    holds = {container: ContainerHold(owner, 7) for container, owner in made.stores.items()}
+    a1, b1, c1 = OLD_STORES
+    one_replaced = [leaving(a1, NOW_MS), newer("a", NEW), b1, c1]
+    assert set(assign(made, one_replaced, holds, COUNT, NOW_MS).stores.values()) == {"b1", "c1"}
+    two_replaced = [newer("a", NEW), leaving(b1, NOW_MS), newer("b", NEW), c1]
+    assert set(assign(made, two_replaced, holds, COUNT, NOW_MS).stores.values()) <= {"a1", "a2", "b2"}
+
+
+def test_a_store_that_is_alone_goes_on():
+    alone = [newer("a", NEW)]
+    assert set(assign(ContainerMap(), alone, {}, COUNT, NOW_MS).stores.values()) == {"a2"}

@@ -23,7 +23,7 @@ from headrace.model.errors import IllegalStateError
 
 A, B, C = (ReplicaId(bytes([number]) * 16) for number in range(3))
 CHAIN = LedgerChain([LedgerStart(12, 40), LedgerStart(15, 90), LedgerStart(16, 90), LedgerStart(20, 95)])
-LOG = ContainerLog(3, LogState.OPEN, (A, B, C), CHAIN.ledgers, truncated=50)
+LOG = ContainerLog(3, LogState.OPEN, (A, B, C), CHAIN.ledgers, truncated_before=50)
 
 
 @pytest.mark.parametrize(("entry", "epoch"), [(39, None), (40, 12), (89, 12), (90, 16), (94, 16), (95, 20), (999, 20)])
@@ -92,7 +92,7 @@ def test_change_of_members_and_next_ledger_are_allowed():
         (LOG.with_members((A,), 60), 20),
         (LOG.with_members((A, A), 60), 20),
         (LOG.with_members((A, B), 60), 21),
-        (replace(LOG, truncated=49), 20),
+        (replace(LOG, truncated_before=49), 20),
         (replace(LOG, ledgers=CHAIN.ledgers[:3]), 16),
         (replace(LOG, ledgers=(*CHAIN.ledgers[:2], LedgerStart(20, 95))), 20),
         (replace(LOG, ledgers=(*CHAIN.ledgers, LedgerStart(21, 94))), 21),
@@ -159,7 +159,7 @@ def test_loss_that_a_recovery_does_not_need_is_refused(log: ContainerLog, lost: 
     [
         (None, LOG, None),
         (LOG, LOG.with_members((A, B), 50), None),
-        (LOG, replace(LOG, members=(A,), truncated=60), None),
+        (LOG, replace(LOG, members=(A,), truncated_before=60), None),
         (LOG, without_lost_members(LOG, {A, B, C}), 20),
     ],
     ids=["no record", "enough remain", "more than members", "an owner"],

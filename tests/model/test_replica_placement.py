@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.model.cluster import ReplicationStatus, StoreLease, StoreState, left, lost, registered, task_stopped
 from headrace.model.ensembles import COPIES, REPLICA_ID_BYTES, ReplicaId
+from headrace.model.protocol_versions import ProtocolVersions
 from headrace.model.replica_placement import (
     address_of,
     first_members,
@@ -179,3 +180,41 @@ def test_only_a_replica_that_cannot_acknowledge_is_removed():
     assert may_be_removed(task_stopped(left(B, NOW_MS), NOW_MS))
     assert may_be_removed(lost(local, NOW_MS))
     assert not may_be_removed(local)
+
+
+NEW, BOTH_VERSIONS, OLD = ProtocolVersions(3, 3), ProtocolVersions(2, 3), ProtocolVersions(2, 2)
+
+
+def speaking(lease: StoreLease, versions: ProtocolVersions) -> StoreLease:
+    return replace(lease, replica_protocol=versions)
+
+
+def test_a_store_without_a_common_version_takes_no_copy():
+    leases = [speaking(A, OLD), speaking(B, NEW), speaking(C, OLD)]
+    assert set(place_replicas(7, OWN, (), leases).wanted.values()) == {OWN, replica("c")}
+    assert replica("b") not in first_members(7, OWN, leases)
+
+
+def test_a_member_without_a_common_version_is_not_destroyed():
+    """Its copy may be needed: its store goes on, and may be replaced by one with a common version."""
+    leases = [speaking(A, OLD), speaking(B, NEW), speaking(C, OLD)]
+    found = place_replicas(7, OWN, BOTH, leases)
+    assert replica("b") not in {*found.wanted.values(), *found.destroyed}
+
+
+def test_all_members_speak_one_common_version():
+    """Each of them may become the owner."""
+    leases = [speaking(A, BOTH_VERSIONS), speaking(B, NEW), speaking(C, OLD)]
+    for container in range(20):
+        wanted = set(place_replicas(container, OWN, (), leases).wanted.values())
+        assert len(wanted) == 2, "B and C have no common version"
+    for kept in ("b", "c"):
+        assert set(place_replicas(7, OWN, (OWN, replica(kept)), leases).wanted.values()) == {OWN, replica(kept)}
+
+
+def test_a_newer_revision_without_a_common_version_waits():
+    new = store("b2", "zb", revision=2, replica_protocol=NEW)
+    leases = [speaking(A, OLD), speaking(B, OLD), new, speaking(C, OLD)]
+    assert set(place_replicas(7, OWN, (), leases).wanted.values()) == {OWN, replica("b"), replica("c")}
+    leases[2] = speaking(new, BOTH_VERSIONS)
+    assert set(place_replicas(7, OWN, (), leases).wanted.values()) == {OWN, replica("b2"), replica("c")}

@@ -78,7 +78,7 @@ def test_entry_is_acknowledged_when_two_members_have_it():
     assert of(Acknowledge, ack(made, B, 11)) == []
     assert of(Acknowledge, ack(made, C, 10)) == [Acknowledge(10)]
     assert of(Acknowledge, ack(made, C, 11)) == [Acknowledge(11)]
-    assert made.confirmed == 11
+    assert made.acknowledged_entry == 11
 
 
 def test_memory_is_released_by_the_own_journal_alone():
@@ -127,7 +127,7 @@ def test_member_beyond_its_window_catches_up():
 
 def test_entries_of_earlier_ledgers_are_read_from_the_journal():
     """Also for a member that answers before the own replica does: no memory has them."""
-    log = replace(LOG, ledgers=(LedgerStart(4, 0), LedgerStart(EPOCH, 10)), truncated=0)
+    log = replace(LOG, ledgers=(LedgerStart(4, 0), LedgerStart(EPOCH, 10)), truncated_before=0)
     made = LedgerWriter(0, OWN, log, 3, 0, 0, BOUNDS, 0)
     made.start()
     effects = made.opened(B, Opened(0, made.session_of(B), 0, EPOCH, 0, 0, ()))
@@ -229,7 +229,7 @@ def test_both_ensembles_count_until_the_outcome_is_known():
     append(made)
     made.record_unknown()
     ack(made, OWN, 10)
-    assert made.confirmed == 9
+    assert made.acknowledged_entry == 9
     assert of(Acknowledge, ack(made, B, 10)) == [Acknowledge(10)]
 
 
@@ -258,7 +258,7 @@ def test_learner_joins_when_it_has_caught_up():
     open_with(made, C, 12)
     (write,) = of(WriteRecord, made.tick(200))
     assert write.log.members == (OWN, B, C)
-    assert made.confirmed == 11
+    assert made.acknowledged_entry == 11
 
 
 def test_replaced_member_is_dropped():

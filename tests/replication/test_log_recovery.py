@@ -43,10 +43,18 @@ def recovery(log: ContainerLog | None = LOG, version: int = 3) -> LogRecovery:
 
 
 def answer(
-    made: LogRecovery, replica: ReplicaId, end: int, *, had: int = 0, confirmed: int = 0, truncated: int = 10
+    made: LogRecovery,
+    replica: ReplicaId,
+    end: int,
+    *,
+    had: int = 0,
+    acknowledged_before: int = 0,
+    truncated_before: int = 10,
 ) -> list[WriterEffect]:
     runs = (HeldRun(5, 10, end, max(end, had)),) if end > 10 else ()
-    return made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, truncated, confirmed, runs))
+    return made.opened(
+        replica, Opened(0, made.session_of(replica), 0, EPOCH, truncated_before, acknowledged_before, runs)
+    )
 
 
 def of(kind: type, effects: list[WriterEffect]) -> list:
@@ -85,7 +93,7 @@ def test_ledger_begins_behind_the_longest_position():
     assert write.log.ledgers == (LedgerStart(5, 10), LedgerStart(EPOCH, 20))
     assert (set(write.log.members), write.version, write.claim_epoch) == ({OWN, B, C}, 3, EPOCH)
     (serve,) = of(Serve, made.record_written(4))
-    assert (serve.last, serve.truncated, serve.version) == (19, 10, 4)
+    assert (serve.last, serve.truncated_before, serve.version) == (19, 10, 4)
 
 
 def test_other_members_get_a_grace_period():
@@ -190,7 +198,7 @@ def test_damaged_entry_of_a_closed_ledger_blocks():
 def test_log_that_ends_before_an_acknowledged_entry_is_blocked():
     made = recovery()
     answer(made, OWN, 18)
-    effects = answer(made, B, 18, confirmed=20) + made.tick(GRACE)
+    effects = answer(made, B, 18, acknowledged_before=20) + made.tick(GRACE)
     assert of(Blocked, effects)
     assert of(WriteRecord, effects) == []
 
@@ -233,16 +241,16 @@ def test_recovery_ends_when_another_store_is_ahead(end: str):
 
 def test_first_ledger_of_a_container_begins_with_entry_0():
     made = recovery(None, 0)
-    answer(made, OWN, 0, truncated=0)
-    (write,) = of(WriteRecord, answer(made, B, 0, truncated=0) + answer(made, C, 0, truncated=0))
+    answer(made, OWN, 0, truncated_before=0)
+    (write,) = of(WriteRecord, answer(made, B, 0, truncated_before=0) + answer(made, C, 0, truncated_before=0))
     assert write.log.ledgers == (LedgerStart(EPOCH, 0),)
     assert write.version == 0
 
 
 def test_empty_log_continues_with_its_next_entry():
     made = recovery(ContainerLog(3, LogState.EMPTY, (), (), 77, 77))
-    answer(made, OWN, 0, truncated=77)
-    (write,) = of(WriteRecord, answer(made, B, 0, truncated=77) + answer(made, C, 0, truncated=77))
+    answer(made, OWN, 0, truncated_before=77)
+    (write,) = of(WriteRecord, answer(made, B, 0, truncated_before=77) + answer(made, C, 0, truncated_before=77))
     assert write.log.ledgers == (LedgerStart(EPOCH, 77),)
 
 
@@ -266,7 +274,7 @@ def test_truncation_point_of_a_learner_counts():
     for replica in (B, C):
         answer(made, replica, 20)
     made.opened(OWN, Opened(0, made.session_of(OWN), 0, EPOCH, 18, 0, (HeldRun(5, 18, 20, 20),)))
-    assert made.truncated == 18
+    assert made.truncated_before == 18
 
 
 def recovery_of(log: ContainerLog) -> LogRecovery:
@@ -287,15 +295,16 @@ def test_entries_of_another_container_are_not_taken():
     assert of(SendCopies, made.entries(request, Entries(request, 0, False, entries(18, 19))))
 
 
-@pytest.mark.parametrize("field", ["container", "ledger_epoch"])
+@pytest.mark.parametrize("field", ["container", "epoch"])
 def test_entries_of_another_log_are_not_copied(field: str):
     made = recovery()
     answer(made, OWN, 18)
     (read,) = of(ReadEntries, answer(made, B, 20) + made.tick(GRACE))
     request = read.message.request
-    others = tuple(Entry(one.header._replace(**{field: 4, "truncated": 15}), one.payload) for one in entries(18, 19))
+    other = {field: 4, "truncated_before": 15}
+    others = tuple(Entry(one.header._replace(**other), one.payload) for one in entries(18, 19))
     assert of(SendCopies, made.entries(request, Entries(request, 0, False, others))) == []
-    assert made.truncated == 10
+    assert made.truncated_before == 10
 
 
 def test_answer_to_an_earlier_attempt_is_no_promise():
@@ -319,15 +328,17 @@ def test_refusal_of_an_earlier_attempt_ends_no_recovery():
 ONE_LEFT = ContainerLog(3, LogState.OPEN, (B,), (LedgerStart(4, 5), LedgerStart(5, 10)), 7)
 
 
-def answer_of_one_left(made: LogRecovery, replica: ReplicaId, end: int, confirmed: int = 0) -> list[WriterEffect]:
+def answer_of_one_left(
+    made: LogRecovery, replica: ReplicaId, end: int, acknowledged_before: int = 0
+) -> list[WriterEffect]:
     runs = (HeldRun(4, 5, 10, 10), HeldRun(5, 10, end, end))
-    return made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, 7, confirmed, runs))
+    return made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, 7, acknowledged_before, runs))
 
 
 def test_accepted_loss_ends_the_log_with_the_longest_copy_left():
     made = recovery(ONE_LEFT)
     answer_of_one_left(made, OWN, 10)
-    answer_of_one_left(made, B, 18, confirmed=30)
+    answer_of_one_left(made, B, 18, acknowledged_before=30)
     answer_of_one_left(made, C, 20)
     effects = made.tick(GRACE)
     assert made.last == 19, "the copy of a former member counts, and entry 29 is lost"

@@ -19,16 +19,18 @@ LINK, OTHER_LINK = 7, 8
 
 
 def entry(
-    number: int, ledger: int = 1, writer: int = 1, truncated: int = 0, confirmed: int = 0
+    number: int, ledger: int = 1, writer: int = 1, truncated_before: int = 0, acknowledged_before: int = 0
 ) -> tuple[RecordHeader, tuple[bytes]]:
     payload = b"%d" % number
     kind = RecordKind.ENTRY
-    header = RecordHeader(kind, 0, ledger, writer, number, truncated, confirmed, len(payload), crc32c(payload))
+    header = RecordHeader(
+        kind, 0, ledger, writer, number, truncated_before, acknowledged_before, len(payload), crc32c(payload)
+    )
     return header, (payload,)
 
 
-def open_message(writer: int = 1, session: int = 1, truncated: int = 0, ledgers: tuple = ((1, 0),)) -> Open:
-    return Open(0, session, writer, truncated, tuple(LedgerStart(*one) for one in ledgers))
+def open_message(writer: int = 1, session: int = 1, truncated_before: int = 0, ledgers: tuple = ((1, 0),)) -> Open:
+    return Open(0, session, writer, truncated_before, tuple(LedgerStart(*one) for one in ledgers))
 
 
 def opened(effects: list[ReplicaEffect]) -> Opened:
@@ -55,7 +57,7 @@ def test_promise_is_durable_before_it_is_told():
     log = ReplicaLog(0, RecoveredLog())
     (queued,) = log.open(LINK, open_message(writer=5))
     assert isinstance(queued, QueueRecord)
-    assert (queued.header.kind, queued.header.ledger_epoch) == (RecordKind.PROMISE, 5)
+    assert (queued.header.kind, queued.header.epoch) == (RecordKind.PROMISE, 5)
     assert opened(log.committed(1)).promise == 5
 
 
@@ -105,7 +107,7 @@ def test_range_begins_again_at_the_truncation_point():
     (queued,) = log.entry(LINK, *entry(7))
     assert isinstance(queued, QueueRecord)
     log.committed(5)
-    runs = opened(log.open(LINK, open_message(session=2, truncated=7))).runs
+    runs = opened(log.open(LINK, open_message(session=2, truncated_before=7))).runs
     assert runs == (HeldRun(1, 7, 8, 8),)
 
 
@@ -114,7 +116,7 @@ def test_jump_over_a_gap_is_recorded_before_the_next_entry():
     log = log_with(0, 1)
     (queued,) = log.pulse(LINK, 9, 7)
     assert isinstance(queued, QueueRecord)
-    assert (queued.header.kind, queued.header.truncated) == (RecordKind.TRUNCATION, 7)
+    assert (queued.header.kind, queued.header.truncated_before) == (RecordKind.TRUNCATION, 7)
 
 
 def test_entries_behind_the_end_of_their_ledger_are_garbage():
@@ -197,15 +199,15 @@ class AnyHistory(RuleBasedStateMachine):
                 assert any(one.writer_epoch >= self.promised for one in self.durable)
             elif isinstance(effect, Held):
                 held = {one.entry for one in self.durable if one.kind is RecordKind.ENTRY}
-                assert set(range(self.log.truncated, effect.last + 1)) <= held
+                assert set(range(self.log.truncated_before, effect.last + 1)) <= held
 
-    @rule(writer=st.integers(1, 4), session=st.integers(1, 4), truncated=st.integers(0, 3))
-    def open(self, writer: int, session: int, truncated: int) -> None:
-        self.look(self.log.open(LINK, open_message(writer, session, truncated)))
+    @rule(writer=st.integers(1, 4), session=st.integers(1, 4), truncated_before=st.integers(0, 3))
+    def open(self, writer: int, session: int, truncated_before: int) -> None:
+        self.look(self.log.open(LINK, open_message(writer, session, truncated_before)))
 
-    @rule(number=st.integers(0, 8), writer=st.integers(1, 4), truncated=st.integers(0, 3))
-    def entry(self, number: int, writer: int, truncated: int) -> None:
-        effects = self.log.entry(LINK, *entry(number, writer=writer, truncated=truncated))
+    @rule(number=st.integers(0, 8), writer=st.integers(1, 4), truncated_before=st.integers(0, 3))
+    def entry(self, number: int, writer: int, truncated_before: int) -> None:
+        effects = self.log.entry(LINK, *entry(number, writer=writer, truncated_before=truncated_before))
         taken = [e for e in effects if isinstance(e, QueueRecord) and e.header.kind is RecordKind.ENTRY]
         assert not taken or writer >= self.promised
         self.look(effects)
@@ -226,18 +228,18 @@ class AnyHistory(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         promise = max([one.writer_epoch for one in self.durable], default=0)
-        truncated = max([one.truncated for one in self.durable], default=0)
+        truncated_before = max([one.truncated_before for one in self.durable], default=0)
         entries: set[int] = set()
         for one in self.durable:
             if one.kind is RecordKind.DROP:
                 entries.clear()
             elif one.kind is RecordKind.ENTRY:
                 entries.add(one.entry)
-        held = {number for number in entries if number >= truncated}
+        held = {number for number in entries if number >= truncated_before}
         start, had_end = min(held, default=0), max(held, default=-1) + 1
         end = next(number for number in range(start, had_end + 1) if number not in held)
         runs = (HeldRun(1, start, end, had_end),) if held else ()
-        self.log = ReplicaLog(0, RecoveredLog(promise, truncated, 0, runs))
+        self.log = ReplicaLog(0, RecoveredLog(promise, truncated_before, 0, runs))
         self.queued.clear()
         self.counted = len(self.durable)
 
@@ -258,7 +260,7 @@ TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, dead
 
 def truncations(effects: list[ReplicaEffect]) -> list[int]:
     queued = [effect.header for effect in effects if isinstance(effect, QueueRecord)]
-    return [header.truncated for header in queued if header.kind is RecordKind.TRUNCATION]
+    return [header.truncated_before for header in queued if header.kind is RecordKind.TRUNCATION]
 
 
 def test_truncation_point_of_a_pulse_is_journalled_once():
@@ -271,7 +273,7 @@ def test_truncation_point_of_a_pulse_is_journalled_once():
 
 def test_truncation_point_that_an_entry_carried_is_not_repeated():
     log = log_with(0, 1, 2)
-    log.entry(LINK, *entry(3, truncated=2))
+    log.entry(LINK, *entry(3, truncated_before=2))
     assert log.pulse(LINK, 3, 2) == []
 
 
@@ -279,9 +281,9 @@ def test_truncation_point_that_an_entry_carried_is_not_repeated():
 def test_truncation_point_that_was_not_journalled_follows(carrier: str):
     log = log_with(0, 1, 2)
     if carrier == "open":
-        log.open(LINK, open_message(session=2, truncated=2))
+        log.open(LINK, open_message(session=2, truncated_before=2))
     else:
-        log.entry(LINK, *entry(0, truncated=2))
+        log.entry(LINK, *entry(0, truncated_before=2))
     assert truncations(log.pulse(LINK, 3, 2)) == [2]
     assert log.pulse(LINK, 3, 2) == []
 
@@ -293,19 +295,19 @@ def test_pulse_over_a_gap_queues_one_record():
 
 def test_recovered_truncation_point_is_not_journalled_again():
     log = ReplicaLog(0, RecoveredLog(1, 4, 4, (HeldRun(1, 4, 6, 6),)))
-    log.open(LINK, open_message(truncated=4))
+    log.open(LINK, open_message(truncated_before=4))
     assert log.pulse(LINK, 4, 4) == []
     assert truncations(log.pulse(LINK, 5, 5)) == [5]
 
 
 def told_confirmed(log: ReplicaLog, writer: int, ledgers: tuple) -> int:
     effects = log.open(OTHER_LINK, open_message(writer, 1, 0, ledgers))
-    return opened(effects + log.committed(99)).confirmed
+    return opened(effects + log.committed(99)).acknowledged_before
 
 
 def test_witness_of_the_open_ledger_is_told_to_a_recovery():
     log = log_with(0, 1)
-    log.entry(LINK, *entry(2, confirmed=2))
+    log.entry(LINK, *entry(2, acknowledged_before=2))
     assert told_confirmed(log, 2, ((1, 0),)) == 2
 
 

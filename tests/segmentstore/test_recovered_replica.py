@@ -48,14 +48,16 @@ def started(disk: MemoryJournalDisk, seed: int = 1) -> JournalCommits:
     return commits
 
 
-def entry(number: int, *, epoch: int = 3, writer: int = 3, truncated: int = 0, acknowledged: int = 0) -> PendingRecord:
+def entry(
+    number: int, *, epoch: int = 3, writer: int = 3, truncated_before: int = 0, acknowledged: int = 0
+) -> PendingRecord:
     return PendingRecord(
         RecordKind.ENTRY,
         CONTAINER,
         epoch,
         writer,
         number,
-        truncated,
+        truncated_before,
         acknowledged,
         (PAYLOAD,),
         len(PAYLOAD),
@@ -84,7 +86,7 @@ def test_a_new_journal_knows_no_container(disk):
 
 
 def test_entries_are_told_with_what_their_headers_say(disk):
-    write(disk, entry(5, acknowledged=2), entry(6, truncated=3, acknowledged=6), entry(7, acknowledged=4))
+    write(disk, entry(5, acknowledged=2), entry(6, truncated_before=3, acknowledged=6), entry(7, acknowledged=4))
     assert recovered(disk) == RecoveredLog(3, 3, 6, (HeldRun(3, 5, 8, 8),))
 
 
@@ -301,7 +303,7 @@ class PowerCuts:
                 self.found.append(f"promise of {container}")
         for container, last in self.held.items():
             log = logs[container]
-            if told_position(LedgerChain((LedgerStart(3, 0),)), log.truncated, log.runs) < last:
+            if told_position(LedgerChain((LedgerStart(3, 0),)), log.truncated_before, log.runs) < last:
                 self.found.append(f"entry {last} of {container}")
 
 
@@ -311,20 +313,20 @@ def run_with_power_cuts(seed: int, disk: MemoryJournalDisk) -> tuple[PowerCuts, 
     cuts = PowerCuts(disk)
     commits = started(disk)
     disk.before = cuts.before
-    ends, truncated = [0, 0], [0, 0]
+    ends, truncated_before = [0, 0], [0, 0]
     commits.commit([promise_record(container, 3, ignore) for container in (CONTAINER, OTHER)], cuts.committed)
     for _ in range(60):
         batch = []
         for _ in range(random.randint(1, 3)):
             container = OTHER if random.random() < 0.8 else CONTAINER
             if random.random() < 0.4:
-                truncated[container] = random.randint(truncated[container], ends[container])
+                truncated_before[container] = random.randint(truncated_before[container], ends[container])
             if random.random() < 0.2:
-                batch.append(truncation_record(container, 3, truncated[container], ignore))
+                batch.append(truncation_record(container, 3, truncated_before[container], ignore))
                 continue
             payload = bytes(random.randint(0, 3_000))
             number, ends[container] = ends[container], ends[container] + 1
-            record = entry(number, truncated=truncated[container])
+            record = entry(number, truncated_before=truncated_before[container])
             record.container, record.parts, record.length = container, (payload,), len(payload)
             batch.append(record)
         commits.commit(batch, cuts.committed)

@@ -72,6 +72,7 @@ async def member(
     graceful: bool = True,
     volume: str | None = None,
     task: str = "",
+    openings_s: float = 10,
 ) -> AsyncIterator[Member]:
     """Without `graceful` it is gone from one moment to the next: what it does while it ends reaches nobody."""
     own = replace(world, disk=disk or MemoryJournalDisk(), opens=())
@@ -90,6 +91,7 @@ async def member(
             finally:
                 if graceful:
                     await membership.announce_leaving()
+                    await membership.finish_openings(openings_s)
                     await running.store.close(10)
                     await membership.end()
                 else:

@@ -20,7 +20,6 @@ from typing import Final
 from headrace.codec.replica_messages import (
     MESSAGE_HEADER,
     PROOF_BYTES,
-    PROTOCOL_VERSION,
     Hello,
     HelloOk,
     Proof,
@@ -29,6 +28,7 @@ from headrace.codec.replica_messages import (
 )
 from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
 from headrace.model.errors import CorruptError, InvalidRequestError, UnauthorizedError
+from headrace.model.protocol_versions import REPLICA_PROTOCOL, ProtocolVersions
 
 CLUSTER_ID_BYTES: Final = 16
 SECRET_BYTES_MIN: Final = 32
@@ -52,7 +52,7 @@ _OWNER_LABEL: Final = b"headrace replica link: owner"
 
 @dataclass(frozen=True, slots=True)
 class LinkIdentity:
-    """Who a process is for its links. `incarnation` increases with each start of the process.
+    """Who a process is for its links, and what it speaks. `incarnation` increases with each start of the process.
 
     Raises:
         InvalidRequestError: the cluster id or the replica id does not have 16 bytes, or the secret has less than 32.
@@ -62,6 +62,7 @@ class LinkIdentity:
     replica: ReplicaId
     incarnation: int
     secret: bytes = field(repr=False)
+    versions: ProtocolVersions = REPLICA_PROTOCOL
 
     def __post_init__(self) -> None:
         if len(self.cluster) != CLUSTER_ID_BYTES or len(self.replica) != REPLICA_ID_BYTES:
@@ -80,10 +81,11 @@ class OwnerHandshake:
 
     def __init__(self, identity: LinkIdentity, wanted: ReplicaId, nonce: Nonce) -> None:
         self._secret = identity.secret
+        self._versions = identity.versions
         self.hello = encode_message(
             Hello(
-                PROTOCOL_VERSION,
-                PROTOCOL_VERSION,
+                identity.versions.low,
+                identity.versions.high,
                 identity.cluster,
                 identity.replica,
                 wanted,
@@ -108,8 +110,10 @@ class OwnerHandshake:
             raise UnauthorizedError(
                 "the replica has another secret of the deployment: check the setting of both stores"
             )
-        if answer.version != PROTOCOL_VERSION:
-            raise InvalidRequestError(f"the replica chose version {answer.version}, which was not offered")
+        if not self._versions.low <= answer.version <= self._versions.high:
+            raise InvalidRequestError(
+                f"the replica chose version {answer.version}, this store offered {self._versions} of the protocol"
+            )
         return answer, encode_message(Proof(_proof(self._secret, _OWNER_LABEL, said)))
 
 
@@ -136,13 +140,14 @@ class ReplicaHandshake:
             raise CorruptError(f"a link began with a message of type {hello.TYPE} instead of HELLO")
         if not hmac.compare_digest(hello.cluster, own.cluster):
             raise UnauthorizedError("the owner belongs to another cluster")
-        if not hello.version_low <= PROTOCOL_VERSION <= hello.version_high:
+        version = min(hello.version_high, own.versions.high)
+        if version < max(hello.version_low, own.versions.low):
             raise InvalidRequestError(
                 f"the owner speaks versions {hello.version_low} to {hello.version_high} of the protocol, "
-                f"this store {PROTOCOL_VERSION}: update one of them"
+                f"this store {own.versions}: update one of them"
             )
         unproved = HelloOk(
-            PROTOCOL_VERSION,
+            version,
             own.replica,
             own.incarnation,
             self._window_bytes,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 AddressOf = Callable[[ReplicaId], tuple[str, int] | None]
-"""Host and port of a replica's listener; None if it is not known."""
+"""Host and port of a replica's listener; None if it is not known. Raises a HeadraceError if it must not be dialed."""
 
 _ANSWER_CHUNK_BYTES: Final = 64 << 10
 

@@ -79,7 +79,7 @@ class AppendedEntries:
         self._unacknowledged: deque[_Unacknowledged] = deque()
         self._unreleased: dict[int, SentEntry] = {}
         self._waiters: list[asyncio.Future[None]] = []
-        self._confirmed = -1
+        self._acknowledged = -1
         self._is_reporting = False
 
     @property
@@ -113,7 +113,7 @@ class AppendedEntries:
 
         Returns the seconds since the oldest of them was sent; None if no caller waits for any.
         """
-        self._confirmed = up_to
+        self._acknowledged = up_to
         oldest = self._unacknowledged[0] if self._unacknowledged else None
         return None if oldest is None or oldest.entry > up_to else self._now_s() - oldest.sent_s
 
@@ -123,7 +123,7 @@ class AppendedEntries:
             return
         self._is_reporting = True
         try:
-            while self._unacknowledged and self._unacknowledged[0].entry <= self._confirmed:
+            while self._unacknowledged and self._unacknowledged[0].entry <= self._acknowledged:
                 if self._failure is not None:
                     return
                 self._unacknowledged.popleft().done(None)

@@ -45,14 +45,14 @@ class LogObject(NamedTuple):
     first: int
     end: int
     stored_bytes: int
-    truncated: int
+    truncated_before: int
 
 
 class FoundLog(NamedTuple):
     """The objects that a recovery reads, in order; the truncation point, and the entry behind the last one."""
 
     objects: tuple[LogObject, ...]
-    truncated: int
+    truncated_before: int
     next_entry: int
 
 
@@ -60,7 +60,7 @@ class ClosedLedger(NamedTuple):
     """The sequences of the objects of a closed ledger that may be needed, and the truncation point that it knew."""
 
     sequences: range
-    truncated: int
+    truncated_before: int
 
 
 async def close_ledger(storage: ChunkStorage, container: int, epoch: int) -> ClosedLedger:
@@ -73,20 +73,20 @@ async def close_ledger(storage: ChunkStorage, container: int, epoch: int) -> Clo
     for _ in range(CLOSING_ATTEMPTS_MAX):
         lengths = await _list_ledger(storage, container, epoch)
         stored = [sequence for sequence, length in lengths.items() if length]
-        oldest, window, truncated = 0, 1, 0
+        oldest, window, truncated_before = 0, 1, 0
         if stored:
             header = await _read_header(storage, container, epoch, max(stored))
             if header is None:
                 continue  # deleted since it was listed, so there is a later one
             # Of an object that is not of the log, too: it says what was durable when it was made.
-            oldest, window, truncated = header.oldest_sequence, header.window, header.truncated
+            oldest, window, truncated_before = header.oldest_sequence, header.window, header.truncated_before
         end = oldest
         while lengths.get(end):
             end += 1
         if stored and max(stored) - end >= window:
             raise CorruptError(f"object {log_object_name(container, epoch, end)} is missing, which was acknowledged")
         if end in lengths:
-            return ClosedLedger(range(oldest, end), truncated)
+            return ClosedLedger(range(oldest, end), truncated_before)
         try:
             await storage.put(log_object_name(container, epoch, end), ())
         except AlreadyExistsError:
@@ -95,11 +95,11 @@ async def close_ledger(storage: ChunkStorage, container: int, epoch: int) -> Clo
 
 
 async def find_log(
-    storage: ChunkStorage, container: int, ledgers: Sequence[LedgerStart], truncated: int, last: ClosedLedger
+    storage: ChunkStorage, container: int, ledgers: Sequence[LedgerStart], truncated_before: int, last: ClosedLedger
 ) -> FoundLog:
     """The log that these ledgers make up, of which `last` is the last one.
 
-    `truncated` is a lower bound of the truncation point.
+    `truncated_before` is a lower bound of the truncation point.
 
     Raises:
         CorruptError: objects that are needed are missing or damaged.
@@ -119,12 +119,12 @@ async def find_log(
         storage, container, start.epoch, [each for each in last.sequences if lengths.get(each)], lengths
     )
     # Without an object the ledger ends where it begins, or where its owner has truncated it.
-    next_entry = tail[-1].end if tail else max(start.first, last.truncated)
+    next_entry = tail[-1].end if tail else max(start.first, last.truncated_before)
     found += tail
-    truncated = max([truncated, last.truncated, *(each.truncated for each in found)])
-    needed = [each for each in found if each.end > truncated and each.end > each.first]
-    _check_complete(container, needed, truncated, next_entry)
-    return FoundLog(tuple(needed), truncated, next_entry)
+    truncated_before = max([truncated_before, last.truncated_before, *(each.truncated_before for each in found)])
+    needed = [each for each in found if each.end > truncated_before and each.end > each.first]
+    _check_complete(container, needed, truncated_before, next_entry)
+    return FoundLog(tuple(needed), truncated_before, next_entry)
 
 
 async def delete_garbage(storage: ChunkStorage, container: int, epoch: int, needed: Iterable[LogObject]) -> int:
@@ -144,11 +144,13 @@ async def delete_garbage(storage: ChunkStorage, container: int, epoch: int, need
     return len(garbage)
 
 
-def _check_complete(container: int, objects: Sequence[LogObject], truncated: int, next_entry: int) -> None:
+def _check_complete(container: int, objects: Sequence[LogObject], truncated_before: int, next_entry: int) -> None:
     """Raises CorruptError: the objects are not consecutive from the truncation point to the end."""
-    if truncated > next_entry:
-        raise CorruptError(f"the log of container {container} is truncated to {truncated} and ends before {next_entry}")
-    reached = truncated
+    if truncated_before > next_entry:
+        raise CorruptError(
+            f"the log of container {container} is truncated to {truncated_before} and ends before {next_entry}"
+        )
+    reached = truncated_before
     for position, each in enumerate(objects):
         if each.first > reached or (position and each.first != reached):
             raise CorruptError(f"the log of container {container} lacks the entries {reached} to {each.first - 1}")
@@ -169,7 +171,9 @@ async def _read_headers(
             if header is not None:
                 length = lengths[sequence]
                 _check_length(container, epoch, header, length)
-                found.append(LogObject(epoch, sequence, header.first_entry, header.end, length, header.truncated))
+                found.append(
+                    LogObject(epoch, sequence, header.first_entry, header.end, length, header.truncated_before)
+                )
     return found
 
 

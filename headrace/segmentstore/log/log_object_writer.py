@@ -64,13 +64,13 @@ class ObjectLogLimits:
 
 
 class PutObject(NamedTuple):
-    """A durable object of the ledger. `end` is the entry behind its last one, `truncated` as in its header."""
+    """A durable object of the ledger. `end` is the entry behind its last one, `truncated_before` as in its header."""
 
     sequence: int
     first_entry: int
     end: int
     stored_bytes: int
-    truncated: int
+    truncated_before: int
 
 
 class WriterStart(NamedTuple):
@@ -81,7 +81,7 @@ class WriterStart(NamedTuple):
 
     next_sequence: int
     next_entry: int
-    truncated: int
+    truncated_before: int
     objects: tuple[tuple[int, int], ...] = ()
 
 
@@ -129,7 +129,7 @@ class LogObjectWriter:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._sealed_at_s = self._loop.time() - limits.gather_s
-        self._truncated = self._told_truncated = start.truncated
+        self._truncated_before = self._told_truncated = start.truncated_before
         self._ends = deque(start.objects)
         self._oldest_sequence = start.objects[0][0] if start.objects else start.next_sequence
         self._stopping: asyncio.Future[None] = self._loop.create_future()
@@ -158,7 +158,7 @@ class LogObjectWriter:
 
     def truncate(self, before_entry: int) -> None:
         """Tell the next object that entries before this one are not needed."""
-        self._truncated = max(self._truncated, before_entry)
+        self._truncated_before = max(self._truncated_before, before_entry)
 
     async def settle(self) -> None:
         """Put what is queued, and return when no PUT is under way and the memory of no entry is read any more.
@@ -173,7 +173,7 @@ class LogObjectWriter:
         self._schedule()
         while self._tasks:
             await asyncio.wait(self._tasks)
-        if self.failure is None and min(self._truncated, self._durable_before) > self._told_truncated:
+        if self.failure is None and min(self._truncated_before, self._durable_before) > self._told_truncated:
             self._seal()  # an object without entries, which carries the truncation point
             while self._tasks:
                 await asyncio.wait(self._tasks)
@@ -205,15 +205,15 @@ class LogObjectWriter:
             entries.append(self._waiting.popleft())
             entry_bytes += size
         self._waiting_bytes -= entry_bytes
-        truncated = min(self._truncated, self._durable_before)
+        truncated_before = min(self._truncated_before, self._durable_before)
         sequence, first = self._next_sequence, self._sealed_before
-        self._note_needed(truncated, sequence)
+        self._note_needed(truncated_before, sequence)
         header = LogObjectHeader(
             self._container,
             self._epoch,
             sequence,
             first,
-            truncated,
+            truncated_before,
             self._oldest_sequence,
             0,
             0,
@@ -222,8 +222,8 @@ class LogObjectWriter:
         )
         parts = encode_log_object(header, [each.encoded for each in entries])
         stored_bytes = sum(memoryview(part).nbytes for part in parts)
-        put = PutObject(sequence, first, first + len(entries), stored_bytes, truncated)
-        self._told_truncated = truncated
+        put = PutObject(sequence, first, first + len(entries), stored_bytes, truncated_before)
+        self._told_truncated = truncated_before
         self._sealed_at_s = self._loop.time()
         self._next_sequence += 1
         self._sealed_before = put.end
@@ -234,10 +234,10 @@ class LogObjectWriter:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _note_needed(self, truncated: int, sequence: int) -> None:
+    def _note_needed(self, truncated_before: int, sequence: int) -> None:
         """Find the oldest object that is needed behind this truncation point: durable ones before it are not."""
         in_flight = self._batches[0].put.sequence if self._batches else sequence
-        while self._ends and self._ends[0][1] <= truncated and self._ends[0][0] < in_flight:
+        while self._ends and self._ends[0][1] <= truncated_before and self._ends[0][0] < in_flight:
             self._ends.popleft()
         self._oldest_sequence = self._ends[0][0] if self._ends else sequence
 

@@ -76,7 +76,7 @@ class ObjectLedger:
         self._container, self._epoch = ledger
         self._found = found.objects
         self._next_entry = found.next_entry
-        self._truncated = found.truncated
+        self._truncated_before = found.truncated_before
         self._limits = limits
         self._reader = LogObjectReader(storage, self._container)
         self._held: deque[LogObject] = deque(found.objects)
@@ -86,7 +86,7 @@ class ObjectLedger:
         self._deleting: set[asyncio.Task[None]] = set()
         self._ended: HeadraceError | None = None
         own = [(each.sequence, each.end) for each in found.objects if each.epoch == self._epoch]
-        start = WriterStart(next_sequence, found.next_entry, found.truncated, tuple(own))
+        start = WriterStart(next_sequence, found.next_entry, found.truncated_before, tuple(own))
         self.writer = LogObjectWriter(storage, ledger, start, limits, self._object_is_durable, random)
 
     @property
@@ -115,7 +115,7 @@ class ObjectLedger:
         return self._found
 
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
-        return self._reader.entries(self._found, max(first_entry, self._truncated))
+        return self._reader.entries(self._found, max(first_entry, self._truncated_before))
 
     def append(self, parts: Sequence[Buffer], done: Done, released: Released | None = None) -> int:
         self._check_open()
@@ -123,17 +123,17 @@ class ObjectLedger:
         if length > ENTRY_BYTES_MAX:
             raise InvalidRequestError(f"a log entry of {length} bytes exceeds {ENTRY_BYTES_MAX}")
         entry = self._next_entry
-        encoded = encode_entry(self._container, self._epoch, entry, self._truncated, parts)
+        encoded = encode_entry(self._container, self._epoch, entry, self._truncated_before, parts)
         self._next_entry = entry + 1
         self._waiting_bytes += length + LOG_OBJECT_OVERHEAD_BYTES
         self.writer.append(encoded, done, released)
         return entry
 
     def truncate(self, before_entry: int) -> None:
-        if before_entry <= self._truncated:
+        if before_entry <= self._truncated_before:
             return
         self._check_open()
-        self._truncated = before_entry
+        self._truncated_before = before_entry
         self.writer.truncate(before_entry)
         while self._held and self._held[0].end <= before_entry:
             freed = self._held.popleft()
@@ -159,7 +159,7 @@ class ObjectLedger:
         """What an opening with the same epoch would find; None if not all of it is durable."""
         if not self.writer.is_settled:
             return None
-        return FoundLog(tuple(self._held), self._truncated, self._next_entry)
+        return FoundLog(tuple(self._held), self._truncated_before, self._next_entry)
 
     def _check_open(self) -> None:
         error = self.writer.failure or self._ended
@@ -167,14 +167,14 @@ class ObjectLedger:
             raise error
 
     def _object_is_durable(self, put: PutObject) -> None:
-        stored = LogObject(self._epoch, put.sequence, put.first_entry, put.end, put.stored_bytes, put.truncated)
+        stored = LogObject(self._epoch, put.sequence, put.first_entry, put.end, put.stored_bytes, put.truncated_before)
         self._held.append(stored)
         self._held_bytes += stored.stored_bytes
         self._waiting_bytes -= put.stored_bytes - LOG_OBJECT_HEADER_BYTES
         # Only now: the object that says what is not needed is durable, and stays.
-        freed = [each for each in self._unneeded if each.end <= put.truncated]
+        freed = [each for each in self._unneeded if each.end <= put.truncated_before]
         if freed:
-            self._unneeded = [each for each in self._unneeded if each.end > put.truncated]
+            self._unneeded = [each for each in self._unneeded if each.end > put.truncated_before]
             task = asyncio.get_running_loop().create_task(self._delete(freed))
             self._deleting.add(task)
             task.add_done_callback(self._deleting.discard)
@@ -294,8 +294,8 @@ class ObjectLedgers:
             return await self._open_again(container, epoch, log)
         else:
             closed = await close_ledger(self._storage, container, last.epoch)
-            found = await find_log(self._storage, container, log.ledgers, log.truncated, closed)
-        new = open_ledger(log, epoch, found.next_entry, (), found.truncated, NO_COPIES)
+            found = await find_log(self._storage, container, log.ledgers, log.truncated_before, closed)
+        new = open_ledger(log, epoch, found.next_entry, (), found.truncated_before, NO_COPIES)
         self._opening[container] = epoch
         outcome = await self._records.write(container, new, stored.version, epoch)
         if outcome is LogWriteOutcome.CLAIM_LOST:
@@ -319,9 +319,9 @@ class ObjectLedgers:
         before = log.ledgers[:-1]
         first = log.ledgers[-1].first
         if not before:
-            return self._ledger(container, epoch, FoundLog((), log.truncated, first), 0)
+            return self._ledger(container, epoch, FoundLog((), log.truncated_before, first), 0)
         closed = await close_ledger(self._storage, container, before[-1].epoch)
-        found = await find_log(self._storage, container, before, log.truncated, closed)
+        found = await find_log(self._storage, container, before, log.truncated_before, closed)
         if found.next_entry != first:
             raise CorruptError(f"the log of container {container} ends at {found.next_entry}, its record says {first}")
         return self._ledger(container, epoch, found, 0)

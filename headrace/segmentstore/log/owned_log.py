@@ -241,8 +241,8 @@ class OwnedLog:
                 self._appended.release(up_to)
             case OpenMember(member, message):
                 members.send(member, message)
-            case SendPulse(member, confirmed, truncated):
-                members.send(member, Pulse(0, 0, (PulseItem(self.container, confirmed + 1, truncated),)))
+            case SendPulse(member, last, truncated_before):
+                members.send(member, Pulse(0, 0, (PulseItem(self.container, last + 1, truncated_before),)))
             case SendCopies(member, entries):
                 for entry in entries:
                     self._send_stored(member, entry)
@@ -276,7 +276,7 @@ class OwnedLog:
             self._parts.members.own,
             effect.log,
             effect.version,
-            effect.truncated,
+            effect.truncated_before,
             self._recovery.sessions,
             self._parts.writer_bounds,
             self._now_ms,
@@ -287,7 +287,7 @@ class OwnedLog:
             "event=log_recovered container=%d epoch=%d truncated=%d next_entry=%d members=%d",
             self.container,
             self.epoch,
-            writer.truncated,
+            writer.truncated_before,
             writer.next_entry,
             len(effect.log.members),
         )
@@ -349,8 +349,8 @@ class OwnedLog:
             self.epoch,
             self.epoch,
             writer.next_entry,
-            writer.truncated,
-            writer.confirmed + 1,
+            writer.truncated_before,
+            writer.acknowledged_entry + 1,
             encoded.length,
             encoded.checksum,
             encoded.codec,

@@ -130,7 +130,7 @@ class ReplicaSessions:
             case Pulse():
                 for item in message.items:
                     replica = self._heard(item.container)
-                    replica.apply(replica.log.pulse(link.number, item.confirmed, item.truncated))
+                    replica.apply(replica.log.pulse(link.number, item.acknowledged_before, item.truncated_before))
 
     def take_entry(self, link: int, header: RecordHeader, parts: Sequence[Buffer]) -> None:
         """An entry of an owner in this process, whose payload may consist of several parts."""
@@ -200,16 +200,16 @@ class ReplicaSessions:
         pending = PendingRecord(
             header.kind,
             header.container,
-            header.ledger_epoch,
+            header.epoch,
             header.writer_epoch,
             header.entry,
-            header.truncated,
-            header.confirmed,
+            header.truncated_before,
+            header.acknowledged_before,
             parts,
             header.length,
             replica.record_durable,
             None,
-            header.payload_crc if header.kind is RecordKind.ENTRY else None,
+            header.payload_checksum if header.kind is RecordKind.ENTRY else None,
             codec=Codec(header.codec),
         )
         if not self._queue(pending):

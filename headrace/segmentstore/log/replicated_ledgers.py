@@ -60,7 +60,7 @@ class ReplicatedLedger:
         writer = owned.writer
         assert writer is not None
         self._writer = writer
-        self._truncated = writer.truncated
+        self._truncated_before = writer.truncated_before
         self._end = writer.next_entry
         self._chain = writer.chain
         self._held = held
@@ -84,11 +84,11 @@ class ReplicatedLedger:
     @property
     def unreplicated_bytes(self) -> int:
         """About the acknowledged bytes that the slowest member lacks; wrong by less than one mark of the count."""
-        writer = self._writer
-        slowest = min((writer.positions.get(one, -1) for one in writer.log.members), default=writer.confirmed)
-        if slowest >= writer.confirmed:
+        writer, acknowledged = self._writer, self._writer.acknowledged_entry
+        slowest = min((writer.positions.get(one, -1) for one in writer.log.members), default=acknowledged)
+        if slowest >= acknowledged:
             return 0
-        unacknowledged = self._held.behind(writer.confirmed) if writer.confirmed < self.next_entry - 1 else 0
+        unacknowledged = self._held.behind(acknowledged) if acknowledged < self.next_entry - 1 else 0
         return max(0, self._held.behind(slowest) - unacknowledged)
 
     @property
@@ -97,7 +97,7 @@ class ReplicatedLedger:
 
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
         """As in the port; everything is read from the own journal, which has it since the recovery."""
-        expected = first = max(first_entry, self._truncated)
+        expected = first = max(first_entry, self._truncated_before)
         for epoch, start, end in self._chain.parts(first, self._end):
             for stored in self._journal.reader.ledger(self._owned.container, epoch, start, end):
                 if stored.header.entry != expected:
@@ -125,12 +125,12 @@ class ReplicatedLedger:
 
     def truncate(self, before_entry: int) -> None:
         owned = self._owned
-        if before_entry <= self._truncated:
+        if before_entry <= self._truncated_before:
             return
         if owned.failure is not None:
             raise owned.failure
         self._writer.truncate(before_entry)
-        self._truncated = before_entry
+        self._truncated_before = before_entry
         self._held.truncate(before_entry)
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class ReplicatedLedgers:
         if owned.failure is not None:
             raise owned.failure
         assert owned.writer is not None
-        chain, first, end = owned.writer.chain, owned.writer.truncated, owned.writer.next_entry
+        chain, first, end = owned.writer.chain, owned.writer.truncated_before, owned.writer.next_entry
         held = await self._parts.threads.run(partial(_held_bytes, self._journal, container, chain, first, end))
         if owned.failure is not None:
             raise owned.failure

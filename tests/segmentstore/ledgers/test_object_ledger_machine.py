@@ -47,7 +47,7 @@ class Machine:
     metadata: MemoryMetadataStore = field(default_factory=MemoryMetadataStore)
     owners: list[Owner] = field(default_factory=list)
     acknowledged: dict[int, bytes] = field(default_factory=dict)
-    truncated: int = 0
+    truncated_before: int = 0
     newest: int = -1
     recovered: dict[int, bytes] = field(default_factory=dict)
     faults: float = 0.25
@@ -85,7 +85,7 @@ class Machine:
         self, store: ObjectLedgers, epoch: int, ledger: ObjectLedger, reader: LogObjectReader
     ) -> None:
         # From here on nothing of an older owner may be acknowledged that is not in this log.
-        truncated, acknowledged = self.truncated, dict(self.acknowledged)
+        truncated_before, acknowledged = self.truncated_before, dict(self.acknowledged)
         found: dict[int, bytes] = {}
         for each in ledger.found_objects:
             for entry, payload in reader.decode(each, await self._fetch(reader, each), 0):
@@ -94,7 +94,7 @@ class Machine:
         assert list(found) == sorted(found)
         if epoch > self.newest:
             for entry, payload in acknowledged.items():
-                if entry >= truncated:
+                if entry >= truncated_before:
                     assert found.get(entry) == payload, f"epoch {epoch} has not found the acknowledged entry {entry}"
             for entry, payload in found.items():
                 assert acknowledged.get(entry, payload) == payload
@@ -127,7 +127,7 @@ class Machine:
     def note_acknowledged(self, owner: Owner, number: int, payload: bytes) -> None:
         assert self.acknowledged.setdefault(number, payload) == payload
         owner.acknowledged = number + 1
-        if owner.epoch < self.newest and number >= self.truncated:
+        if owner.epoch < self.newest and number >= self.truncated_before:
             assert self.recovered.get(number) == payload, f"epoch {owner.epoch} acknowledged {number} after its end"
 
     def truncate(self, owner: Owner) -> None:
@@ -136,7 +136,7 @@ class Machine:
             owner.ledger.truncate(before)
         except HeadraceError:
             return
-        self.truncated = max(self.truncated, before)
+        self.truncated_before = max(self.truncated_before, before)
 
     async def release(self, owner: Owner) -> None:
         """Release and open again with the same epoch, as a store does after a failed step."""
@@ -151,7 +151,7 @@ class Machine:
         """A shutdown after which tier 2 has everything that this owner has acknowledged."""
         await owner.store.release(CONTAINER)
         if owner.epoch >= self.newest:
-            self.truncated = max(self.truncated, owner.ledger.next_entry)
+            self.truncated_before = max(self.truncated_before, owner.ledger.next_entry)
         await owner.store.forget(CONTAINER)
 
     async def step(self) -> None:

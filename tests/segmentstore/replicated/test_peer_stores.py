@@ -22,11 +22,13 @@ from headrace.model.cluster import (
     renewed,
 )
 from headrace.model.ensembles import ReplicaId
+from headrace.model.errors import UnavailableError
+from headrace.model.protocol_versions import ProtocolVersions
 from segmentstore_fargate.peer_stores import PeerStores
 
 pytestmark = pytest.mark.anyio
 
-OWN, OTHER = ReplicaId(bytes([1]) * 16), ReplicaId(bytes([2]) * 16)
+OWN, OTHER, NEW = (ReplicaId(bytes([number]) * 16) for number in (1, 2, 3))
 
 
 class Watched:
@@ -164,3 +166,63 @@ async def test_plans_are_made_once_for_each_look():
     assert watched.peers.address_of(OTHER) == ("h", 2)
     await watched.peers.look()
     assert watched.peers.plan(0, OWN, ()) is not plan
+
+
+async def test_new_member_is_not_destroyed_for_old_leases():
+    """Its store registered after the leases were read, and a former owner made it a member."""
+    watched = Watched()
+    await watched.peers.look()
+    found = watched.records.lease("b")
+    assert found is not None
+    new = replace(found.lease, store_id="c", zone="zone-c", replica_id=NEW.hex())
+    watched.records.store.write(write_lease(new, None))
+    assert watched.peers.plan(0, OWN, (OWN, OTHER, NEW)).placement.destroyed == set()
+    await watched.peers.look()
+    assert watched.peers.plan(0, OWN, (OWN, OTHER, NEW)).placement.destroyed == set()
+
+
+async def test_member_without_a_lease_is_destroyed_at_the_next_look():
+    watched = Watched()
+    await watched.peers.look()
+    for _ in range(2):
+        assert watched.peers.plan(0, OWN, (OWN, OTHER, NEW)).placement.destroyed == set()
+    for _ in range(2):
+        await watched.peers.look()
+        assert watched.peers.plan(0, OWN, (OWN, OTHER, NEW)).placement.destroyed == {NEW}
+
+
+async def test_replaced_member_is_destroyed_at_the_look_that_shows_it():
+    watched = Watched()
+    await watched.peers.look()
+    assert watched.peers.plan(0, OWN, (OWN, OTHER)).placement.destroyed == set()
+    watched.write(replica_id=NEW.hex())
+    await watched.peers.look()
+    assert watched.peers.plan(0, OWN, (OWN, OTHER)).placement.destroyed == {OTHER}
+
+
+async def test_member_named_during_a_look_waits_for_the_next(monkeypatch):
+    watched = Watched()
+    await watched.peers.look()
+    honest = watched.records.leases
+
+    def leases():
+        read = honest()
+        watched.peers.plan(0, OWN, (OWN, OTHER, NEW))  # its log was read after these leases
+        return read
+
+    monkeypatch.setattr(watched.records, "leases", leases)
+    await watched.peers.look()
+    assert watched.peers.plan(0, OWN, (OWN, OTHER, NEW)).placement.destroyed == set()
+    await watched.peers.look()
+    assert watched.peers.plan(0, OWN, (OWN, OTHER, NEW)).placement.destroyed == {NEW}
+
+
+async def test_a_replica_without_a_common_version_is_not_dialed():
+    watched = Watched()
+    watched.write(replica_protocol=ProtocolVersions(7, 9))
+    await watched.peers.look()
+    with pytest.raises(UnavailableError, match=r"store b speaks versions 7 to 9 .* this store version 1: update"):
+        watched.peers.address_of(OTHER)
+    watched.write(replica_protocol=ProtocolVersions(1, 9))
+    await watched.peers.look()
+    assert watched.peers.address_of(OTHER) == ("h", 2)
