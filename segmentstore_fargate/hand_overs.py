@@ -1,7 +1,8 @@
 """Hands containers over to the stores that the map assigns them to, each in a background task of its own.
 
-While tier 2 is too slow, no store serves the container until the deadline of its hand-over. Then this store opens it
-from its log again, and serves it during a back-off before the next attempt.
+A container is served while most of it is flushed. If tier 2 does not answer by the deadline, this store continues to
+serve it, and makes the next attempt after a back-off. This is also so if tier 2 stops answering after the container was
+stopped, unless it may already say that no log is needed: then this store opens the container from its log again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 DEADLINE_S: Final = 60.0
 RETRY_FIRST_S: Final = DEADLINE_S
-"""As long as a failed attempt, so that the container is served at least half of the time."""
+"""As long as a failed attempt, so that a container that had to be stopped is served at least half of the time."""
 RETRY_MAX_S: Final = 600.0
 """Bounds the delay until a hand-over succeeds after a long outage of tier 2."""
 

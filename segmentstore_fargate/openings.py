@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from headrace.metadata.cluster_records import ContainerState
@@ -27,8 +28,11 @@ Claim = Callable[[ContainerState | int], Awaitable[int | None]]
 STOPPED_FORGOTTEN_S: Final = 600.0
 """A container that stops after having been served for longer than this is opened again without a pause."""
 
+OPENINGS_SHARE: Final = 0.25
+"""Of the time for a stop, at most, to open containers that were claimed before. The other ones are served meanwhile."""
+
 STOP_S: Final = 2.0
-"""To undo openings at a shutdown. Those that take longer end with the process."""
+"""To stop openings that could not be finished before a shutdown. Those that take longer end with the process."""
 
 
 class ContainerOpenings:
@@ -48,6 +52,8 @@ class ContainerOpenings:
         self._confirm = confirm
         self._on_end = on_end
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._pausing: dict[int, ContainerOpening] = {}
+        self._finishing = False
         self._tried = asyncio.Event()
         self._stopped: dict[int, tuple[OpeningProgress, float]] = {}
 
@@ -61,7 +67,9 @@ class ContainerOpenings:
         if self._store.is_free(state.container):
             stopped = self._stopped.get(state.container)
             opening = self._store.begin_opening(state.container, stopped[0] if stopped else None)
-            self._tasks[state.container] = asyncio.ensure_future(self._run(opening, state))
+            task = self._tasks[state.container] = asyncio.ensure_future(self._run(opening, state))
+            # Not in a `finally` block of the task: that would also run when a loop is dropped with its tasks.
+            task.add_done_callback(partial(self._end, opening))
 
     def note_failure(self, container: int, error: HeadraceError) -> None:
         """Note that a served container has stopped. If it stops again soon, it is opened after longer pauses."""
@@ -73,38 +81,51 @@ class ContainerOpenings:
 
     async def first_attempts(self) -> None:
         """Return when every container is served or has failed once."""
-        while any(not self._store.openings[each].progress.failures for each in self._tasks):
+        while any(
+            not each.progress.failures for each in self._store.openings.values() if each.container in self._tasks
+        ):
             self._tried.clear()
             await self._tried.wait()
 
-    async def stop(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
+    async def finish(self, patience_s: float) -> None:
+        """End all openings before a shutdown: after at most `patience_s`, those that are left are stopped.
+
+        A container that this store has claimed counts as its own: the log here may be the only copy of acknowledged
+        data, and other stores wait for it even if it is empty. So its opening continues until it is served, and the
+        shutdown flushes it like the others. Without a claim, or with damaged data, nothing is gained by continuing.
+        """
+        self._finishing = True
+        for container, opening in self._pausing.items():
+            if not _is_worth_finishing(opening):
+                self._tasks[container].cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=patience_s)
+        left = list(self._tasks.values())
+        for task in left:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=STOP_S)
+        if left:
+            await asyncio.wait(left, timeout=STOP_S)
 
     async def _run(self, opening: ContainerOpening, state: ContainerState) -> None:
         seen: ContainerState | int = state
-        try:
-            if opening.progress.retry_s:
-                seen = opening.container
-                await asyncio.sleep(opening.progress.retry_s)
-            while True:
-                try:
-                    if not await self._advance(opening, seen):
-                        return
-                except FencedError as error:
-                    _log.warning("event=opening_ended container=%d error=%r", opening.container, error.message)
-                    return
-                except Exception as error:  # noqa: BLE001 - a defect with one container must not stop the others
+        while not self._finishing or _is_worth_finishing(opening):
+            try:
+                if opening.progress.retry_s:
                     seen = opening.container  # the claim may have been written: read it again
-                    await self._pause(opening, error)
-        finally:
-            del self._tasks[opening.container]
-            self._store.cancel_opening(opening)  # unless it is served
-            self._tried.set()
-            self._on_end()
+                    await self._pause(opening)
+                if not await self._advance(opening, seen):
+                    return
+            except FencedError as error:
+                _log.warning("event=opening_ended container=%d error=%r", opening.container, error.message)
+                return
+            except Exception as error:  # noqa: BLE001 - a defect with one container must not stop the others
+                await self._note_failed(opening, error)
+
+    def _end(self, opening: ContainerOpening, _task: asyncio.Task[None]) -> None:
+        del self._tasks[opening.container]
+        self._store.cancel_opening(opening)  # unless it is served
+        self._tried.set()
+        self._on_end()
 
     async def _advance(self, opening: ContainerOpening, seen: ContainerState | int) -> bool:
         """Do one step. Returns whether there is another one."""
@@ -122,7 +143,14 @@ class ContainerOpenings:
             await opening.advance()
         return True
 
-    async def _pause(self, opening: ContainerOpening, error: Exception) -> None:
+    async def _pause(self, opening: ContainerOpening) -> None:
+        self._pausing[opening.container] = opening
+        try:
+            await asyncio.sleep(opening.progress.retry_s)
+        finally:
+            del self._pausing[opening.container]
+
+    async def _note_failed(self, opening: ContainerOpening, error: Exception) -> None:
         step = opening.progress.step
         await self._store.opening_failed(opening, error)
         progress = opening.progress
@@ -134,4 +162,7 @@ class ContainerOpenings:
         else:
             _log.warning("event=opening_retry container=%d epoch=%s step=%s failures=%d retry_s=%.1f error=%r", *found)
         self._tried.set()
-        await asyncio.sleep(progress.retry_s)
+
+
+def _is_worth_finishing(opening: ContainerOpening) -> bool:
+    return opening.epoch is not None and not opening.progress.quarantined

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import length_hint
 from threading import Lock
 from typing import TypeVar
 
@@ -14,21 +15,22 @@ T = TypeVar("T")
 
 
 class WorkerThreads:
-    """`ports.workers.Workers` with up to `count` threads at a time."""
+    """`ports.workers.Workers` with up to `count` threads at a time, but no more than there are items to do."""
 
     def __init__(self, count: int) -> None:
         self._count = count
 
     def each(self, work: Callable[[T], None], items: Iterator[T]) -> None:
         shared = _Shared(items)
+        count = min(self._count, max(1, length_hint(items, self._count)))
 
         def work_through() -> None:
             for item in shared:
                 work(item)
 
-        with ThreadPoolExecutor(max_workers=self._count) as pool:
+        with ThreadPoolExecutor(max_workers=count) as pool:
             # The deadline is in the context, which threads do not inherit.
-            futures = [pool.submit(contextvars.copy_context().run, work_through) for _ in range(self._count)]
+            futures = [pool.submit(contextvars.copy_context().run, work_through) for _ in range(count)]
         for future in futures:
             future.result()
 

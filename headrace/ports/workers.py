@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from headrace.ports.deadlines import is_time_short
+from headrace.ports.deadlines import WorkLeftError, is_time_short
 
 T = TypeVar("T")
 
@@ -31,3 +31,20 @@ class InTurn:
             except StopIteration:
                 return
             work(item)
+
+
+def each_piece(workers: Workers, work: Callable[[T], None], pieces: Iterable[T], what: str) -> None:
+    """Call `work` for all pieces, several at once. Raises WorkLeftError if the time is over before."""
+    wanted = list(pieces)
+    if len(wanted) == 1:
+        work(wanted[0])
+        return
+    done: list[T] = []
+
+    def process(piece: T) -> None:
+        work(piece)
+        done.append(piece)
+
+    workers.each(process, iter(wanted))
+    if len(done) < len(wanted):
+        raise WorkLeftError(f"{len(wanted) - len(done)} pieces of {what} are left: repeat the call")

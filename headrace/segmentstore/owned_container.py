@@ -70,10 +70,21 @@ class OwnedContainer:
     maintenance: MaintenanceTasks
     backfill: Backfill
 
-    async def stop(self) -> None:
-        """Stop the background tasks of the container, which must not be served any more."""
+    async def stop_upkeep(self) -> None:
+        """Stop the tasks that would change the container or tier 2, except for the storage writer."""
         await self.maintenance.stop()
         await self.tables.stop()
+
+    def resume(self) -> None:
+        """Serve the container again after `stop_upkeep` and a drain that can be undone (`StorageWriter.may_resume`)."""
+        self.container.stay()
+        self.tables.resume()
+        self.writer.resume()
+        self.maintenance.start()
+
+    async def stop(self) -> None:
+        """Stop the background tasks of the container, which must not be served any more."""
+        await self.stop_upkeep()
         await self.writer.stop()
         await self.backfill.stop()
 

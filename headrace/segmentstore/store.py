@@ -29,7 +29,7 @@ from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
-from headrace.segmentstore.moving_containers import MovingContainers
+from headrace.segmentstore.moving_containers import MOVE_WAIT_S, MovingContainers
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.table_memory import TableMemory
@@ -42,6 +42,10 @@ _log = logging.getLogger(__name__)
 
 READING_THREADS: Final = 4
 """Concurrent requests of historical readers to DynamoDB. Each takes milliseconds, and only readers wait for them."""
+
+DRAIN_S: Final = MOVE_WAIT_S
+"""The longest time without an owner in a hand-over, once most was flushed: requests wait as long, and then look up the
+owner again. If tier 2 stops answering in this time, the container is served here again."""
 
 
 class SegmentStore:
@@ -94,10 +98,12 @@ class SegmentStore:
         self._openings: dict[int, ContainerOpening] = {}
         self._handed_over: dict[int, OwnedContainer] = {}  # their held acknowledgements need their claims
         self._handing_over: set[asyncio.Future[bool]] = set()
+        self._preparing: set[asyncio.Future[None]] = set()  # hand-overs of containers that are still served
         self._retiring: dict[int, asyncio.Task[None]] = {}
         self._moving = MovingContainers(self._is_busy)
         self.throttle = Throttle(self.pool, self._log_room, lambda: [each.container for each in self._owned.values()])
         self._background: set[asyncio.Task[None]] = set()
+        self._closing = False
 
     @property
     def owned(self) -> Mapping[int, OwnedContainer]:
@@ -195,37 +201,67 @@ class SegmentStore:
         return sorted(self.ledgers.epochs().keys() - self._owned.keys())
 
     async def hand_over(self, container: int, deadline_s: float) -> bool:
-        """Stop accepting operations for a container, flush it to tier 2, and stop serving it.
+        """Flush a container to tier 2, stop serving it, and flush the rest.
 
-        Returns whether another store can take over. If tier 2 was too slow, the log here is still needed: the container
-        has stopped, and must be opened from its log again. Clients get WrongHost from now on, and replies to the
-        operations that were accepted.
+        Returns whether another store can take over. If tier 2 does not answer, the container is served as before, also
+        if it was stopped already. Only if the outcome of the last write to tier 2 is unknown, it must be opened from
+        its log again. Clients get WrongHost from its stop on, and replies to the operations that were accepted.
         """
-        owned = self._owned.pop(container, None)
+        owned = self._owned.get(container)
         if owned is None:
             return True
+        drain_s = await self._prepare_hand_over(owned, deadline_s)
+        if drain_s is None or self._closing or self._owned.get(container) is not owned:
+            return False
+        del self._owned[container]
         self._handed_over[container] = owned
-        work = asyncio.ensure_future(self._hand_over(owned, deadline_s))
+        work = asyncio.ensure_future(self._hand_over(owned, drain_s))
         self._handing_over.add(work)
         try:
             return await work
         finally:
             self._handing_over.discard(work)
             del self._handed_over[container]
-            self._moving.left(container)
+            if container in self._owned:
+                self._moving.served(container)
+            else:
+                self._moving.left(container)
+
+    async def _prepare_hand_over(self, owned: OwnedContainer, deadline_s: float) -> float | None:
+        """Flush most of a container that is served. Returns how long the rest may take, or None if it must not begin.
+
+        If appends arrive faster than tier 2 stores them, only the stop of the container lets the flush end.
+        """
+        preparing = asyncio.ensure_future(owned.writer.prepare_drain())
+        self._preparing.add(preparing)
+        try:
+            await asyncio.wait([preparing], timeout=deadline_s)
+        finally:
+            self._preparing.discard(preparing)
+            preparing.cancel()
+        if not preparing.done():
+            return None if owned.writer.is_retrying else deadline_s
+        if preparing.cancelled() or preparing.exception() is not None:
+            return None  # the store shuts down, or the container has stopped
+        return min(deadline_s, DRAIN_S)
 
     async def _hand_over(self, owned: OwnedContainer, deadline_s: float) -> bool:
         container, started_s = owned.container.container, self.clock.monotonic_s()
         # First: a maintenance task that runs after `leave` would fail the container with its error.
-        await owned.maintenance.stop()
-        await owned.tables.stop()
+        await owned.stop_upkeep()
         segment_container = owned.container
         segment_container.leave()
+        clean, is_lost = False, False
         try:
             clean = await asyncio.wait_for(owned.writer.drain(), deadline_s)
         except (HeadraceError, TimeoutError) as error:
             _log.error("event=hand_over_failed container=%d error=%r", container, error)
-            clean = False
+            is_lost = isinstance(error, FencedError)
+        if not (clean or is_lost or self._closing) and owned.writer.may_resume:
+            self._owned[container] = owned
+            owned.resume()
+            _log.warning("event=hand_over_undone container=%d epoch=%d", container, segment_container.epoch)
+            return False
         await owned.writer.stop()
         await owned.backfill.stop()
         segment_container.log.end(FencedError(f"container {container} was handed over: look up its owner again"))
@@ -296,24 +332,25 @@ class SegmentStore:
             _log.warning("event=background_work_failed error=%r", error)
 
     async def close(self, deadline_s: float) -> None:
-        """Flush what the deadline allows, checkpoint, write the last snapshots, and stop serving."""
+        """Flush what the deadline allows, checkpoint, write the last snapshots, and stop serving.
+
+        Hand-overs and openings that end meanwhile have the same deadline.
+        """
+        self._closing = True
         self._moving.end()
         for task in list(self._background):
             task.cancel()
+        for preparing in self._preparing:
+            preparing.cancel()
         for opening in list(self._openings.values()):
             self.cancel_opening(opening)
         ending: list[asyncio.Future[Any]] = [*self._handing_over, *self._retiring.values()]
-        if ending:
-            await asyncio.wait(ending, timeout=deadline_s)
         owned = list(self._owned.values())
-        for each in owned:
-            await each.maintenance.stop()
-            await each.tables.stop()
-        closing = [asyncio.ensure_future(each.writer.drain()) for each in owned]
+        closing = [asyncio.ensure_future(_drain(each)) for each in owned]
         clean: list[int] = []
-        if closing:
-            _, late = await asyncio.wait(closing, timeout=deadline_s)
-            for drain in late:
+        if ending or closing:
+            _, late = await asyncio.wait([*ending, *closing], timeout=deadline_s)
+            for drain in late.intersection(closing):
                 drain.cancel()
             ended = await asyncio.gather(*closing, return_exceptions=True)
             for each, result in zip(owned, ended, strict=True):
@@ -367,3 +404,8 @@ class SegmentStore:
         if opening is not None:
             return not opening.progress.quarantined
         return container in self._handed_over or container in self._retiring
+
+
+async def _drain(owned: OwnedContainer) -> bool:
+    await owned.stop_upkeep()
+    return await owned.writer.drain()

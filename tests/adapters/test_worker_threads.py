@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from headrace.adapters import worker_threads
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.worker_threads import WorkerThreads
-from headrace.ports.deadlines import time_left_s, time_limit
-from headrace.ports.workers import InTurn, Workers
+from headrace.ports.deadlines import WorkLeftError, time_left_s, time_limit
+from headrace.ports.workers import InTurn, Workers, each_piece
 
 ALL = [InTurn(), WorkerThreads(1), WorkerThreads(4)]
 
@@ -55,3 +57,38 @@ def test_an_error_is_raised_when_all_have_ended():
 
     with pytest.raises(ValueError, match="1"):
         WorkerThreads(2).each(work, iter(range(4)))
+
+
+@pytest.mark.parametrize("workers", ALL)
+def test_pieces_that_are_left_are_reported(workers: Workers):
+    clock, done = ManualClock(), list[int]()
+
+    def work(piece: int) -> None:
+        done.append(piece)
+        clock.advance(30_000)
+
+    with time_limit(clock, 30), pytest.raises(WorkLeftError, match="pieces of a test are left"):
+        each_piece(workers, work, range(10), "a test")
+    assert 1 <= len(done) <= 4
+
+
+@pytest.mark.parametrize("workers", ALL)
+def test_all_pieces_are_worked_on(workers: Workers):
+    done: list[int] = []
+    each_piece(workers, done.append, range(10), "a test")
+    each_piece(workers, done.append, [10], "a test")
+    assert sorted(done) == list(range(11))
+
+
+def test_no_more_threads_than_items(monkeypatch: pytest.MonkeyPatch):
+    started: list[int] = []
+
+    def pool(max_workers: int) -> ThreadPoolExecutor:
+        started.append(max_workers)
+        return ThreadPoolExecutor(max_workers)
+
+    monkeypatch.setattr(worker_threads, "ThreadPoolExecutor", pool)
+    done: list[int] = []
+    WorkerThreads(32).each(done.append, iter([1, 2]))
+    WorkerThreads(32).each(done.append, (one for one in (3, 4)))  # no one knows how many come
+    assert (started, sorted(done)) == ([2, 32], [1, 2, 3, 4])

@@ -43,7 +43,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Aws:
     made = Aws()
     monkeypatch.setattr(wiring, "DynamoMetadataStore", made)
     monkeypatch.setattr(wiring, "S3ChunkStorage", lambda *_: made.objects)
-    monkeypatch.setattr(wiring, "s3_client", lambda: None)
+    monkeypatch.setattr(wiring, "s3_client", lambda _session: None)
     monkeypatch.setattr(heartbeat_module, "START_RETRY_S", 0.001)
     return made
 

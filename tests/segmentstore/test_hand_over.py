@@ -122,11 +122,15 @@ async def test_a_hand_over_is_no_failure_of_the_container(world: World):
 async def test_an_append_that_is_being_synced_is_handed_over_as_well(world: World):
     """It is the only one that tier 2 lacks, and becomes durable while the container is drained."""
 
+    async def prepared() -> None:
+        """Before the append."""
+
     async with world.running() as running:
         client = await running.connect()
         await client.create(SEGMENT)
         await client.set_up(SEGMENT, WRITER)
         owned = running.store.owned[0]
+        owned.writer.prepare_drain = prepared
         disk = HeldDisk(world.disk)
         client.send(wire.AppendBlockEnd(WRITER, 3, b"one", 1, 1, 9))
         await running.until(lambda: owned.container.metadata.segments[SEGMENT].accepted.length == 3)
@@ -138,30 +142,6 @@ async def test_an_append_that_is_being_synced_is_handed_over_as_well(world: Worl
         assert await handed_over, "the process needs no restart for it"
         async with another_store(world).running() as second:
             assert await (await second.connect()).read_all(SEGMENT) == b"one"
-
-
-async def test_a_hand_over_that_tier_2_does_not_let_end_keeps_the_log(world: World):
-    async with world.running(graceful=False) as running:
-        client = await running.connect()
-        await client.create(SEGMENT)
-        await client.set_up(SEGMENT, WRITER)
-        await client.append(WRITER, 1, b"one")
-        honest = world.metadata.write
-
-        def away(*writes):
-            raise UnavailableError("not now")
-
-        world.metadata.write = away
-        assert not await running.store.hand_over(0, 0.05)
-        world.metadata.write = honest
-        assert running.store.logs_at_rest == [0]
-        await running.store.open_container(0, world.claim(0))
-        client = await running.connect()
-        assert await client.read_all(SEGMENT) == b"one"
-        assert await client.set_up(SEGMENT, WRITER) == 1
-        await client.append(WRITER, 2, b"two")
-    async with world.running() as running:
-        assert await (await running.connect()).read_all(SEGMENT) == b"onetwo"
 
 
 async def test_while_the_lease_may_have_ended_nothing_is_acknowledged(world: World):

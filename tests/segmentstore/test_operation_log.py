@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 from list_ledger import ListLedger, open_log, read_all, turn
@@ -205,3 +206,17 @@ def test_ordering_never_stands_still_and_never_goes_back():
     clock.observe(8000)
     numbers.append(clock.next())
     assert numbers == [5000, 5001, 6000, 9001]
+
+
+async def test_a_failure_without_a_waiter_is_not_reported_to_the_loop():
+    """The caller of an operation that is refused, or whose request was cancelled, does not await its future."""
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["message"]))
+    log = open_log(ListLedger())
+    log.append([b"op"], lambda _error: None)
+    log.expect()
+    log.fail(UnavailableError("the journal failed"))
+    log.expect()  # and one after the failure
+    await turn()
+    gc.collect()
+    assert reported == []

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from syntax_trees import syntax_tree
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.container_claim import claim_sort, decode_claim
@@ -160,7 +161,7 @@ def test_the_manual_and_the_module_list_every_variable():
     documented = config.__doc__.partition("| variable |")[2].partition("\n\n")[0]
     manual = (ROOT / "docs" / "operating" / "configuration.md").read_text()
     assert documented in manual, "copy the table of segmentstore_fargate/config.py"
-    tree = ast.parse(Path(config.__file__).read_text())
+    tree = syntax_tree(Path(config.__file__).read_text())
     read = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     assert set(re.findall(r"HEADRACE_\w+", documented)) == {
         name for name in read if re.fullmatch(r"HEADRACE_\w+", name)

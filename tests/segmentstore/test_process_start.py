@@ -24,6 +24,7 @@ from headrace.model import container_opening
 from headrace.model.cluster import ContainerMap, StoreLease, registered
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import CorruptError, FencedError, IllegalStateError, UnavailableError
+from headrace.model.log_classes import ContainerLayout
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.log.journal_thread import Journal
 from segmentstore_fargate import __main__ as main_module
@@ -308,3 +309,13 @@ def test_threads_hand_the_interpreter_over_soon(monkeypatch: pytest.MonkeyPatch)
         assert sys.getswitchinterval() == pytest.approx(main_module.SWITCH_INTERVAL_S)
     finally:
         sys.setswitchinterval(before_s)
+
+
+async def test_s3_clients_of_a_process_share_a_session(aws, config, monkeypatch):
+    """Each session reads the models of S3, a megabyte of JSON, and asks for credentials of its own."""
+    sessions: list[object] = []
+    monkeypatch.setattr(wiring, "s3_client", sessions.append)
+    with_s3 = replace(config, classes=ContainerLayout(2, 1))
+    SegmentStoreProcess(with_s3, {})._disk.close()
+    tier_two, logs = sessions
+    assert tier_two is logs is not None

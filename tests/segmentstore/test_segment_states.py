@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from syntax_trees import syntax_tree
 
 from headrace.codec import data_frames
 from headrace.segmentstore.cache.block_pool import BlockPool
@@ -166,7 +167,7 @@ def _changed_states(tree: ast.AST) -> set[str]:
 
 def test_only_its_owner_changes_a_state():
     for path in sorted(SOURCES.rglob("*.py")):
-        name, tree = str(path.relative_to(SOURCES)), ast.parse(path.read_text())
+        name, tree = str(path.relative_to(SOURCES)), syntax_tree(path.read_text())
         for state in _changed_states(tree):
             assert name in OWNERS[state], f"{name} changes the {state} state"
         calls = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -183,4 +184,4 @@ def test_only_its_owner_changes_a_state():
     ],
 )
 def test_a_change_of_a_state_is_found(line: str, state: str):
-    assert _changed_states(ast.parse(line)) == {state}
+    assert _changed_states(syntax_tree(line)) == {state}

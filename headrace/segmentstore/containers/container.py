@@ -200,6 +200,11 @@ class SegmentContainer:
         """Refuse all further operations of clients, since another store is about to take the container over."""
         self._left = FencedError(f"container {self.container} moves to another store: look up its owner again")
 
+    def stay(self) -> None:
+        """Accept operations again after `leave`, since no other store can take the container over now."""
+        self._left = None
+        self.log.resume()
+
     def _check_log_space(self) -> None:
         """Refuse operations when the log is full. The cache bounds data; this also bounds operations without data."""
         if self._left is not None:

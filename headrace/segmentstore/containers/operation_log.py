@@ -65,6 +65,7 @@ class OperationLog:
         self.gate = gate
         self.pool = pool
         self.failure: HeadraceError | None = None
+        self._refusal: HeadraceError | None = None  # of further operations: the failure, or while it is suspended
         self._on_failure = on_failure
         self.current_ordering = 0
         self.last_sequence = self.durable_sequence = next_sequence - 1
@@ -98,8 +99,8 @@ class OperationLog:
 
         The blocks of `data`, to which parts belong, are not used again before the ledger has released them.
         """
-        if self.failure is not None:
-            raise self.failure
+        if self._refusal is not None:
+            raise self._refusal
         if framed_bytes > OPERATION_LENGTH_BYTES + OPERATION_BYTES_MAX:
             raise InvalidRequestError(f"an operation of {framed_bytes} bytes exceeds {OPERATION_BYTES_MAX}")
         frame = self._open
@@ -135,6 +136,16 @@ class OperationLog:
         self.flush()
         self.ledger.close()
 
+    def suspend(self, error: HeadraceError) -> None:
+        """Submit what was accepted, and refuse further operations with this error until `resume`."""
+        self.flush()
+        if self.failure is None:
+            self._refusal = error
+
+    def resume(self) -> None:
+        """Accept operations again, unless the log has failed."""
+        self._refusal = self.failure
+
     @property
     def upcoming_ordering(self) -> int:
         """The ordering of an operation logged now: at least all earlier ones, at most all later ones."""
@@ -168,14 +179,23 @@ class OperationLog:
         await future
 
     def expect(self) -> asyncio.Future[None]:
-        """A future that gets the error if the log fails. Otherwise the caller resolves it."""
+        """A future that gets the error if the log fails. Otherwise the caller resolves it.
+
+        A caller that does not await it, because its request was refused or has ended, need not look at the error.
+        """
         future: asyncio.Future[None] = self._loop.create_future()
         if self.failure is not None:
             future.set_exception(self.failure)
+            future.exception()  # noted as seen, as below
             return future
         self._waiting.add(future)
-        future.add_done_callback(self._waiting.discard)
+        future.add_done_callback(self._ended)
         return future
+
+    def _ended(self, future: asyncio.Future[None]) -> None:
+        self._waiting.discard(future)
+        if not future.cancelled():
+            future.exception()  # else the loop reports an error that `on_failure` has reported
 
     def fail(self, error: HeadraceError) -> None:
         """Stop for good. All waiting callers get the error, and `on_failure` is called."""
@@ -191,7 +211,7 @@ class OperationLog:
         """
         if self.failure is not None:
             return
-        self.failure = error
+        self.failure = self._refusal = error
         self.ledger.close()
         frame, self._open = self._open, None
         if frame is not None:

@@ -50,15 +50,20 @@ class IndexStore:
         self._epoch = epoch
         self._claimed = ClaimedWrites(metadata_store, container, epoch)
         self._written = 0
+        self._writing: dict[Key, asyncio.Future[None]] = {}
 
     async def load(self, segment: Segment) -> IndexRecord:
         """Read the index record of a table; it has an empty index if none was written yet.
+
+        Waits for a write of it whose caller has gone: that would replace what is read, and name objects that are
+        removed here.
 
         Raises:
             CorruptError: this version cannot decode the record.
             ThrottledError, UnavailableError: the metadata store does not answer.
         """
         key = Key(chunk_partition(segment.name), TABLE_INDEX_SORT)
+        await self._settled(key)
         stored = await asyncio.to_thread(self._metadata_store.get, key)
         created_ms = segment.attribute(CREATION_TIME)
         try:
@@ -100,8 +105,19 @@ class IndexStore:
             _log.warning("event=index_objects_left container=%d error=%r", self._container, error.message)
 
     async def write(self, write: Write) -> None:
-        """Write under the container's claim. Raises FencedError, WriteConflictError, UnavailableError."""
-        await self._claimed.write(write)
+        """Write under the container's claim. Raises FencedError, WriteConflictError, UnavailableError.
+
+        The write goes on if the caller is cancelled.
+        """
+        await self._settled(write.key)
+        work = self._writing[write.key] = asyncio.ensure_future(self._claimed.write(write))
+        work.add_done_callback(lambda _: self._writing.pop(write.key))
+        await asyncio.shield(work)
+
+    async def _settled(self, key: Key) -> None:
+        """Return when no write of this record is in progress."""
+        while (work := self._writing.get(key)) is not None:
+            await asyncio.wait([work])
 
     def prefix(self, key: Key, created_ms: int) -> str:
         """The prefix of a table's index objects. It has a digest, because the segment's name may be too long."""

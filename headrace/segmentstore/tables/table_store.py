@@ -144,6 +144,10 @@ class TableStore:
         tasks = self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def resume(self) -> None:
+        """Serve tables again after `stop`. They are loaded on their next use."""
+        self._stopped = False
+
     def cancel(self) -> list[asyncio.Task[None]]:
         """As `stop`, without waiting; return the tasks that are ending."""
         self._stopped = True

@@ -130,7 +130,7 @@ class Compactor:
             spent_bytes = sum(merge.length for merge in merges)
             if merges:
                 await self._merge(merges)
-        except HeadraceError:
+        except (HeadraceError, asyncio.CancelledError):  # a container that was stopped may be resumed
             for name in taken:
                 self._small_runs.look_again(name)
             raise

@@ -44,6 +44,8 @@ class SnapshotStore:
         self._record: Record | None = None
         self._record_known = False
         self._written = 0
+        self.may_be_clean = False
+        """Whether a write of a clean pointer was begun. Its outcome may be unknown, and may still change."""
 
     @property
     def has_pointer(self) -> bool:
@@ -96,9 +98,6 @@ class SnapshotStore:
             FencedError: the container has another owner; the pointer is as it was.
             ThrottledError, UnavailableError: tier 2 does not answer; either snapshot may be the newest.
         """
-        if not self._record_known:
-            await self.pointer()
-        former = self._record
         self._written += 1
         name = f"snapshots/container-{self._container:04d}/{self._epoch:010d}-{self._written:010d}"
         await put_new(self._chunk_storage, name, parts)
@@ -106,9 +105,13 @@ class SnapshotStore:
         for part in parts:
             checksum = crc32c(part, checksum)
         pointer = SnapshotPointer(name, sum(map(len, parts)), checksum, self._epoch, clean)
+        if clean or not self._record_known:
+            await self.pointer()  # also to notice an outage before a write whose outcome would be unknown
+        former = self._record
         write = write_snapshot_pointer(self._container, pointer, None if former is None else former.version)
         version = 0 if former is None else former.version + 1
         self._record_known = False  # until the write has answered
+        self.may_be_clean |= clean
         await self._write(write)
         self._record, self._record_known = Record(self._key, version, write.body), True
         if former is not None:

@@ -62,6 +62,12 @@ class SnapshotWriter:
         self._changed_since_s: float | None = None
         self._taken_s = clock.monotonic_s()
         self._waiting: _Taken | None = None
+        self._wanted = False
+        self.written = 0
+
+    def want(self) -> None:
+        """Write a snapshot as soon as possible, even if nothing has changed."""
+        self._wanted = True
 
     async def advance(self) -> None:
         """Take a snapshot if one is due; write it if the log has everything that is in it. Never waits for the log.
@@ -81,10 +87,17 @@ class SnapshotWriter:
         await self._snapshots.replace(parts, clean=False)
         self._sequence, self._changes, self._taken_s = taken.sequence, taken.changes, taken.taken_s
         self._changed_since_s = None
+        self._wanted = False
+        self.written += 1
         self._on_written(taken.snapshot)
 
+    @property
+    def may_be_clean(self) -> bool:
+        """Whether tier 2 may say that it has everything of this container, so that another store may own it."""
+        return self._snapshots.may_be_clean
+
     async def write_last(self) -> bool:
-        """Close the log and write the last snapshot, with retries until it succeeds or the caller cancels.
+        """Suspend the log and write the last snapshot, with retries until it succeeds or the caller cancels.
 
         Returns whether tier 2 has everything.
 
@@ -96,11 +109,11 @@ class SnapshotWriter:
         log = self._container.log
         while not log.is_durable or log.failure is not None:
             await log.durable()
-        # Nothing else runs between here and the ledger's end: what the snapshot tells is what the container was.
+        # Nothing else runs between here and `suspend`: what the snapshot tells is what the container was.
         metadata = self._container.metadata
         clean = all(segment.is_stored for segment in metadata.segments.values())
         parts = list(encode_snapshot(replace(metadata.stored_snapshot(), ordering=log.current_ordering)))
-        log.close()
+        log.suspend(UnavailableError(f"container {self._container.container} has written its last snapshot"))
         failures = 0
         while True:
             try:
@@ -131,6 +144,8 @@ class SnapshotWriter:
 
     @property
     def _due(self) -> bool:
+        if self._wanted:
+            return True
         now_s = self._clock.monotonic_s()
         if self._container.changes != self._changes:
             if self._changed_since_s is None:

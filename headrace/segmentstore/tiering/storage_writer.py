@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
@@ -32,6 +33,10 @@ from headrace.segmentstore.tiering.retries import reported_as_refusal
 from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
 
 _log = logging.getLogger(__name__)
+
+
+PREPARED_BYTES_MAX: Final = 4 << 20
+"""What `drain` may have to flush after `prepare_drain`: one PUT, which takes a fraction of a second."""
 
 
 class StorageWriter:
@@ -68,6 +73,8 @@ class StorageWriter:
             woken=container.news,
         )
         self._drained: asyncio.Future[None] | None = None
+        self._prepared: asyncio.Future[None] | None = None
+        self._snapshots_before = 0
 
     def start(self) -> None:
         """Work until `stop`."""
@@ -76,15 +83,40 @@ class StorageWriter:
     @property
     def is_calm(self) -> bool:
         """Whether tier 2 answers, and neither the cache nor the log needs it urgently."""
-        return not self._hurried and not self._periodic.is_retrying
+        return not self._hurried and not self.is_retrying
+
+    @property
+    def is_retrying(self) -> bool:
+        """Whether the last request to tier 2 has failed."""
+        return self._periodic.is_retrying
 
     @property
     def _hurried(self) -> bool:
         container = self._container
-        return self._draining or container.pool.under_pressure or container.log.ledger.wants_truncation
+        is_leaving = self._draining or self._prepared is not None
+        return is_leaving or container.pool.under_pressure or container.log.ledger.wants_truncation
 
     def wake(self) -> None:
         self._container.tell_news()
+
+    async def prepare_drain(self) -> None:
+        """Flush until little is left for `drain`, and write a snapshot, while the container accepts operations.
+
+        It makes the requests that `drain` will make, so that a container is not stopped when tier 2 does not answer.
+
+        Raises:
+            UnavailableError, FencedError: the container has stopped.
+        """
+        if not self._periodic.is_running:
+            return
+        self._snapshots.want()
+        self._snapshots_before = self._snapshots.written
+        self._prepared = self._container.log.expect()
+        self.wake()
+        try:
+            await self._prepared
+        finally:
+            self._prepared = None
 
     async def drain(self) -> bool:
         """Flush everything that was accepted, checkpoint, and write the last snapshot. The container accepts no more.
@@ -106,6 +138,17 @@ class StorageWriter:
         await self.stop()
         return await self._snapshots.write_last()
 
+    @property
+    def may_resume(self) -> bool:
+        """Whether the container can still be served here although `drain` has begun."""
+        return self._container.failure is None and not self._snapshots.may_be_clean
+
+    def resume(self) -> None:
+        """Work as before `drain`, which has failed or was cancelled."""
+        self._draining, self._drained = False, None
+        if not self._periodic.is_running:
+            self._periodic.start()
+
     async def checkpoint(self) -> None:
         """Log a checkpoint, and truncate the log before it if tier 2 has all of that; raises as `drain`."""
         self._checkpoints.write()
@@ -120,11 +163,19 @@ class StorageWriter:
     async def _run(self) -> Rest | None:
         if self._container.failure is not None:
             return None
-        if await self.run_pass():
+        more = await self.run_pass()
+        if self._prepared is not None and self._is_prepared:
+            resolve(self._prepared)
+        if more:
             return NO_REST
         if self._drained is not None and not self._untiered():
             resolve(self._drained)
         return Rest(0.0, self._limits.tick_s)
+
+    @property
+    def _is_prepared(self) -> bool:
+        untiered_bytes = sum(segment.untiered_bytes for segment in self._container.dirty.values())
+        return self._snapshots.written > self._snapshots_before and untiered_bytes <= PREPARED_BYTES_MAX
 
     def _failed(self, error: Exception, retry_s: float) -> bool:
         container = self._container

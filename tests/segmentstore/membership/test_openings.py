@@ -172,7 +172,7 @@ async def test_stopped_container_is_reopened_in_the_same_process(world: World):
         assert not a.fatal
 
 
-async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world: World, monkeypatch):
+async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world: World, monkeypatch, caplog):
     async with member(world, "a", range(CONTAINERS)) as a:
         await write(a.running, b"one")
         monkeypatch.setattr(hand_overs, "DEADLINE_S", 0.05)
@@ -185,8 +185,9 @@ async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world: Wor
         world.chunks.put = away
         async with member(world, "b") as b:
             await a.beat()
-            await a.running.until(lambda: epoch(world, 2) > 0 or epoch(world, 3) > 0)
-            await a.serves(0, 1, 2, 3)
+            await a.running.until(lambda: caplog.text.count("event=hand_over_put_off") == 2)
+            assert a.containers == [0, 1, 2, 3]
+            assert epoch(world, 2) == epoch(world, 3) == 0, "they were served all the time"
             monkeypatch.setattr(hand_overs, "DEADLINE_S", 20)
             world.chunks.put = honest
             world.clock.advance(hand_overs.RETRY_FIRST_S)

@@ -206,11 +206,14 @@ async def test_a_store_whose_claim_is_gone_stops_that_container_only(world: Worl
 async def test_hand_over_is_not_acknowledged_without_its_claim(world: World):
     """The claim was lost while tier 2 was waited for."""
 
+    async def prepared() -> None:
+        """Before the append that is held back."""
+
     async with member(world, "a", range(CONTAINERS), graceful=False) as a:
         client = await silenced(world, a)
+        a.running.store.owned[0].writer.prepare_drain = prepared
         handed_over = asyncio.ensure_future(a.running.store.hand_over(0, 1e6))
-        await asyncio.sleep(0)
-        assert 0 not in a.containers
+        await a.running.until(lambda: 0 not in a.containers)
         world.claim(0)
         await a.beat()
         assert a.running.store.gate.is_open

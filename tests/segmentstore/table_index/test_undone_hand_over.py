@@ -1,0 +1,71 @@
+"""A hand-over is undone while a write of a table's index record is on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from small_tables import TABLE, fill, resident, tiering, upkeep_done
+from store_world import WAIT_S, World
+from table_client import TableClient
+
+from headrace.model.errors import UnavailableError
+from headrace.model.names import container_of_segment
+from headrace.model.table_indexes import TABLE_INDEX_SORT
+
+pytestmark = pytest.mark.anyio
+
+
+class LateWrite:
+    """Holds the first write of an index record until `arrives`, or until right before the next one."""
+
+    def __init__(self, world: World) -> None:
+        self.begun, self.arrives, self._arrived = threading.Event(), threading.Event(), threading.Event()
+        self._write = world.metadata.write
+        world.metadata.write = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, *writes: Any) -> None:
+        if not any(each.key.sort == TABLE_INDEX_SORT for each in writes):
+            self._write(*writes)
+        elif not self.begun.is_set():
+            self.begun.set()
+            self.arrives.wait(WAIT_S)
+            self._write(*writes)
+            self._arrived.set()
+        else:
+            self.arrives.set()
+            self._arrived.wait(WAIT_S)
+            self._write(*writes)
+
+
+async def no_drain() -> bool:
+    raise UnavailableError("not now")
+
+
+async def test_index_write_that_arrives_late_loses_no_entry(small_world: World, monkeypatch):
+    """A table that is loaded before it would remove the objects that it names."""
+    container = container_of_segment(TABLE, small_world.container_count)
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 200)
+            await upkeep_done(running)
+            late = LateWrite(small_world)
+            filling = asyncio.ensure_future(fill(running, tables, 200, seed=2))
+            await running.until(late.begun.is_set)
+            with monkeypatch.context() as patch:
+                patch.setattr(running.store.owned[container].writer, "drain", no_drain)
+                assert not await running.store.hand_over(container, WAIT_S)
+            await asyncio.gather(filling, return_exceptions=True)  # an update may have been refused
+            some = next(iter(known))
+            reading = asyncio.ensure_future(tables.values(some))
+            await asyncio.wait([reading], timeout=0.1)
+            late.arrives.set()
+            assert await reading == [known[some][1]]
+            known |= await fill(running, tables, 200, seed=3)
+            await upkeep_done(running)
+            assert resident(running).table.failure is None
+            assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
