@@ -7,10 +7,15 @@ from typing import Literal
 from pydantic import Field
 
 from functions.controller.parameters import WireModel
+from headrace.model.commit_sets import (
+    EPOCH_MAX,
+    SET_STREAMS_MAX,
+    SET_TRANSACTIONS_MAX,
+    WRITER_CHARACTERS_MAX,
+)
 from headrace.model.errors import InvalidRequestError
+from headrace.model.transaction_labels import LABEL_CHARACTERS_MAX
 from headrace.model.transactions import (
-    COMMIT_SET_KEY_CHARACTERS_MAX,
-    COMMIT_SET_TRANSACTIONS_MAX,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     WriterTime,
@@ -20,11 +25,23 @@ from headrace.model.writer_marks import TIME_MAX, TIME_MIN, check_writer_name
 
 TransactionStateName = Literal["OPEN", "COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
 TRANSACTION_ID_CHARACTERS = 32
+SEGMENTS_PER_REQUEST_MAX = 10_000
 _LEASE = Field(description=f"Milliseconds, {LEASE_MS_MIN} to {LEASE_MS_MAX}")
 
 
 class LeaseRequest(WireModel):
     lease: int = _LEASE
+
+
+class TransactionRequest(LeaseRequest):
+    label: str | None = Field(default=None, min_length=1, max_length=LABEL_CHARACTERS_MAX)
+    segments: Literal["all", "on-demand"] = Field(
+        default="all", description="Whether all segments are created now, or each one when it is requested"
+    )
+
+
+class TransactionSegmentsRequest(WireModel):
+    segments: list[int] = Field(min_length=1, max_length=SEGMENTS_PER_REQUEST_MAX, description="Their segmentId")
 
 
 class TransactionSegmentModel(WireModel):
@@ -41,10 +58,12 @@ class TransactionModel(WireModel):
     creationTime: int
     leaseEnd: int
     completionTime: int | None
+    label: str | None
 
 
 class NewTransaction(TransactionModel):
     segments: list[TransactionSegmentModel]
+    onDemand: bool = Field(description="A segment is created when it is requested")
 
 
 class TransactionList(WireModel):
@@ -75,16 +94,43 @@ class TransactionStateRequest(WireModel):
         return WriterTime(check_writer_name(self.writer), self.time)
 
 
-class CommitSetRequest(WireModel):
-    key: str = Field(min_length=1, max_length=COMMIT_SET_KEY_CHARACTERS_MAX)
-    transactions: list[str] = Field(min_length=1, max_length=COMMIT_SET_TRANSACTIONS_MAX)
+class LabelledAbortRequest(WireModel):
+    labelPrefix: str = Field(min_length=1, max_length=LABEL_CHARACTERS_MAX)
+    continuationToken: str | None = Field(default=None, max_length=TRANSACTION_ID_CHARACTERS)
 
-    def transaction_ids(self) -> list[int]:
-        return [parse_transaction_id(one) for one in self.transactions]
+
+class LabelledAbortsModel(WireModel):
+    aborted: int
+    continuationToken: str | None = Field(description="Where the next request continues; null at the end")
+
+
+class CommitSetRequest(WireModel):
+    writer: str = Field(min_length=1, max_length=WRITER_CHARACTERS_MAX)
+    epoch: int = Field(ge=0, le=EPOCH_MAX)
+    transactions: dict[str, list[str]] = Field(
+        min_length=1,
+        max_length=SET_STREAMS_MAX,
+        description=f"Ids by stream, {SET_TRANSACTIONS_MAX} in all",
+    )
+    abortLabels: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=LABEL_CHARACTERS_MAX,
+        description="Afterwards, open ones with the label <abortLabels>/<k> and k up to `epoch` are aborted",
+    )
+
+    def members(self) -> dict[str, list[int]]:
+        return {stream: list(map(parse_transaction_id, ids)) for stream, ids in self.transactions.items()}
 
 
 class CommitSetModel(WireModel):
-    key: str
-    transactions: list[str]
-    time: int = Field(description="When they were marked for commit")
-    new: bool = Field(description="Marked by this very request, and not by an earlier one with the key")
+    writer: str
+    epoch: int = Field(description="The last epoch of the writer that was committed")
+    time: int = Field(description="When it was committed")
+    new: bool = Field(description="Committed by this very request, and not by an earlier one")
+
+
+class CommittedEpochModel(WireModel):
+    writer: str
+    epoch: int | None
+    time: int | None

@@ -14,7 +14,9 @@ from functions.controller import models_transactions as models
 from functions.controller.parameters import PAGE_LIMIT_DEFAULT, ContinuationToken, PageLimit, ScopeName, StreamName
 from functions.http_api import http_api, lambda_handler
 from headrace.api.transactions import TransactionView
-from headrace.model.transactions import Transaction, check_commit_set_key, parse_transaction_id, transaction_text
+from headrace.model.commit_sets import check_set_writer
+from headrace.model.transaction_labels import LABEL_CHARACTERS_MAX
+from headrace.model.transactions import Transaction, parse_transaction_id, transaction_text
 
 api = http_api()
 
@@ -23,12 +25,16 @@ def _transaction_id(text: str) -> str:
     return transaction_text(parse_transaction_id(unquote(text)))
 
 
-def _commit_set_key(text: str) -> str:
-    return check_commit_set_key(unquote(text))
+def _set_writer(text: str) -> str:
+    return check_set_writer(unquote(text))
 
 
 TransactionId = Annotated[str, AfterValidator(_transaction_id), Path(description="32 lower-case hex digits")]
-CommitSetKey = Annotated[str, AfterValidator(_commit_set_key), Path(description="What the set was committed under")]
+SetWriter = Annotated[str, AfterValidator(_set_writer), Path(description="The writer of the sets")]
+LabelPrefix = Annotated[
+    str | None,
+    Query(max_length=LABEL_CHARACTERS_MAX, description="Only open ones whose label begins so; pages may be short"),
+]
 Which = Annotated[
     Literal["open", "completed"],
     Query(description="Those not completed yet, by id and in pages; or the newest that are, up to 500"),
@@ -55,20 +61,24 @@ def list_transactions(
     which: Which = "open",
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     continuationToken: ContinuationToken = None,
+    labelPrefix: LabelPrefix = None,
 ) -> models.TransactionList | models.CompletedList:
     if which == "completed":
         completed = wiring.transaction_service().list_completed(scope, stream)
         return models.CompletedList.model_validate({"completed": [one.to_json() for one in completed]})
     after = parse_transaction_id(continuationToken) if continuationToken else None
-    page = wiring.transaction_service().list_open(scope, stream, limit, after)
+    page = wiring.transaction_service().list_open(scope, stream, limit, after, labelPrefix)
     return models.TransactionList.model_validate(page.to_json("transactions", _state_json))
 
 
 @api.post(_TRANSACTIONS, summary="Begin a transaction", tags=["Transactions"], status_code=HTTPStatus.CREATED)
-def create_transaction(scope: ScopeName, stream: StreamName, request: models.LeaseRequest) -> models.NewTransaction:
-    return models.NewTransaction.from_value(
-        wiring.transaction_service().create_transaction(scope, stream, request.lease)
+def create_transaction(
+    scope: ScopeName, stream: StreamName, request: models.TransactionRequest
+) -> models.NewTransaction:
+    created = wiring.transaction_service().create_transaction(
+        scope, stream, request.lease, label=request.label, on_demand=request.segments == "on-demand"
     )
+    return models.NewTransaction.from_value(created)
 
 
 @api.get(_TRANSACTION, summary="Get a transaction with its segments", tags=["Transactions"])
@@ -100,20 +110,45 @@ def set_transaction_state(
     return _answer(service.commit_transaction(scope, stream, identifier, noted))
 
 
+@api.post(f"{_TRANSACTION}/segments", summary="Create segments of a transaction on demand", tags=["Transactions"])
+def create_transaction_segments(
+    scope: ScopeName, stream: StreamName, transaction: TransactionId, request: models.TransactionSegmentsRequest
+) -> models.TransactionModel:
+    service = wiring.transaction_service()
+    return _answer(service.create_segments(scope, stream, int(transaction, 16), request.segments))
+
+
+@api.post(
+    f"{_STREAM}/transaction-aborts",
+    summary="Abort open transactions by their labels, a page of them",
+    tags=["Transactions"],
+    status_code=HTTPStatus.ACCEPTED,
+)
+def abort_labelled(
+    scope: ScopeName, stream: StreamName, request: models.LabelledAbortRequest
+) -> models.LabelledAbortsModel:
+    after = parse_transaction_id(request.continuationToken) if request.continuationToken else None
+    aborted = wiring.transaction_service().abort_labelled(scope, stream, request.labelPrefix, after)
+    return models.LabelledAbortsModel.from_value(aborted)
+
+
 @api.post(
     f"{_STREAM}/commit-sets",
-    summary="Commit several transactions, all or none, once",
+    summary="Commit transactions of several streams, all or none, once for each epoch of a writer",
     tags=["Transactions"],
     status_code=HTTPStatus.ACCEPTED,
 )
 def commit_all(scope: ScopeName, stream: StreamName, request: models.CommitSetRequest) -> models.CommitSetModel:
-    service = wiring.transaction_service()
-    return models.CommitSetModel.from_value(service.commit_all(scope, stream, request.key, request.transaction_ids()))
+    committed = wiring.transaction_service().sets.commit_all(
+        scope, stream, request.members(), writer=request.writer, epoch=request.epoch, abort_labels=request.abortLabels
+    )
+    return models.CommitSetModel.from_value(committed)
 
 
-@api.get(f"{_STREAM}/commit-sets/<key>", summary="What was committed under a key", tags=["Transactions"])
-def get_commit_set(scope: ScopeName, stream: StreamName, key: CommitSetKey) -> models.CommitSetModel:
-    return models.CommitSetModel.from_value(wiring.transaction_service().get_commit_set(scope, stream, key))
+@api.get(f"{_STREAM}/commit-sets/<writer>", summary="The last committed epoch of a writer", tags=["Transactions"])
+def committed_epoch(scope: ScopeName, stream: StreamName, writer: SetWriter) -> models.CommittedEpochModel:
+    found = wiring.transaction_service().sets.committed_epoch(scope, stream, writer)
+    return models.CommittedEpochModel.from_value(found)
 
 
 handler = lambda_handler(api)

@@ -1,4 +1,4 @@
-"""Transactions and commit sets.
+"""Transactions, their labels, and commit sets.
 
 Times are milliseconds since the Unix epoch. A transaction id is 32 lower-case hex digits.
 """
@@ -53,6 +53,7 @@ class TransactionView:
     """A transaction.
 
     `segments` cover the key space exactly once. Lists, and answers to a change of the state, leave them out.
+    If the segments are created `on_demand`, a writer must ask for each one before it appends to it.
     """
 
     transaction: str
@@ -61,6 +62,8 @@ class TransactionView:
     lease_end_ms: int
     completion_time_ms: int | None
     segments: tuple[TransactionSegmentView, ...] = ()
+    label: str | None = None
+    on_demand: bool = False
 
     @property
     def transaction_id(self) -> int:
@@ -76,6 +79,8 @@ class TransactionView:
             transaction.lease_end_ms,
             transaction.completed_ms,
             segments,
+            transaction.label,
+            transaction.created_segments is not None,
         )
 
     @classmethod
@@ -88,10 +93,13 @@ class TransactionView:
             int(document["leaseEnd"]),
             None if completed is None else int(completed),
             tuple(map(TransactionSegmentView.from_json, document.get("segments", ()))),
+            _optional_text(document.get("label")),
+            bool(document.get("onDemand", False)),
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.state_json(), "segments": [one.to_json() for one in self.segments]}
+        segments = [one.to_json() for one in self.segments]
+        return {**self.state_json(), "segments": segments, "onDemand": self.on_demand}
 
     def state_json(self) -> dict[str, Any]:
         """The JSON without the segments."""
@@ -101,6 +109,7 @@ class TransactionView:
             "creationTime": self.creation_time_ms,
             "leaseEnd": self.lease_end_ms,
             "completionTime": self.completion_time_ms,
+            "label": self.label,
         }
 
 
@@ -125,24 +134,61 @@ class CompletedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitSetView:
-    """Transactions that were marked for commit together, under `key` and at `time_ms`.
+    """The answer to a commit of a set: the last epoch of `writer` that was committed, and when.
 
-    `new` is true if this request marked them, and false if an earlier request with the same key did.
+    `new` is true if this request committed it, so that it is the epoch of the request. It is false if this epoch or a
+    later one was committed before.
     """
 
-    key: str
-    transactions: tuple[str, ...]
+    writer: str
+    epoch: int
     time_ms: int
     new: bool
 
     @classmethod
-    def of(cls, key: str, transaction_ids: tuple[int, ...], marked_ms: int, *, new: bool) -> CommitSetView:
-        return cls(key, tuple(map(transaction_text, transaction_ids)), marked_ms, new)
-
-    @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CommitSetView:
-        transactions = tuple(map(str, document["transactions"]))
-        return cls(str(document["key"]), transactions, int(document["time"]), bool(document["new"]))
+        epoch, time_ms = int(document["epoch"]), int(document["time"])
+        return cls(str(document["writer"]), epoch, time_ms, bool(document["new"]))
 
     def to_json(self) -> dict[str, Any]:
-        return {"key": self.key, "transactions": list(self.transactions), "time": self.time_ms, "new": self.new}
+        return {"writer": self.writer, "epoch": self.epoch, "time": self.time_ms, "new": self.new}
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedEpochView:
+    """The last epoch of a writer that was committed, and when; None for a writer without one."""
+
+    writer: str
+    epoch: int | None
+    time_ms: int | None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> CommittedEpochView:
+        epoch, time_ms = document["epoch"], document["time"]
+        return cls(
+            str(document["writer"]),
+            None if epoch is None else int(epoch),
+            None if time_ms is None else int(time_ms),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"writer": self.writer, "epoch": self.epoch, "time": self.time_ms}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledAborts:
+    """How many open transactions a request marked for abort by their labels, and where the next one continues."""
+
+    aborted: int
+    next_after: str | None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> LabelledAborts:
+        return cls(int(document["aborted"]), _optional_text(document["continuationToken"]))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"aborted": self.aborted, "continuationToken": self.next_after}
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -12,13 +12,16 @@ from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.waiting import Waits
 from headrace.controller.services.transactions import TransactionService
-from headrace.model.transactions import TransactionState, WriterTime
+from headrace.model.transactions import TransactionState, WriterTime, check_lease
 from headrace.model.writer_marks import check_writer_name
 
 Rpc = Callable[[Any], Any | Awaitable[Any]]
 
 NO_TIMESTAMP: Final = -(1 << 63)
 """The time in a commit of a client that notes no time."""
+
+LEASE_MS_MAX: Final = 600_000
+"""Pravega's controllers allow short leases only, and its clients ping for as long as they run."""
 
 _HALF_BITS: Final = 64
 _HALF_MASK: Final = (1 << _HALF_BITS) - 1
@@ -60,7 +63,7 @@ class TransactionRpcs:
         scope, stream = messages.known_stream(request.streamInfo)
         made = await self._waits.accepted(
             f"beginning a transaction on {scope}/{stream}",
-            lambda: self._transactions.create_transaction(scope, stream, request.lease),
+            lambda: self._transactions.create_transaction(scope, stream, _lease_ms(request)),
         )
         return pb.CreateTxnResponse(
             txnId=_id_message(made.transaction_id),
@@ -72,7 +75,7 @@ class TransactionRpcs:
         identifier = _id_of(request.txnId)
         await self._waits.accepted(
             f"pinging a transaction of {scope}/{stream}",
-            lambda: self._transactions.ping_transaction(scope, stream, identifier, request.lease),
+            lambda: self._transactions.ping_transaction(scope, stream, identifier, _lease_ms(request)),
         )
         return pb.PingTxnStatus(status=pb.PingTxnStatus.OK)
 
@@ -107,6 +110,11 @@ class TransactionRpcs:
                 pb.TxnResponse(txnId=_id_message(one.transaction_id), status=_OUTCOMES[one.state]) for one in found
             ]
         )
+
+
+def _lease_ms(request: pb.CreateTxnRequest | pb.PingTxnRequest) -> int:
+    """Raises InvalidRequestError, code "lease_too_small" or "lease_too_large"."""
+    return check_lease(request.lease, LEASE_MS_MAX)
 
 
 def _id_of(message: pb.TxnId) -> int:

@@ -1,4 +1,4 @@
-"""`headrace transaction`: list, get, commit, abort, commit-all, commit-set.
+"""`headrace transaction`: list, get, commit, abort, abort-labelled, commit-all, committed-epoch.
 
 Programs write events in transactions. These actions show the state of a transaction, and commit or abort it.
 """
@@ -9,12 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.api.transactions import CommitSetView, TransactionView
+from headrace.api.transactions import TransactionView
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, state_text, time_text
 from headrace.cli.parameters import StreamName, checked, segment_text
 from headrace.cli.session import Session
-from headrace.model.transactions import check_commit_set_key, parse_transaction_id, transaction_text
+from headrace.model.commit_sets import EPOCH_MAX, check_set_writer
+from headrace.model.transaction_labels import check_label
+from headrace.model.transactions import parse_transaction_id, transaction_text
 
 app = new_app()
 
@@ -30,15 +32,11 @@ TransactionId = Annotated[
         show_default=False,
     ),
 ]
-CommitKey = Annotated[
+LabelPrefix = Annotated[
     str,
-    typer.Argument(
-        parser=checked(check_commit_set_key),
-        metavar="KEY",
-        help="name of the commit; a repeat with this key changes nothing",
-        show_default=False,
-    ),
+    typer.Argument(parser=checked(check_label), metavar="PREFIX", help="how the labels begin", show_default=False),
 ]
+_WRITER_HELP = "name of the writer, whose epochs are numbered"
 
 
 @action(app, "list", examples=["headrace transaction list shop/orders --completed"])
@@ -48,6 +46,10 @@ def list_(
     completed: Annotated[
         bool, typer.Option("--completed", help="list the newest completed ones instead, up to 500")
     ] = False,
+    label_prefix: Annotated[
+        str | None,
+        typer.Option(parser=checked(check_label), metavar="PREFIX", help="only open ones whose label begins so"),
+    ] = None,
 ) -> Outcome:
     """List the transactions that are neither committed nor aborted, by id."""
     if completed:
@@ -55,12 +57,18 @@ def list_(
         entries = [{"transaction": identifier, "state": state} for identifier, state in ended]
         rows = [(identifier, state_text(state)) for identifier, state in ended]
         return Outcome({"transactions": entries}, ("TRANSACTION", "STATE"), rows)
-    found = session.client.admin.transactions.list_open(*stream)
+    found = session.client.admin.transactions.list_open(*stream, label_prefix=label_prefix)
     return Outcome(
         {"transactions": [transaction_document(one) for one in found]},
-        ("TRANSACTION", "STATE", "CREATED", "LEASE ENDS"),
+        ("TRANSACTION", "STATE", "CREATED", "LEASE ENDS", "LABEL"),
         [
-            (one.transaction, state_text(one.state), time_text(one.creation_time_ms), time_text(one.lease_end_ms))
+            (
+                one.transaction,
+                state_text(one.state),
+                time_text(one.creation_time_ms),
+                time_text(one.lease_end_ms),
+                one.label or "",
+            )
             for one in found
         ],
     )
@@ -78,6 +86,7 @@ def get(session: Session, stream: StreamName, transaction: TransactionId) -> Out
         ("created", time_text(found.creation_time_ms)),
         ("lease ends", time_text(found.lease_end_ms)),
         ("completed", None if ended is None else time_text(ended)),
+        ("label", found.label),
         ("segments", [segment_text(one.segment_id) for one in found.segments]),
     ]
     return Outcome(transaction_document(found) | {"segments": segments}, details=details)
@@ -95,23 +104,52 @@ def abort(session: Session, stream: StreamName, transaction: TransactionId) -> O
     return _ended(session.client.admin.transactions.abort(*stream, transaction))
 
 
-@action(app, "commit-all", examples=[f"headrace transaction commit-all shop/orders batch-7 {_EXAMPLE_ID}"])
+@action(app, "abort-labelled", examples=["headrace transaction abort-labelled shop/orders job-7/"])
+def abort_labelled(session: Session, stream: StreamName, label_prefix: LabelPrefix) -> Outcome:
+    """Abort all open transactions whose label begins with a text."""
+    aborted = session.client.admin.transactions.abort_labelled(*stream, label_prefix)
+    return Outcome({"aborted": aborted}, text=f"{aborted} transactions are aborted")
+
+
+@action(
+    app,
+    "commit-all",
+    examples=[f"headrace transaction commit-all shop/orders --writer job-7 --epoch 42 {_EXAMPLE_ID}"],
+)
 def commit_all(
     session: Session,
     stream: StreamName,
-    key: CommitKey,
     transactions: Annotated[
-        list[str], typer.Argument(parser=_transaction_id, metavar="TRANSACTION...", help="up to 40 ids")
+        list[str], typer.Argument(parser=_transaction_id, metavar="TRANSACTION...", help="ids of transactions")
+    ],
+    writer: Annotated[
+        str, typer.Option(parser=checked(check_set_writer), metavar="WRITER", help=_WRITER_HELP, show_default=False)
+    ],
+    epoch: Annotated[
+        int, typer.Option(min=0, max=EPOCH_MAX, help="number of this set; it grows from set to set", show_default=False)
     ],
 ) -> Outcome:
-    """Commit several transactions atomically, at most once per key."""
-    return _set(session.client.admin.transactions.commit_all(*stream, key, transactions))
+    """Commit several transactions atomically, once for each epoch of a writer."""
+    found = session.client.admin.transactions.commit_all(*stream, transactions, writer=writer, epoch=epoch)
+    document = {"writer": found.writer, "epoch": found.epoch, "timeMs": found.time_ms, "new": found.new}
+    if found.new:
+        return Outcome(document, text=f"{len(transactions)} transactions are committed as epoch {epoch} of {writer}")
+    when = time_text(found.time_ms)
+    return Outcome(document, text=f"epoch {found.epoch} of {writer} was committed at {when}: nothing is committed now")
 
 
-@action(app, "commit-set", examples=["headrace transaction commit-set shop/orders batch-7"])
-def commit_set(session: Session, stream: StreamName, key: CommitKey) -> Outcome:
-    """Show the transactions that were committed under a key."""
-    return _set(session.client.admin.transactions.commit_set(*stream, key))
+@action(app, "committed-epoch", examples=["headrace transaction committed-epoch shop/orders job-7"])
+def committed_epoch(
+    session: Session,
+    stream: StreamName,
+    writer: Annotated[
+        str, typer.Argument(parser=checked(check_set_writer), metavar="WRITER", help=_WRITER_HELP, show_default=False)
+    ],
+) -> Outcome:
+    """Show the last epoch of a writer that was committed."""
+    epoch = session.client.admin.transactions.committed_epoch(*stream, writer)
+    text = f"no epoch of {writer} was committed" if epoch is None else f"epoch {epoch} of {writer} was committed"
+    return Outcome({"writer": writer, "epoch": epoch}, text=text)
 
 
 def transaction_document(one: TransactionView) -> dict[str, Any]:
@@ -122,14 +160,9 @@ def transaction_document(one: TransactionView) -> dict[str, Any]:
         "creationTimeMs": one.creation_time_ms,
         "leaseEndMs": one.lease_end_ms,
         "completionTimeMs": one.completion_time_ms,
+        "label": one.label,
     }
 
 
 def _ended(one: TransactionView) -> Outcome:
     return Outcome(transaction_document(one), text=f"transaction {one.transaction} is {state_text(one.state)}")
-
-
-def _set(found: CommitSetView) -> Outcome:
-    document = {"key": found.key, "transactions": list(found.transactions), "timeMs": found.time_ms, "new": found.new}
-    when = "now" if found.new else f"at {time_text(found.time_ms)}"
-    return Outcome(document, text=f"{len(found.transactions)} transactions were committed under {found.key}, {when}")

@@ -36,6 +36,13 @@ class Transaction(TransactionEvents):
         """
         self._thread.run(self._core.commit(time=time, writer=writer, wait=wait))
 
+    def detach(self) -> None:
+        """Flushes, and leaves the transaction open for another process, which commits or aborts it by its id.
+
+        The lease is no longer renewed. Raises the same errors as `flush`.
+        """
+        self._thread.run(self._core.detach())
+
     def abort(self) -> None:
         """Aborts the transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
         self._thread.run(self._core.abort())
@@ -63,9 +70,17 @@ class TransactionalWriter:
         self._thread = thread
         self._core = core
 
-    def begin(self) -> Transaction:
-        """Begins a transaction. Raises NotFoundError, or SealedError if the stream is sealed."""
-        return Transaction(self._thread, self._thread.run(self._core.begin()))
+    def begin(self, *, label: str | None = None) -> Transaction:
+        """Begins a transaction. Each of its segments is created when the first event is written to it.
+
+        With a `label` another process can find the transaction without its id.
+
+        Raises:
+            InvalidRequestError: code "invalid_label".
+            NotFoundError: there is no such stream.
+            SealedError: the stream is sealed.
+        """
+        return Transaction(self._thread, self._thread.run(self._core.begin(label=label)))
 
     def transaction(self, transaction_id: str) -> Transaction:
         """Continues an open transaction, which another process may have begun.

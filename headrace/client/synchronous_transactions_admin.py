@@ -5,7 +5,7 @@ Generated from `transactions_admin.py` by `make synchronous`: change that file, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionView
 from headrace.client.loop_thread import LoopThread
@@ -19,14 +19,36 @@ class TransactionsAdmin:
         self._thread = thread
         self._core = core
 
-    def create(self, scope: str, stream: str, *, lease_ms: int = LEASE_MS_DEFAULT) -> TransactionView:
+    def create(
+        self,
+        scope: str,
+        stream: str,
+        *,
+        lease_ms: int = LEASE_MS_DEFAULT,
+        label: str | None = None,
+        on_demand: bool = False,
+    ) -> TransactionView:
         """Creates a transaction. The controller aborts it some time after its lease expires, unless it is pinged.
 
+        With a `label` another process can find it without its id. With `on_demand` its segments are only created by
+        `create_segments`.
+
         Raises:
-            InvalidRequestError: code "lease_too_small" or "lease_too_large".
+            InvalidRequestError: code "lease_too_small", "lease_too_large" or "invalid_label".
             SealedError: the stream is sealed.
         """
-        return self._thread.run(self._core.create(scope, stream, lease_ms=lease_ms))
+        return self._thread.run(self._core.create(scope, stream, lease_ms=lease_ms, label=label, on_demand=on_demand))
+
+    def create_segments(self, scope: str, stream: str, transaction: str, segments: Sequence[int]) -> TransactionView:
+        """Creates segments of an open transaction that creates them on demand. A repeat changes nothing.
+
+        `segments` are ids of segments of the stream, as the transaction's view names them.
+
+        Raises:
+            InvalidRequestError: code "not_of_transaction": the transaction has no such segment.
+            IllegalStateError: code "transaction_committed" or "transaction_aborted".
+        """
+        return self._thread.run(self._core.create_segments(scope, stream, transaction, segments))
 
     def get(self, scope: str, stream: str, transaction: str) -> TransactionView:
         """Returns a transaction.
@@ -59,27 +81,62 @@ class TransactionsAdmin:
         """Aborts a transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
         return self._thread.run(self._core.abort(scope, stream, transaction))
 
-    def list_open(self, scope: str, stream: str) -> list[TransactionView]:
-        """Returns all transactions that are neither committed nor aborted, sorted by id."""
-        return self._thread.run(self._core.list_open(scope, stream))
+    def list_open(self, scope: str, stream: str, *, label_prefix: str | None = None) -> list[TransactionView]:
+        """Returns all transactions that are neither committed nor aborted, sorted by id.
+
+        With a `label_prefix` only those whose label begins with it. The controller reads all of them nevertheless.
+        """
+        return self._thread.run(self._core.list_open(scope, stream, label_prefix=label_prefix))
+
+    def abort_labelled(self, scope: str, stream: str, label_prefix: str) -> int:
+        """Aborts all open transactions whose label begins with `label_prefix`, and returns their number.
+
+        A transaction that was committed, or that a commit set is just committing, is not touched.
+        """
+        return self._thread.run(self._core.abort_labelled(scope, stream, label_prefix))
 
     def list_completed(self, scope: str, stream: str) -> list[CompletedTransaction]:
         """Returns the ids and states of the newest completed transactions, newest first, at most 500."""
         return self._thread.run(self._core.list_completed(scope, stream))
 
-    def commit_all(self, scope: str, stream: str, key: str, transactions: Sequence[str]) -> CommitSetView:
-        """Commits all of the transactions or none, once per key: a repeat with the same key changes nothing.
+    def commit_all(
+        self,
+        scope: str,
+        stream: str,
+        transactions: Sequence[str] | Mapping[str, Sequence[str]],
+        *,
+        writer: str,
+        epoch: int,
+        abort_labels: str | None = None,
+    ) -> CommitSetView:
+        """Commits all of the transactions or none, once for each epoch of the writer.
+
+        If this epoch or a later one was committed before, the answer has `new=False`, and those of the transactions
+        that are still open are aborted. So the same call can be repeated at any time, as long as `stream` exists.
+
+        Args:
+            stream: The home of the writer, which keeps the epoch.
+            transactions: Ids of transactions of `stream`, or a mapping from names of streams of the scope to ids.
+                At most 2,500 of 40 streams.
+            writer: 1 to 250 letters, digits, '.', ':', '_' and '-'.
+            epoch: From 0 to 2^63 - 1; it grows from set to set.
+            abort_labels: Afterwards, abort the open transactions of these streams with the label `<abort_labels>/<k>`
+                or `<abort_labels>/<k>/...` and k up to `epoch`.
 
         Raises:
-            InvalidRequestError: code "invalid_commit_set": an invalid key, or not 1 to 40 different transactions.
+            InvalidRequestError: code "invalid_commit_set" or "invalid_label".
             IllegalStateError: code "transaction_committed" or "transaction_aborted": one was completed separately.
-            AlreadyExistsError: code "commit_set_differs": other transactions were committed under the key.
+            NotFoundError: code "transaction_not_found", or there is no such stream.
+            SealedError: the home stream is sealed.
         """
-        return self._thread.run(self._core.commit_all(scope, stream, key, transactions))
+        return self._thread.run(
+            self._core.commit_all(scope, stream, transactions, writer=writer, epoch=epoch, abort_labels=abort_labels)
+        )
 
-    def commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
-        """Returns the transactions that were committed under a key.
+    def committed_epoch(self, scope: str, stream: str, writer: str) -> int | None:
+        """Returns the last epoch of a writer that was committed, or None if there is none.
 
-        Raises NotFoundError, code "commit_set_not_found", if there were none, or if it was too long ago.
+        A commit that another process began and did not finish is finished first. So the answer tells whether its
+        transactions are committed, and it does not change later unless another commit is requested.
         """
-        return self._thread.run(self._core.commit_set(scope, stream, key))
+        return self._thread.run(self._core.committed_epoch(scope, stream, writer))

@@ -10,19 +10,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from headrace.api.transactions import TransactionView
+from headrace.api.transactions import TransactionSegmentView, TransactionView
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.event_blocks import Ack
-from headrace.client.event_writer import Event, WriterOptions, column_slices, event_bytes
+from headrace.client.event_writer import (
+    BATCH_SLICE_EVENTS,
+    Event,
+    RoutingKeys,
+    WriterOptions,
+    checked_batch,
+    column_slices,
+    event_bytes,
+)
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import SegmentAppender
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.transaction_segments import SegmentsOnDemand
 from headrace.client.transactions_admin import LEASE_MS_DEFAULT
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX
@@ -45,19 +54,8 @@ class AsyncTransaction:
         self._writer = writer
         self._changed = asyncio.Event()
         self.accumulator.listen(self._changed.set)
-        self._appenders = [
-            SegmentAppender(
-                self,
-                writer.connections,
-                self.accumulator,
-                segment_id=one.segment_id,
-                segment_name=one.transaction_segment,
-                writer_id=secrets.randbits(_WRITER_ID_BITS),
-                new_backoff=lambda: Backoff(writer.options.give_up_after_s),
-                wake=asyncio.get_running_loop().call_soon_threadsafe,
-            )
-            for one in view.segments
-        ]
+        self._segments = SegmentsOnDemand(self._create_segments, self._written_segments) if view.on_demand else None
+        self._appenders = [self._appender(one) for one in view.segments]
         routes = zip(view.segments, self._appenders, strict=True)
         self.accumulator.route(Route(one.key_range, appender.queue) for one, appender in routes)
 
@@ -76,6 +74,22 @@ class AsyncTransaction:
         payload = transaction_event(event)
         while (ack := self.accumulator.add(payload, routing_key)) is None:
             await self._until(self.accumulator.has_room)
+        return ack
+
+    async def write_batch(self, events: Iterable[Event], routing_keys: RoutingKeys = None) -> Ack:
+        """Queues many events, as `AsyncEventWriter.write_batch`. If an event is invalid, no event is queued.
+
+        Raises:
+            InvalidRequestError: as there; a transaction accepts events of up to 8 MiB.
+            IllegalStateError: code "transaction_aborted" or "transaction_committed".
+        """
+        payloads, keys = checked_batch(events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction)
+        ack = self.accumulator.new_ack()
+        for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
+            last = first + BATCH_SLICE_EVENTS
+            while not self.accumulator.add_batch(payloads[first:last], keys[first:last], ack):
+                await self._until(self.accumulator.has_room)
+        self.accumulator.settle(ack)
         return ack
 
     async def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
@@ -124,6 +138,14 @@ class AsyncTransaction:
             poll_s = min(poll_s * 2, _COMMIT_POLL_MAX_S)
             view = await admin.transactions.get(scope, stream, self.id)
 
+    async def detach(self) -> None:
+        """Flushes, and leaves the transaction open for another process, which commits or aborts it by its id.
+
+        The lease is no longer renewed. Raises the same errors as `flush`.
+        """
+        await self.flush()
+        await self.leave(_ended("detached"))
+
     async def abort(self) -> None:
         """Aborts the transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
         await self.leave(_ended("aborted"))
@@ -137,6 +159,8 @@ class AsyncTransaction:
         """Stops writing and pinging without a change to the transaction. Unacknowledged events fail with `reason`."""
         self._writer.forget(self)
         self.accumulator.close(reason)
+        if self._segments is not None:
+            await self._segments.close()
         for appender in self._appenders:
             await appender.stop()
             self.accumulator.fail(appender.queue, appender.in_flight, reason)
@@ -171,6 +195,28 @@ class AsyncTransaction:
         self.accumulator.fail(appender.queue, appender.in_flight, error)
         appender.in_flight.clear()
 
+    def _appender(self, segment: TransactionSegmentView) -> SegmentAppender:
+        on_demand, segment_id, options = self._segments, segment.segment_id, self._writer.options
+        return SegmentAppender(
+            self,
+            self._writer.connections,
+            self.accumulator,
+            segment_id=segment_id,
+            segment_name=segment.transaction_segment,
+            writer_id=secrets.randbits(_WRITER_ID_BITS),
+            new_backoff=lambda: Backoff(options.give_up_after_s),
+            wake=asyncio.get_running_loop().call_soon_threadsafe,
+            ensure_segment=None if on_demand is None else lambda: on_demand.ensure(segment_id),
+        )
+
+    async def _create_segments(self, segments: Sequence[int]) -> None:
+        admin, scope, stream = self._writer.admin, self._writer.scope, self._writer.stream
+        await admin.transactions.create_segments(scope, stream, self.id, segments)
+
+    def _written_segments(self) -> list[int]:
+        queues = self.accumulator.with_events(one.queue for one in self._appenders)
+        return [one.segment_id for one in queues]
+
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self._changed.clear()
@@ -200,9 +246,19 @@ class AsyncTransactionalWriter:
         self._pinger: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def begin(self) -> AsyncTransaction:
-        """Begins a transaction. Raises NotFoundError, or SealedError if the stream is sealed."""
-        view = await self.admin.transactions.create(self.scope, self.stream, lease_ms=self._lease_ms)
+    async def begin(self, *, label: str | None = None) -> AsyncTransaction:
+        """Begins a transaction. Each of its segments is created when the first event is written to it.
+
+        With a `label` another process can find the transaction without its id.
+
+        Raises:
+            InvalidRequestError: code "invalid_label".
+            NotFoundError: there is no such stream.
+            SealedError: the stream is sealed.
+        """
+        view = await self.admin.transactions.create(
+            self.scope, self.stream, lease_ms=self._lease_ms, label=label, on_demand=True
+        )
         return self._opened(view)
 
     async def transaction(self, transaction_id: str) -> AsyncTransaction:
@@ -212,9 +268,8 @@ class AsyncTransactionalWriter:
             NotFoundError: code "transaction_not_found".
             IllegalStateError: code "transaction_committed" or "transaction_aborted".
         """
-        view = await self.admin.transactions.ping(self.scope, self.stream, transaction_id, lease_ms=self._lease_ms)
-        view = await self.admin.transactions.get(self.scope, self.stream, view.transaction)
-        return self._opened(view)
+        await self._renew(transaction_id)
+        return self._opened(await self.admin.transactions.get(self.scope, self.stream, transaction_id))
 
     def forget(self, transaction: AsyncTransaction) -> None:
         """Stops pinging a transaction."""
@@ -258,10 +313,18 @@ class AsyncTransactionalWriter:
             await asyncio.sleep(self._lease_ms / 1000 / _PINGS_PER_LEASE)
             for transaction in list(self._open):
                 try:
-                    await self.admin.transactions.ping(self.scope, self.stream, transaction.id, lease_ms=self._lease_ms)
+                    await self._renew(transaction.id)
                 except HeadraceError as error:
                     if error.retry == "never":
                         await transaction.leave(error)
+
+    async def _renew(self, transaction: str) -> None:
+        """Renews a lease. A transaction near its longest lifetime keeps the lease that it has."""
+        try:
+            await self.admin.transactions.ping(self.scope, self.stream, transaction, lease_ms=self._lease_ms)
+        except IllegalStateError as error:
+            if error.specific_code != "max_execution_time_exceeded":
+                raise
 
 
 def transaction_event(event: Event) -> bytes:

@@ -6,14 +6,22 @@ abort those that other processes write.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionView
+from headrace.api.transactions import (
+    CommitSetView,
+    CommittedEpochView,
+    CompletedTransaction,
+    LabelledAborts,
+    TransactionView,
+)
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages
+from headrace.model.commit_sets import check_set_epoch, check_set_writer
 from headrace.model.names import check_scope_name, check_stream_name
-from headrace.model.transactions import check_commit_set_key, parse_transaction_id, transaction_text
+from headrace.model.transaction_labels import check_label
+from headrace.model.transactions import parse_transaction_id, transaction_text
 
 LEASE_MS_DEFAULT = 60_000
 
@@ -24,16 +32,45 @@ class AsyncTransactionsAdmin:
     def __init__(self, api: HttpApi) -> None:
         self._api = api
 
-    async def create(self, scope: str, stream: str, *, lease_ms: int = LEASE_MS_DEFAULT) -> TransactionView:
+    async def create(
+        self,
+        scope: str,
+        stream: str,
+        *,
+        lease_ms: int = LEASE_MS_DEFAULT,
+        label: str | None = None,
+        on_demand: bool = False,
+    ) -> TransactionView:
         """Creates a transaction. The controller aborts it some time after its lease expires, unless it is pinged.
 
+        With a `label` another process can find it without its id. With `on_demand` its segments are only created by
+        `create_segments`.
+
         Raises:
-            InvalidRequestError: code "lease_too_small" or "lease_too_large".
+            InvalidRequestError: code "lease_too_small", "lease_too_large" or "invalid_label".
             SealedError: the stream is sealed.
         """
-        return parsed(
-            TransactionView.from_json, await self._api.request("POST", _path(scope, stream), body={"lease": lease_ms})
-        )
+        body: dict[str, Any] = {"lease": lease_ms}
+        if label is not None:
+            body["label"] = check_label(label)
+        if on_demand:
+            body["segments"] = "on-demand"
+        return parsed(TransactionView.from_json, await self._api.request("POST", _path(scope, stream), body=body))
+
+    async def create_segments(
+        self, scope: str, stream: str, transaction: str, segments: Sequence[int]
+    ) -> TransactionView:
+        """Creates segments of an open transaction that creates them on demand. A repeat changes nothing.
+
+        `segments` are ids of segments of the stream, as the transaction's view names them.
+
+        Raises:
+            InvalidRequestError: code "not_of_transaction": the transaction has no such segment.
+            IllegalStateError: code "transaction_committed" or "transaction_aborted".
+        """
+        path = f"{_path(scope, stream, transaction)}/segments"
+        answer = await self._api.request("POST", path, body={"segments": list(segments)})
+        return parsed(TransactionView.from_json, answer)
 
     async def get(self, scope: str, stream: str, transaction: str) -> TransactionView:
         """Returns a transaction.
@@ -74,36 +111,82 @@ class AsyncTransactionsAdmin:
         path = f"{_path(scope, stream, transaction)}/state"
         return parsed(TransactionView.from_json, await self._api.request("PUT", path, body={"state": "ABORTING"}))
 
-    async def list_open(self, scope: str, stream: str) -> list[TransactionView]:
-        """Returns all transactions that are neither committed nor aborted, sorted by id."""
-        return [
-            one
-            async for one in items_of_pages(self._api, _path(scope, stream), "transactions", TransactionView.from_json)
-        ]
+    async def list_open(self, scope: str, stream: str, *, label_prefix: str | None = None) -> list[TransactionView]:
+        """Returns all transactions that are neither committed nor aborted, sorted by id.
+
+        With a `label_prefix` only those whose label begins with it. The controller reads all of them nevertheless.
+        """
+        query = None if label_prefix is None else {"labelPrefix": check_label(label_prefix, "beginning of the label")}
+        pages = items_of_pages(self._api, _path(scope, stream), "transactions", TransactionView.from_json, query)
+        return [one async for one in pages]
+
+    async def abort_labelled(self, scope: str, stream: str, label_prefix: str) -> int:
+        """Aborts all open transactions whose label begins with `label_prefix`, and returns their number.
+
+        A transaction that was committed, or that a commit set is just committing, is not touched.
+        """
+        path, aborted = f"{_stream_path(scope, stream)}/transaction-aborts", 0
+        body = {"labelPrefix": check_label(label_prefix, "beginning of the label")}
+        while True:
+            page = parsed(LabelledAborts.from_json, await self._api.request("POST", path, body=body))
+            aborted += page.aborted
+            if page.next_after is None:
+                return aborted
+            body["continuationToken"] = page.next_after
 
     async def list_completed(self, scope: str, stream: str) -> list[CompletedTransaction]:
         """Returns the ids and states of the newest completed transactions, newest first, at most 500."""
         answer = await self._api.request("GET", _path(scope, stream), query={"which": "completed"})
         return parsed(lambda found: list(map(CompletedTransaction.from_json, found["completed"])), answer)
 
-    async def commit_all(self, scope: str, stream: str, key: str, transactions: Sequence[str]) -> CommitSetView:
-        """Commits all of the transactions or none, once per key: a repeat with the same key changes nothing.
+    async def commit_all(
+        self,
+        scope: str,
+        stream: str,
+        transactions: Sequence[str] | Mapping[str, Sequence[str]],
+        *,
+        writer: str,
+        epoch: int,
+        abort_labels: str | None = None,
+    ) -> CommitSetView:
+        """Commits all of the transactions or none, once for each epoch of the writer.
+
+        If this epoch or a later one was committed before, the answer has `new=False`, and those of the transactions
+        that are still open are aborted. So the same call can be repeated at any time, as long as `stream` exists.
+
+        Args:
+            stream: The home of the writer, which keeps the epoch.
+            transactions: Ids of transactions of `stream`, or a mapping from names of streams of the scope to ids.
+                At most 2,500 of 40 streams.
+            writer: 1 to 250 letters, digits, '.', ':', '_' and '-'.
+            epoch: From 0 to 2^63 - 1; it grows from set to set.
+            abort_labels: Afterwards, abort the open transactions of these streams with the label `<abort_labels>/<k>`
+                or `<abort_labels>/<k>/...` and k up to `epoch`.
 
         Raises:
-            InvalidRequestError: code "invalid_commit_set": an invalid key, or not 1 to 40 different transactions.
+            InvalidRequestError: code "invalid_commit_set" or "invalid_label".
             IllegalStateError: code "transaction_committed" or "transaction_aborted": one was completed separately.
-            AlreadyExistsError: code "commit_set_differs": other transactions were committed under the key.
+            NotFoundError: code "transaction_not_found", or there is no such stream.
+            SealedError: the home stream is sealed.
         """
-        body = {"key": check_commit_set_key(key), "transactions": list(transactions)}
+        members = transactions if isinstance(transactions, Mapping) else {stream: transactions}
+        body: dict[str, Any] = {
+            "writer": check_set_writer(writer),
+            "epoch": check_set_epoch(epoch),
+            "transactions": {name: list(ids) for name, ids in members.items()},
+        }
+        if abort_labels is not None:
+            body["abortLabels"] = check_label(abort_labels, "beginning of the label")
         return parsed(CommitSetView.from_json, await self._api.request("POST", _sets_path(scope, stream), body=body))
 
-    async def commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
-        """Returns the transactions that were committed under a key.
+    async def committed_epoch(self, scope: str, stream: str, writer: str) -> int | None:
+        """Returns the last epoch of a writer that was committed, or None if there is none.
 
-        Raises NotFoundError, code "commit_set_not_found", if there were none, or if it was too long ago.
+        A commit that another process began and did not finish is finished first. So the answer tells whether its
+        transactions are committed, and it does not change later unless another commit is requested.
         """
-        path = f"{_sets_path(scope, stream)}/{check_commit_set_key(key)}"
-        return parsed(CommitSetView.from_json, await self._api.request("GET", path))
+        path = f"{_sets_path(scope, stream)}/{check_set_writer(writer)}"
+        return parsed(CommittedEpochView.from_json, await self._api.request("GET", path)).epoch
 
 
 def _stream_path(scope: str, stream: str) -> str:

@@ -23,6 +23,7 @@ from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.request_queue import RequestQueue
 from headrace.ports.segment_stores import SegmentStores
+from headrace.ports.workers import Workers
 
 R = TypeVar("R")
 """The record of a resource as it was read."""
@@ -30,7 +31,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What steps work with. `queue` gets the message of what a long request leaves over.
+    """What steps work with. `queue` gets the message of what a long request leaves over. `workers` are for requests
+    of a step that do not wait for each other.
 
     A step may run a request on another resource with `run_request`, for example on the stream of a reader group.
     """
@@ -40,6 +42,7 @@ class Tools:
     clock: Clock
     queue: Callable[[], RequestQueue]
     operations: Mapping[RequestKind, Operation[Any]]
+    workers: Workers
 
     @property
     def store(self) -> MetadataStore:

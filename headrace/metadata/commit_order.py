@@ -1,29 +1,22 @@
-"""The order in which a stream's transactions were marked for commit: an entry for each that waits.
+"""The order in which a stream's transactions were marked for commit: an entry for each mark that waits.
 
-There is no counter: a new entry gets a number above those of the present entries.
+There is no counter: a new entry gets a number above those of the present entries. A commit set has one entry, whose key
+changes when a run has committed a part of its members.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, transactions_partition, versioned
+from headrace.model.commit_runs import WaitingMark
 from headrace.model.transactions import CommitOrder, transaction_text
-from headrace.ports.metadata_store import Body, Key
+from headrace.ports.metadata_store import Body, Create, Key, Record
 
 ORDER_FIRST = "order/"
 ORDER_LAST = "order0"
 _ORDER_DIGITS = 20
 _INDEX_DIGITS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingMark:
-    """A transaction that waits for its commit, and when it was marked; older entries do not tell when (None)."""
-
-    transaction_id: int
-    marked_ms: int | None
 
 
 def order_sort(order: CommitOrder) -> str:
@@ -43,13 +36,31 @@ def order_key(scope: str, stream: str, order: CommitOrder) -> Key:
 
 
 def order_body(mark: WaitingMark) -> dict[str, Any]:
-    return versioned(id=transaction_text(mark.transaction_id), marked=mark.marked_ms)
+    commit_set = {} if mark.commit_set is None else {"set": mark.commit_set}
+    return versioned(id=transaction_text(mark.transaction_id), marked=mark.marked_ms, **commit_set)
 
 
-def decode_order(body: Body) -> WaitingMark:
-    return decoded("commit order", body, _waiting_mark)
+def create_order(scope: str, stream: str, mark: WaitingMark) -> Create:
+    return Create(order_key(scope, stream, mark.order), order_body(mark))
 
 
-def _waiting_mark(body: Body) -> WaitingMark:
-    marked_ms = body.get("marked")
-    return WaitingMark(int(body["id"], 16), None if marked_ms is None else int(marked_ms))
+def decode_order(record: Record) -> WaitingMark:
+    return decoded("commit order", record.body, lambda body: _waiting_mark(body, record.key.sort))
+
+
+def _waiting_mark(body: Body, sort: str) -> WaitingMark:
+    marked_ms, commit_set = body.get("marked"), body.get("set")
+    return WaitingMark(
+        int(body["id"], 16),
+        None if marked_ms is None else int(marked_ms),
+        _order_of(sort),
+        None if commit_set is None else str(commit_set),
+    )
+
+
+def _order_of(sort: str) -> CommitOrder:
+    _, number, *rest = sort.split("/")
+    if not rest:
+        return CommitOrder(int(number), None)
+    group, index = rest
+    return CommitOrder(int(number), int(group, 16), int(index))

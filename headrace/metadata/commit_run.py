@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, transactions_partition, versioned
-from headrace.model.transactions import CommitRun, transaction_text
+from headrace.model.commit_runs import CommitRun, RunSet, WaitingMark
+from headrace.model.transactions import CommitOrder, transaction_text
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore
 
 RUN_SORT = "run"
@@ -16,15 +17,19 @@ def commit_run_key(scope: str, stream: str) -> Key:
 
 
 def commit_run_body(run: CommitRun) -> dict[str, Any]:
-    # Most runs have none: their records stay as earlier versions write them.
-    incomplete = {"incomplete": [transaction_text(one) for one in run.incomplete]} if run.incomplete else {}
+    # Most runs have neither: their records stay as earlier versions write them.
+    optional: dict[str, Any] = {}
+    if run.incomplete:
+        optional["incomplete"] = [transaction_text(one) for one in run.incomplete]
+    if run.sets:
+        optional["sets"] = [_set_fields(one) for one in run.sets]
     return versioned(
         transactions=[transaction_text(one) for one in run.transactions],
         reference_epoch=run.reference_epoch,
         active_epoch=run.active_epoch,
         rolls=run.rolls,
         started=run.started_ms,
-        **incomplete,
+        **optional,
     )
 
 
@@ -55,4 +60,29 @@ def _commit_run(body: Body) -> CommitRun:
         rolls=bool(body["rolls"]),
         started_ms=int(body["started"]),
         incomplete=tuple(int(one, 16) for one in body.get("incomplete", [])),
+        sets=tuple(map(_run_set, body.get("sets", []))),
     )
+
+
+def _set_fields(one: RunSet) -> dict[str, Any]:
+    """The entry of a set as the run found it, and where the next one is."""
+    mark, order = one.mark, one.mark.order
+    assert order.group is not None, "the first member of a set is the group of its entry"
+    return {
+        "set": one.set_id,
+        "first": transaction_text(mark.transaction_id),
+        "marked": mark.marked_ms,
+        "order": [order.number, transaction_text(order.group), order.index],
+        "rest": None if one.rest is None else [one.rest.order.index, transaction_text(one.rest.transaction_id)],
+    }
+
+
+def _run_set(fields: Body) -> RunSet:
+    number, group, index = fields["order"]
+    marked_ms = None if fields["marked"] is None else int(fields["marked"])
+
+    def entry(index: int, first: str) -> WaitingMark:
+        order = CommitOrder(int(number), int(group, 16), int(index))
+        return WaitingMark(int(first, 16), marked_ms, order, str(fields["set"]))
+
+    return RunSet(entry(index, fields["first"]), None if fields["rest"] is None else entry(*fields["rest"]))

@@ -13,7 +13,8 @@ from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
-from headrace.model.segments import StreamSegment, segment_epoch
+from headrace.model.log_classes import first_number_of_class
+from headrace.model.segments import StreamSegment, segment_epoch, segment_number
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_positions
 from headrace.model.stream_cut_ranges import check_checkpoint, epochs_between, segments_between
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut, invalid_cut
@@ -42,9 +43,10 @@ class PlacedCuts:
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut": it names unknown segments, or the end of one that is not
-                sealed.
+                sealed. Code "stream_recreated": it is a cut of a deleted stream of this name.
             UnavailableError: the segment is being sealed, and its length is not known yet.
         """
+        check_incarnation(stream, offsets)
         if END_OF_SEGMENT not in offsets.values():
             return StreamCut.of(stream.scope, stream.name, offsets)
         ended = segments_read_to_end(offsets, self._segments(stream, offsets), lambda one: self._before(stream, one))
@@ -175,4 +177,21 @@ class PlacedCuts:
             raise UnavailableError(f"segment {identifier} of stream {stream.scoped_name} is being sealed: repeat soon")
         raise invalid_cut(
             f"it is at -1, the end of segment {identifier}, which is not sealed: name an offset in this segment"
+        )
+
+
+def check_incarnation(stream: Stream, identifiers: Iterable[int]) -> None:
+    """Check that no segment was part of a deleted stream of this name: numbers grow from each of them to the next.
+
+    Raises:
+        InvalidRequestError: code "stream_recreated".
+    """
+    first = stream.first_segment_number
+    former = next((one for one in identifiers if one >= 0 and segment_number(one) < first), None)
+    if former is not None and first > first_number_of_class(stream.configuration.log_class, 0, 1):
+        raise InvalidRequestError(
+            f"stream {stream.scoped_name} was deleted and created again: segment {former} was part of the deleted"
+            " stream, whose events are gone. Read the new stream from its head",
+            details={"segmentId": former, "firstSegmentNumber": first},
+            code="stream_recreated",
         )

@@ -60,7 +60,18 @@ def transaction_body(transaction: Transaction) -> dict[str, Any]:
         completed=transaction.completed_ms,
         position=[list(one) for one in transaction.position],
         **incarnation_fields(transaction.first_segment_number),
+        **_optional_fields(transaction),
     )
+
+
+def _optional_fields(transaction: Transaction) -> dict[str, Any]:
+    """What most transactions of earlier versions do not have."""
+    fields: dict[str, Any] = {"label": transaction.label, "commit_set": transaction.commit_set}
+    if transaction.created_segments is not None:
+        fields["created_segments"] = sorted(transaction.created_segments)
+    if transaction.unconfirmed_segments:
+        fields["unconfirmed_segments"] = sorted(transaction.unconfirmed_segments)
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def decode_transaction(body: Body) -> Transaction:
@@ -96,7 +107,15 @@ def _transaction(body: Body) -> Transaction:
         completed_ms=None if body["completed"] is None else int(body["completed"]),
         position=tuple((int(segment), int(offset)) for segment, offset in body["position"]),
         first_segment_number=decode_incarnation(body),
+        label=_text(body.get("label")),
+        commit_set=_text(body.get("commit_set")),
+        created_segments=None if (created := body.get("created_segments")) is None else frozenset(map(int, created)),
+        unconfirmed_segments=frozenset(map(int, body.get("unconfirmed_segments", []))),
     )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _order_fields(order: CommitOrder | None) -> int | list[int | str] | None:

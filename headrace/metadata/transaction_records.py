@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from headrace.metadata.commit_order import (
     ORDER_FIRST,
     ORDER_LAST,
-    WaitingMark,
+    create_order,
     decode_order,
-    order_body,
     order_key,
     order_number,
 )
@@ -38,10 +37,11 @@ from headrace.metadata.transaction import (
     stored_transaction,
     transaction_body,
 )
+from headrace.model.commit_runs import CommitRun, WaitingMark
 from headrace.model.errors import CorruptError
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.streams import Stream
-from headrace.model.transactions import CommitRun, Transaction, TransactionState
+from headrace.model.transactions import Transaction, TransactionState
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
     Check,
@@ -56,7 +56,6 @@ from headrace.ports.metadata_store import (
 )
 
 WRITES_PER_MARK = 2
-WRITES_PER_COMPLETION = 4
 
 
 class TransactionRecords:
@@ -165,17 +164,17 @@ class TransactionRecords:
         unchanged = Check(current_key(scope, stream), current.version if current else None)
         return [unchanged, Delete(record.key, record.version)]
 
-    def marked(self, scope: str, stream: str, limit: int) -> list[int]:
-        """The transactions that wait for their commit, in commit order; one query."""
+    def marks(self, scope: str, stream: str, limit: int) -> list[WaitingMark]:
+        """The marks that wait for their commit, in commit order; one query."""
         partition = transactions_partition(scope, stream)
         page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=limit)
-        return [decode_order(record.body).transaction_id for record in page.records]
+        return list(map(decode_order, page.records))
 
     def oldest_mark(self, scope: str, stream: str) -> WaitingMark | None:
         """The mark of the transaction that is committed next, or None if no transaction waits; one query."""
         partition = transactions_partition(scope, stream)
         page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=1)
-        return decode_order(page.records[0].body) if page.records else None
+        return decode_order(page.records[0]) if page.records else None
 
     def next_number(self, scope: str, stream: str) -> int:
         """A number above the numbers of all waiting marks; one query.
@@ -203,12 +202,12 @@ def mark_for_commit(
     """The writes of the marked transaction and its place in the commit order. No other mark writes these records."""
     if after.order is None:
         raise CorruptError(f"refusing to mark transaction {after.transaction_id:032x} without a place in the order")
-    entry = Create(order_key(scope, stream, after.order), order_body(WaitingMark(after.transaction_id, now_ms)))
+    entry = create_order(scope, stream, WaitingMark(after.transaction_id, now_ms, after.order))
     return replace_open(scope, stream, stored, after), entry
 
 
 def complete(scope: str, stream: str, stored: StoredTransaction, after: Transaction) -> list[Write]:
-    """The writes that move a transaction from the open to the completed ones; at most WRITES_PER_COMPLETION."""
+    """The writes that move a transaction from the open to the completed ones; at most four."""
     if after.completed_ms is None:
         raise CorruptError(f"refusing to complete transaction {after.transaction_id:032x} without a time")
     identifier = after.transaction_id
@@ -220,6 +219,23 @@ def complete(scope: str, stream: str, stored: StoredTransaction, after: Transact
     if after.order is not None:
         writes.append(Delete(order_key(scope, stream, after.order), None))
     return writes
+
+
+def packed(groups: Sequence[Sequence[Write]], room: int, room_in_last: int) -> list[list[Write]]:
+    """The groups in their order in pieces of at most `room` writes, the last piece of at most `room_in_last`.
+
+    No group is split. The last piece may be empty.
+    """
+    start, in_last = len(groups), 0
+    while start and in_last + len(groups[start - 1]) <= room_in_last:
+        start -= 1
+        in_last += len(groups[start])
+    pieces: list[list[Write]] = []
+    for group in groups[:start]:
+        if not pieces or len(pieces[-1]) + len(group) > room:
+            pieces.append([])
+        pieces[-1] += group
+    return [*pieces, [write for group in groups[start:] for write in group]]
 
 
 def forget(scope: str, stream: str, transaction: Transaction) -> list[Write]:

@@ -41,6 +41,18 @@ EPOCHS_BETWEEN_MAX = 10_000
 SEGMENTS_BETWEEN_MAX = 20_000
 """Segments that one answer between two stream cuts may hold (ours: keeps it below Lambda's 6 MB)."""
 
+SEGMENTS_PER_CUT_MAX = 4_000
+"""Segments that one planned batch opens, and one scale more (ours: the next batch continues, so it bounds the time)."""
+
+RANGES_PER_PLAN_MAX = 4_000
+PIECES_PER_RANGE_MAX = 1_000
+PIECES_PER_PLAN_MAX = 5_000
+"""Ranges of one request for range plans, pieces of one range, and pieces of one answer (ours: they bound its time)."""
+
+LINKS_PER_PLAN_MAX = 4_000
+LINK_BYTES_PER_PLAN_MAX = 4 * 1024 * 1024
+"""Links in the range plans of one answer, and their length as JSON (ours: keeps it below Lambda's 6 MB)."""
+
 STREAM_CUT_TEXT_CHARACTERS_MAX = 256 * 1024
 STREAM_CUT_PLAIN_BYTES_MAX = 1024 * 1024
 """A stream cut's text form, packed and unpacked (ours: 1,000 segments need about 50 KB unpacked)."""

@@ -7,7 +7,7 @@ after a change, or raises if its state does not allow the change. Times are mill
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -16,9 +16,10 @@ from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFou
 from headrace.model.names import segment_name, transaction_segment_name
 from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.streams import Stream
+from headrace.model.transaction_labels import check_label
 
 LEASE_MS_MIN = 10_000
-LEASE_MS_MAX = 600_000
+LEASE_MS_MAX = 24 * 3600 * 1000
 LEASE_GRACE_MS = 30_000
 """The time between the end of a lease and the abort of its transaction. Clients ping once per lease, often late."""
 
@@ -26,14 +27,11 @@ EXECUTION_MS_MAX = 24 * 3600 * 1000
 """The longest time from the creation of a transaction to the end of its last lease."""
 
 COMMIT_SET_KEPT_MS = 7 * 24 * 3600 * 1000
-"""How long a repeated commit set is recognised by its key and has no effect. Later its transactions are unknown, and
-the repetition is refused."""
+"""How long after its marks the record of a commit set under a key, as release 0.1.0 wrote it, is deleted."""
 
 CHECK_EVERY_MS = 60_000
 """The interval between two checks of an open transaction. A mark whose message was lost waits at most this long."""
 
-COMMIT_SET_TRANSACTIONS_MAX = 40
-COMMIT_SET_KEY_CHARACTERS_MAX = 200
 COMPLETED_LISTED_MAX = 500
 WRITER_CHARACTERS_MAX = 250
 
@@ -46,7 +44,6 @@ _HALF_BITS = 64
 _LOW_RANDOM_BITS = 63
 _EPOCH_SHIFT = _HALF_BITS + 32
 _ID_TEXT = re.compile(r"[0-9a-f]{32}")
-_COMMIT_SET_KEY = re.compile(r"[A-Za-z0-9._:\-]{1,200}")
 
 
 class TransactionState(StrEnum):
@@ -95,7 +92,10 @@ class Transaction:
 
     `position` has the segments and offsets before which its events are; a commit with a `writer_time` keeps it.
     `completed_ms` is the time of the commit or abort. `first_segment_number` identifies the incarnation of the stream.
-    Older records do not have that number.
+    Older records do not have that number. `commit_set` is the id of the commit set that has prepared the transaction:
+    then it is COMMITTING and has no `order` of its own. `created_segments` are the numbers of the segments that were
+    created on demand, None if all were created at the beginning. The `unconfirmed_segments` among them have been noted,
+    but perhaps not created: no request for them has succeeded, so they have no events.
     """
 
     transaction_id: int
@@ -107,6 +107,10 @@ class Transaction:
     completed_ms: int | None = None
     position: tuple[tuple[int, int], ...] = ()
     first_segment_number: int | None = None
+    label: str | None = None
+    commit_set: str | None = None
+    created_segments: frozenset[int] | None = None
+    unconfirmed_segments: frozenset[int] = frozenset()
 
     @property
     def reference_epoch(self) -> int:
@@ -115,25 +119,8 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRun:
-    """The commit that runs on a stream: transactions of one reference epoch, in the order of their commit.
-
-    `active_epoch` is the number of the epoch that was active when the commit began. A rolling commit derives the
-    creation times of its epochs from `started_ms`. The `incomplete` transactions are aborted:
-    they or members of their commit sets lost bytes before the commit began.
-    """
-
-    transactions: tuple[int, ...]
-    reference_epoch: int
-    active_epoch: int
-    rolls: bool
-    started_ms: int
-    incomplete: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class CommitSet:
-    """Transactions that were marked for commit together, under a key that the writer chose."""
+    """Transactions that release 0.1.0 marked for commit together, under a key that the writer chose."""
 
     key: str
     transactions: tuple[int, ...]
@@ -179,46 +166,36 @@ def segment_of_transaction(scope: str, stream: str, segment: StreamSegment, tran
     return transaction_segment_name(segment_name(scope, stream, segment.segment_id), transaction_id)
 
 
-def check_lease(lease_ms: int) -> int:
+def check_lease(lease_ms: int, lease_ms_max: int = LEASE_MS_MAX) -> int:
     """Raises InvalidRequestError, code "lease_too_small" or "lease_too_large"."""
-    if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+    if not LEASE_MS_MIN <= lease_ms <= lease_ms_max:
         raise InvalidRequestError(
-            f"a lease of {lease_ms} ms is not allowed: choose {LEASE_MS_MIN} to {LEASE_MS_MAX} ms",
-            details={"lease_ms": lease_ms, "lease_ms_min": LEASE_MS_MIN, "lease_ms_max": LEASE_MS_MAX},
+            f"a lease of {lease_ms} ms is not allowed: choose {LEASE_MS_MIN} to {lease_ms_max} ms",
+            details={"lease_ms": lease_ms, "lease_ms_min": LEASE_MS_MIN, "lease_ms_max": lease_ms_max},
             code="lease_too_small" if lease_ms < LEASE_MS_MIN else "lease_too_large",
         )
     return lease_ms
 
 
-def check_commit_set_key(key: str) -> str:
-    """Raises InvalidRequestError, code "invalid_commit_set"."""
-    if not _COMMIT_SET_KEY.fullmatch(key):
-        raise InvalidRequestError(
-            f"{key[:100]!a} cannot be the key of a commit set: use 1 to {COMMIT_SET_KEY_CHARACTERS_MAX} of the letters "
-            "A-Z and a-z, the digits, '.', ':', '_' and '-'",
-            code="invalid_commit_set",
-        )
-    return key
-
-
-def check_commit_set(transactions: tuple[int, ...]) -> tuple[int, ...]:
-    """Raises InvalidRequestError, code "invalid_commit_set", unless these are 1 to 40 different transactions."""
-    if not 1 <= len(transactions) <= COMMIT_SET_TRANSACTIONS_MAX or len(set(transactions)) != len(transactions):
-        raise InvalidRequestError(
-            f"a commit set has 1 to {COMMIT_SET_TRANSACTIONS_MAX} different transactions",
-            details={"transactions": len(transactions), "transactions_max": COMMIT_SET_TRANSACTIONS_MAX},
-            code="invalid_commit_set",
-        )
-    return transactions
-
-
 def new_transaction(
-    transaction_id: int, lease_ms: int, now_ms: int, first_segment_number: int | None = None
+    transaction_id: int,
+    lease_ms: int,
+    now_ms: int,
+    first_segment_number: int | None = None,
+    *,
+    label: str | None = None,
+    on_demand: bool = False,
 ) -> Transaction:
-    """Raises as `check_lease` does."""
+    """Raises as `check_lease` and `check_label` do."""
     lease_end_ms = now_ms + check_lease(lease_ms)
     return Transaction(
-        transaction_id, TransactionState.OPEN, now_ms, lease_end_ms, first_segment_number=first_segment_number
+        transaction_id,
+        TransactionState.OPEN,
+        now_ms,
+        lease_end_ms,
+        first_segment_number=first_segment_number,
+        label=None if label is None else check_label(label),
+        created_segments=frozenset() if on_demand else None,
     )
 
 
@@ -241,10 +218,7 @@ def pinged(transaction: Transaction, lease_ms: int, now_ms: int) -> Transaction:
         IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
     """
     check_lease(lease_ms)
-    if transaction.state.is_commit:
-        raise already_committed(transaction)
-    if transaction.state.is_abort:
-        raise already_aborted(transaction)
+    check_open(transaction)
     if now_ms + lease_ms > transaction.created_ms + EXECUTION_MS_MAX:
         raise IllegalStateError(
             f"transaction {transaction_text(transaction.transaction_id)} may not last longer than "
@@ -255,6 +229,43 @@ def pinged(transaction: Transaction, lease_ms: int, now_ms: int) -> Transaction:
     return replace(transaction, lease_end_ms=max(transaction.lease_end_ms, now_ms + lease_ms))
 
 
+def check_open(transaction: Transaction) -> Transaction:
+    """Raises IllegalStateError, code "transaction_committed" or "transaction_aborted"."""
+    if transaction.state.is_commit:
+        raise already_committed(transaction)
+    if transaction.state.is_abort:
+        raise already_aborted(transaction)
+    return transaction
+
+
+def with_segments(transaction: Transaction, numbers: Iterable[int]) -> Transaction:
+    """An open transaction before more segments of it are created on demand; raises as `check_open`."""
+    created = check_open(transaction).created_segments
+    if created is None:
+        return transaction
+    more = created.union(numbers)
+    unconfirmed = transaction.unconfirmed_segments.union(more - created)
+    return replace(transaction, created_segments=more, unconfirmed_segments=unconfirmed)
+
+
+def with_confirmed(transaction: Transaction, numbers: Iterable[int]) -> Transaction:
+    """An open transaction after segments of it were created on demand; raises as `check_open`."""
+    left = check_open(transaction).unconfirmed_segments.difference(numbers)
+    return replace(transaction, unconfirmed_segments=left)
+
+
+def segments_created(transaction: Transaction, segments: Iterable[StreamSegment]) -> list[StreamSegment]:
+    """Those of the segments of the transaction's epoch for which it may have created a segment."""
+    created = transaction.created_segments
+    return [one for one in segments if created is None or one.number in created]
+
+
+def segments_with_events(transaction: Transaction, segments: Iterable[StreamSegment]) -> list[StreamSegment]:
+    """Those of the segments of the transaction's epoch whose events are lost if its own segment does not exist."""
+    created = segments_created(transaction, segments)
+    return [one for one in created if one.number not in transaction.unconfirmed_segments]
+
+
 def marked_for_commit(
     transaction: Transaction, order: CommitOrder, writer_time: WriterTime | None = None
 ) -> Transaction:
@@ -263,35 +274,34 @@ def marked_for_commit(
     Raises:
         IllegalStateError: code "transaction_committed" or "transaction_aborted".
     """
-    if transaction.state.is_commit:
-        raise already_committed(transaction)
-    if transaction.state.is_abort:
-        raise already_aborted(transaction)
+    check_open(transaction)
     return replace(transaction, state=TransactionState.COMMITTING, order=order, writer_time=writer_time)
 
 
-def commit_group(transaction: Transaction) -> int:
-    """The id of the first transaction of those that were marked for commit together with this one."""
-    order = transaction.order
-    return transaction.transaction_id if order is None or order.group is None else order.group
+def prepared(transaction: Transaction, commit_set: str) -> Transaction:
+    """An open transaction as a member of a commit set that is not decided; raises as `check_open`.
 
-
-def with_commit_sets(transactions: Iterable[Transaction], lost: Collection[int]) -> tuple[int, ...]:
-    """The ids of the `lost` transactions and of those that were marked for commit together with one of them.
-
-    A commit set is committed as a whole or aborted as a whole. The ids are in the order of `transactions`.
+    Only the set ends this state: it does not expire, and cannot be aborted or committed by itself.
     """
-    group_of = {one.transaction_id: commit_group(one) for one in transactions}
-    lost_groups = {group_of[one] for one in lost}
-    return tuple(one for one, group in group_of.items() if group in lost_groups)
+    return replace(check_open(transaction), state=TransactionState.COMMITTING, commit_set=commit_set)
+
+
+def released(transaction: Transaction) -> Transaction:
+    """A member of a commit set that was refused: open, as before."""
+    return replace(transaction, state=TransactionState.OPEN, commit_set=None)
+
+
+def marked_together(transaction: Transaction) -> str | int:
+    """What the transactions have in common that were marked for commit together with this one."""
+    order = transaction.order
+    if transaction.commit_set is not None:
+        return transaction.commit_set
+    return transaction.transaction_id if order is None or order.group is None else order.group
 
 
 def marked_for_abort(transaction: Transaction) -> Transaction:
     """The transaction after it was marked for abort; raises as `marked_for_commit` does."""
-    if transaction.state.is_commit:
-        raise already_committed(transaction)
-    if transaction.state.is_abort:
-        raise already_aborted(transaction)
+    check_open(transaction)
     return replace(transaction, state=TransactionState.ABORTING)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from api_in_memory import ApiInMemory
-from command_line import ReadJson, Run, Show
+from command_line import ReadJson, Show
 
 from headrace.client import connect
 
@@ -37,12 +37,23 @@ def test_open_and_completed_ones(stream: str, begin: Any, ok: Show, as_json: Rea
     assert len(shown["segments"]) == 2
 
 
-def test_several_at_once(stream: str, begin: Any, run: Run, ok: Show, as_json: ReadJson):
+def test_several_at_once(stream: str, begin: Any, ok: Show, as_json: ReadJson):
     members = [begin(), begin()]
-    made = as_json("transaction", "commit-all", stream, "k", *members)
-    assert (made["transactions"], made["new"]) == (members, True)
-    assert ok("transaction", "commit-all", stream, "k", *members).startswith(
-        "2 transactions were committed under k, at"
-    )
-    assert as_json("transaction", "commit-set", stream, "k")["transactions"] == members
-    assert run("transaction", "commit-all", stream, "k", members[0]).code == 4
+    commit = ("transaction", "commit-all", stream, *members, "--writer", "job-7", "--epoch", "42")
+    assert "no epoch of job-7" in ok("transaction", "committed-epoch", stream, "job-7")
+    made = as_json(*commit)
+    assert (made["writer"], made["epoch"], made["new"]) == ("job-7", 42, True)
+    assert ok(*commit).startswith("epoch 42 of job-7 was committed at")
+    assert as_json("transaction", "committed-epoch", stream, "job-7") == {"writer": "job-7", "epoch": 42}
+    assert "epoch 42" in ok("transaction", "committed-epoch", stream, "job-7")
+
+
+def test_labels(api: ApiInMemory, stream: str, ok: Show, as_json: ReadJson):
+    with connect("http://controller", transport=api.transport()) as client:
+        made = {label: client.admin.transactions.create("s", "t", label=label).transaction for label in ("q/7", "r")}
+    listed = as_json("transaction", "list", stream, "--label-prefix", "q/")["transactions"]
+    assert [(one["transaction"], one["label"]) for one in listed] == [(made["q/7"], "q/7")]
+    assert "q/7" in ok("transaction", "list", stream)
+    assert "1 transactions are aborted" in ok("transaction", "abort-labelled", stream, "q/")
+    left = as_json("transaction", "list", stream)["transactions"]
+    assert {one["transaction"] for one in left if one["state"] == "OPEN"} == {made["r"]}

@@ -23,6 +23,7 @@ from headrace.client import (
 )
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.names import transaction_segment_name
+from headrace.model.routing import routing_key_position
 
 LEASE_MS = 10_000
 
@@ -36,13 +37,15 @@ class Transactions:
         self.outcome = "COMMITTED"
         self.asked: list[tuple[str, str, Any]] = []
         self.refusal: tuple[int, str] | None = None
+        self.on_demand = False
+        self.creates_all = False
         self._name = cluster.name
         self._made: dict[int, str] = {}
         cluster.name = lambda identifier: self._made.get(identifier) or self._name(identifier)
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path.removeprefix("/v1/scopes/s/streams/t/")
-        if not path.startswith(("transactions", "commit-sets")):
+        if not path.startswith(("transaction", "commit-sets")):
             return self.cluster.handle(request)
         body = httpx.Response(200, content=request.content or b"null").json()
         self.asked.append((request.method, path, body))
@@ -53,7 +56,10 @@ class Transactions:
         return httpx.Response(200, json=self._answer(request.method, path.split("/")[1:], body))
 
     def _answer(self, method: str, parts: list[str], body: Any) -> dict[str, Any]:
+        if parts[1:] == ["segments"]:
+            return self._view(parts[0])
         if method == "POST":
+            self.on_demand = body.get("segments") == "on-demand" and not self.creates_all
             transaction = f"{len(self.states) + 1:032x}"
             self.states[transaction] = "OPEN"
             for one in list(self.cluster.active):
@@ -94,6 +100,7 @@ class Transactions:
             "leaseEnd": 2,
             "completionTime": None,
             "segments": segments,
+            "onDemand": self.on_demand,
         }
 
     def events(self, transaction: str) -> list[bytes]:
@@ -154,6 +161,19 @@ def test_a_block_commits_and_a_block_that_fails_aborts(headrace: Headrace, contr
             early.commit()
     assert controller.states == {kept.id: "COMMITTED", dropped.id: "ABORTING", early.id: "COMMITTED"}
     assert controller.events(kept.id) == [b"x"]
+
+
+def test_a_detached_transaction_is_durable_and_open(headrace: Headrace, controller: Transactions):
+    with headrace.transactional_writer("s", "t") as writer:
+        transaction = writer.begin()
+        transaction.write(b"x")
+        transaction.detach()
+        assert controller.events(transaction.id) == [b"x"]
+        with pytest.raises(IllegalStateError) as ended:
+            transaction.write(b"y")
+    assert ended.value.specific_code == "transaction_detached"
+    assert controller.states == {transaction.id: "OPEN"}
+    assert headrace.admin.transactions.commit("s", "t", transaction.id).state == "COMMITTING"
 
 
 def _fail_inside(transaction: Transaction) -> None:
@@ -226,21 +246,148 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+def _requested(controller: Transactions) -> list[list[int]]:
+    """The segments that were requested, by request."""
+    return [body["segments"] for _, path, body in controller.asked if path.endswith("/segments")]
+
+
+def test_a_batch_requests_its_segments_once(headrace: Headrace, controller: Transactions, cluster: Cluster):
+    everywhere = [f"key-{number}" for number in range(200)]
+    segments = sorted(cluster.active)
+    assert len(segments) > 1
+    with headrace.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        transaction = writer.begin(label="job/7")
+        assert controller.asked[-1] == (
+            "POST",
+            "transactions",
+            {"lease": LEASE_MS, "label": "job/7", "segments": "on-demand"},
+        )
+        transaction.flush()
+        assert _requested(controller) == [], "a transaction without events has no segment"
+        transaction.write_batch([b"%d" % number for number in range(200)], everywhere)
+        transaction.flush()
+        assert _requested(controller) == [segments]
+        for key in everywhere:
+            transaction.write(b"more", key)
+        transaction.write_batch([], [])
+        transaction.flush()
+        assert _requested(controller) == [segments], "no request per event"
+        transaction.commit()
+    assert len(controller.events(transaction.id)) == 400
+
+
+def test_a_segment_is_requested_when_it_gets_its_first_event(
+    headrace: Headrace, controller: Transactions, cluster: Cluster
+):
+    key_of: dict[int, str] = {}
+    for number in range(200):
+        segment = next(
+            one
+            for one in cluster.active
+            if cluster.segments[one].key_range.low
+            <= routing_key_position(f"key-{number}")
+            < cluster.segments[one].key_range.high
+        )
+        key_of.setdefault(segment, f"key-{number}")
+    with headrace.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer, writer.begin() as transaction:
+        for count, (segment, key) in enumerate(key_of.items(), 1):
+            transaction.write(b"x", key)
+            transaction.flush()
+            assert len(_requested(controller)) == count
+            assert _requested(controller)[-1] == [segment]
+
+
+def test_a_controller_that_creates_all_is_not_asked(headrace: Headrace, controller: Transactions):
+    controller.creates_all = True
+    with headrace.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer, writer.begin() as transaction:
+        transaction.write(b"x")
+    assert _requested(controller) == []
+
+
+def test_a_batch_with_a_large_event_queues_nothing(headrace: Headrace, controller: Transactions):
+    with headrace.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        transaction = writer.begin()
+        with pytest.raises(InvalidRequestError) as refused:
+            transaction.write_batch([b"x", bytes(EVENT_BYTES_MAX + 1)])
+        assert refused.value.specific_code == "event_too_large"
+        transaction.flush()
+        assert controller.events(transaction.id) == []
+
+
+@pytest.mark.anyio
+async def test_an_aborted_transaction_creates_no_segment(controller: Transactions):
+    transport = httpx.MockTransport(controller.handle)
+    async with (
+        AsyncHeadrace("http://controller", transport=transport) as headrace,
+        headrace.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer,
+    ):
+        transaction = await writer.begin()
+        controller.refusal = 412, "transaction_aborted"
+        await transaction.write(b"x")
+        with pytest.raises(HeadraceError) as refused:
+            await transaction.flush()
+        assert refused.value.specific_code == "transaction_aborted"
+
+
+@pytest.mark.anyio
+async def test_a_lease_near_the_longest_lifetime_is_kept(controller: Transactions):
+    """The renewal is refused, but the transaction stays usable until its lease ends."""
+    transport = httpx.MockTransport(controller.handle)
+    async with (
+        AsyncHeadrace("http://controller", transport=transport) as headrace,
+        headrace.transactional_writer("s", "t", lease_ms=24 * 3600 * 1000) as writer,
+    ):
+        begun = await writer.begin()
+        pinged = 0
+
+        def refuse_pings(request: httpx.Request) -> httpx.Response:
+            nonlocal pinged
+            if request.url.path.endswith("/lease"):
+                pinged += 1
+                error = {"code": "max_execution_time_exceeded", "message": "no", "retry": "never", "details": {}}
+                return httpx.Response(412, json={"error": error})
+            return controller.handle(request)
+
+        transport.handler = refuse_pings
+        continued = await writer.transaction(begun.id)
+        assert pinged == 1
+        await continued.write(b"x")
+        await continued.flush()
+
+
 def test_commit_sets_and_lists(headrace: Headrace, controller: Transactions, monkeypatch: pytest.MonkeyPatch):
     one, other = (headrace.admin.transactions.create("s", "t", lease_ms=LEASE_MS).transaction for _ in range(2))
-    made = {"key": "k", "transactions": [one, other], "time": 3, "new": True}
+    made = {"writer": "w", "epoch": 7, "time": 3, "new": True}
     pages = [
         {"transactions": [controller._view(one)], "continuationToken": one},
+        {"transactions": [], "continuationToken": one},
         {"transactions": [controller._view(other)], "continuationToken": None},
     ]
-    answers = [made, made, {"completed": [{"transaction": one, "state": "COMMITTED"}]}, *pages]
+    told = {"writer": "w", "epoch": 7, "time": 3}
+    answers = [made, made, told, {"completed": [{"transaction": one, "state": "COMMITTED"}]}, *pages]
     monkeypatch.setattr(controller, "_answer", lambda *_: answers.pop(0))
     admin = headrace.admin.transactions
-    assert admin.commit_all("s", "t", "k", [one, other]).transactions == (one, other)
-    assert admin.commit_set("s", "t", "k").new
+    assert admin.commit_all("s", "t", [one, other], writer="w", epoch=7).new
+    assert admin.commit_all("s", "t", {"u": [one]}, writer="w", epoch=7, abort_labels="q").epoch == 7
+    assert admin.committed_epoch("s", "t", "w") == 7
     assert admin.list_completed("s", "t") == [(one, "COMMITTED")]
-    assert [found.transaction for found in admin.list_open("s", "t")] == [one, other]
-    assert controller.asked[-5:-3] == [
-        ("POST", "commit-sets", {"key": "k", "transactions": [one, other]}),
-        ("GET", "commit-sets/k", None),
+    assert [found.transaction for found in admin.list_open("s", "t", label_prefix="q/")] == [one, other]
+    assert controller.asked[-7:-4] == [
+        ("POST", "commit-sets", {"writer": "w", "epoch": 7, "transactions": {"t": [one, other]}}),
+        ("POST", "commit-sets", {"writer": "w", "epoch": 7, "transactions": {"u": [one]}, "abortLabels": "q"}),
+        ("GET", "commit-sets/w", None),
     ]
+
+
+def test_labelled_ones_are_aborted_page_by_page(
+    headrace: Headrace, controller: Transactions, monkeypatch: pytest.MonkeyPatch
+):
+    answers = [{"aborted": 3, "continuationToken": "0" * 32}, {"aborted": 1, "continuationToken": None}]
+    monkeypatch.setattr(controller, "_answer", lambda *_: answers.pop(0))
+    assert headrace.admin.transactions.abort_labelled("s", "t", "q/7") == 4
+    assert [body for _, _, body in controller.asked] == [
+        {"labelPrefix": "q/7"},
+        {"labelPrefix": "q/7", "continuationToken": "0" * 32},
+    ]
+    with pytest.raises(InvalidRequestError):
+        headrace.admin.transactions.abort_labelled("s", "t", "a b")

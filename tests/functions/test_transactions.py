@@ -77,17 +77,47 @@ def test_open_ones_by_page(call: Call, transactions: str):
 
 def test_a_commit_set(call: Call, world: FunctionWorld, active_stream: str, transactions: str):
     members = [call("POST", transactions, {"lease": 10_000}).body["transaction"] for _ in range(3)]
-    asked = {"key": "batch:7", "transactions": members}
+    asked = {"writer": "spark:7", "epoch": 3, "transactions": {"t": members}}
+    assert call("GET", f"{active_stream}/commit-sets/spark:7").body == {
+        "writer": "spark:7",
+        "epoch": None,
+        "time": None,
+    }
     made = call("POST", f"{active_stream}/commit-sets", asked)
     assert made.status == 202
-    assert made.body == asked | {"time": made.body["time"], "new": True}
+    assert made.body == {"writer": "spark:7", "epoch": 3, "time": made.body["time"], "new": True}
     world.work()
     assert call("POST", f"{active_stream}/commit-sets", asked).body == made.body | {"new": False}
-    assert call("GET", f"{active_stream}/commit-sets/batch:7").body == made.body | {"new": False}
-    assert call("GET", f"{active_stream}/commit-sets/batch:8").code == "commit_set_not_found"
-    other = call("POST", f"{active_stream}/commit-sets", asked | {"transactions": members[:1]})
-    assert (other.status, other.code) == (409, "commit_set_differs")
+    told = call("GET", f"{active_stream}/commit-sets/spark%3A7").body
+    assert told == {"writer": "spark:7", "epoch": 3, "time": made.body["time"]}
     assert {call("GET", f"{transactions}/{one}").body["state"] for one in members} == {"COMMITTED"}
+
+
+def test_labels(call: Call, active_stream: str, transactions: str):
+    made = [
+        call("POST", transactions, {"lease": 10_000, "label": label}).body["transaction"]
+        for label in ("q/1", "q/2", "r/1")
+    ]
+    listed = call("GET", transactions, labelPrefix="q/").body["transactions"]
+    assert sorted(one["transaction"] for one in listed) == sorted(made[:2])
+    assert {one["label"] for one in listed} == {"q/1", "q/2"}
+    aborted = call("POST", f"{active_stream}/transaction-aborts", {"labelPrefix": "q/"})
+    assert (aborted.status, aborted.body) == (202, {"aborted": 2, "continuationToken": None})
+    left = call("GET", transactions).body["transactions"]
+    assert [one["transaction"] for one in left if one["state"] == "OPEN"] == made[2:]
+    refused = call("POST", f"{active_stream}/transaction-aborts", {"labelPrefix": "a b"})
+    assert (refused.status, refused.code) == (400, "invalid_label")
+
+
+def test_segments_on_demand(call: Call, world: FunctionWorld, transactions: str):
+    made = call("POST", transactions, {"lease": 10_000, "segments": "on-demand"}).body
+    assert made["onDemand"]
+    assert len(world.segment_stores.names()) == 2, "only those of the stream"
+    one = f"{transactions}/{made['transaction']}/segments"
+    assert call("POST", one, {"segments": [1]}).body["state"] == "OPEN"
+    assert made["segments"][1]["transactionSegment"] in world.segment_stores.names()
+    assert call("POST", one, {"segments": [9]}).code == "not_of_transaction"
+    assert call("POST", one, {"segments": []}).status == 400
 
 
 @pytest.mark.parametrize(
@@ -119,12 +149,16 @@ def test_bad_input_changes_nothing(
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ({"key": "k", "transactions": []}, 400),
-        ({"key": "k", "transactions": [UNKNOWN] * 2}, 400),
-        ({"key": "k", "transactions": ["x"]}, 400),
-        ({"key": "", "transactions": [UNKNOWN]}, 400),
-        ({"key": "a b", "transactions": [UNKNOWN]}, 400),
-        ({"key": "k", "transactions": [UNKNOWN]}, 404),
+        ({"writer": "w", "epoch": 0, "transactions": {"t": []}}, 400),
+        ({"writer": "w", "epoch": 0, "transactions": {"t": [UNKNOWN] * 2}}, 400),
+        ({"writer": "w", "epoch": 0, "transactions": {"t": ["x"]}}, 400),
+        ({"writer": "w", "epoch": 0, "transactions": {"a/b": [UNKNOWN]}}, 400),
+        ({"writer": "", "epoch": 0, "transactions": {"t": [UNKNOWN]}}, 400),
+        ({"writer": "a b", "epoch": 0, "transactions": {"t": [UNKNOWN]}}, 400),
+        ({"writer": "w", "epoch": -1, "transactions": {"t": [UNKNOWN]}}, 400),
+        ({"writer": "w", "epoch": 1 << 63, "transactions": {"t": [UNKNOWN]}}, 400),
+        ({"writer": "w", "epoch": 0, "transactions": {"t": [UNKNOWN]}, "abortLabels": "a b"}, 400),
+        ({"writer": "w", "epoch": 0, "transactions": {"t": [UNKNOWN]}}, 404),
     ],
 )
 def test_bad_commit_sets_change_nothing(call: Call, world: FunctionWorld, active_stream: str, body: Any, status: int):

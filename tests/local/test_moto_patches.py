@@ -52,6 +52,30 @@ first, second = (models.FakeKey("name", b"content", "123456789012", "us-east-1")
 print(first.etag == first.etag, first.etag != second.etag, len(first.etag), len(digested))
 """
 
+ATTRIBUTES = """
+import boto3
+from moto import mock_aws
+from moto.core.serialize import BaseJSONSerializer
+from headrace.local import moto_patches
+converted, convert = [], BaseJSONSerializer._serialize_type_structure
+BaseJSONSerializer._serialize_type_structure = lambda *given: converted.append(given[-1]) or convert(*given)
+moto_patches.apply()
+item = {
+    "id": {"S": "a"}, "empty": {"S": ""}, "number": {"N": "1"}, "bytes": {"B": b"raw"}, "yes": {"BOOL": True},
+    "list": {"L": [{"S": "b"}]}, "map": {"M": {"c": {"N": "2"}}}, "set": {"SS": ["d"]}, "none": {"NULL": True},
+}
+with mock_aws():
+    client = boto3.client(
+        "dynamodb", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    key = dict(AttributeName="id", KeyType="HASH"), dict(AttributeName="id", AttributeType="S")
+    client.create_table(TableName="t", KeySchema=key[:1], AttributeDefinitions=key[1:], BillingMode="PAY_PER_REQUEST")
+    client.put_item(TableName="t", Item=item)
+    converted.clear()
+    print(client.get_item(TableName="t", Key={"id": item["id"]})["Item"] == item)
+    print(sorted(set(converted) & set(item)))
+"""
+
 LONG_POLLS = """
 from moto.sqs.models import SQSBackend
 looks, receive = [], SQSBackend.receive_message
@@ -332,6 +356,11 @@ def test_a_delete_lets_the_group_go_on_at_once(sqs: SQSClient, fifo: str):
         sqs.delete_message(QueueUrl=fifo, ReceiptHandle=handle)
         assert [one["Body"] for one in waiting.result()] == ["A2"]
         assert time.monotonic() - started_s < LONGEST_POLL_S / 2
+
+
+def test_attributes_are_answered_as_they_are_kept():
+    """Texts and numbers are not converted; all others are, and come back as they were written."""
+    assert _printed(ATTRIBUTES) == ["True", "['bytes', 'list', 'map', 'none', 'set', 'yes']"]
 
 
 def test_an_entity_tag_costs_no_look_at_the_content():

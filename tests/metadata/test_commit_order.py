@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from golden_records import GoldenRecords
 
 from headrace.metadata.commit_order import (
     ORDER_FIRST,
     ORDER_LAST,
-    WaitingMark,
     decode_order,
     order_body,
     order_key,
     order_number,
     order_sort,
 )
+from headrace.model.commit_runs import WaitingMark
 from headrace.model.errors import CorruptError
 from headrace.model.transactions import CommitOrder
-from headrace.ports.metadata_store import Key
+from headrace.ports.metadata_store import Key, Record
 
 ID = (3 << 96) | 0xAB
 TEXT = "000000030000000000000000000000ab"
@@ -25,9 +27,18 @@ TEXT = "000000030000000000000000000000ab"
 
 class TestCommitOrder(GoldenRecords):
     shapes = {
-        "commit order": (WaitingMark(ID, 9), order_body, decode_order, {"format": 1, "id": TEXT, "marked": 9}),
+        "commit order": (
+            WaitingMark(ID, 9, CommitOrder(7, ID), "a1"),
+            order_body,
+            lambda body: _decoded(body, f"order/00000000000000000007/{TEXT}/000"),
+            {"format": 1, "id": TEXT, "marked": 9, "set": "a1"},
+        )
     }
-    added_later = {"commit order": {"marked"}}
+    added_later = {"commit order": {"marked", "set"}}
+
+
+def _decoded(body: dict[str, Any], sort: str) -> WaitingMark:
+    return decode_order(Record(Key("transactions/s/t", sort), 0, body))
 
 
 def test_key():
@@ -38,7 +49,18 @@ def test_key():
 
 def test_an_old_mark_has_its_own_number_and_no_time():
     assert order_sort(CommitOrder(7, None)) == "order/00000000000000000007"
-    assert decode_order({"format": 1, "id": TEXT}) == WaitingMark(ID, None)
+    assert _decoded({"format": 1, "id": TEXT}, "order/00000000000000000007") == WaitingMark(
+        ID, None, CommitOrder(7, None)
+    )
+
+
+def test_a_mark_of_one_transaction_is_stored_as_before():
+    assert order_body(WaitingMark(ID, 9, CommitOrder(7, ID))) == {"format": 1, "id": TEXT, "marked": 9}
+
+
+def test_the_place_of_a_mark_is_in_its_key():
+    for order in (CommitOrder(7, None), CommitOrder(7, ID, 2), CommitOrder(7, ID, 1_234)):
+        assert _decoded({"format": 1, "id": TEXT, "marked": 9}, order_sort(order)).order == order
 
 
 def test_marks_sort_by_number_then_by_group_then_by_place():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from golden_records import GoldenRecords
 
 from headrace.metadata.commit_run import commit_run_body, commit_run_key, decode_commit_run
-from headrace.model.transactions import CommitRun
+from headrace.model.commit_runs import CommitRun, RunSet, WaitingMark
+from headrace.model.transactions import CommitOrder
 from headrace.ports.metadata_store import Key
 
 ID = (3 << 96) | 0xAB
@@ -27,6 +28,20 @@ class TestCommitRun(GoldenRecords):
 def test_a_run_names_the_transactions_that_it_aborts():
     run = CommitRun((ID, 1), 3, 5, True, 99, incomplete=(1,))
     assert commit_run_body(run) == GOLDEN | {"incomplete": ["0" * 31 + "1"]}
+    assert decode_commit_run(commit_run_body(run)) == run
+
+
+def test_a_run_tells_what_is_left_of_its_commit_sets():
+    whole = WaitingMark(1, 8, CommitOrder(4, 1), "a1")
+    begun = WaitingMark(2, 9, CommitOrder(5, 1, 100), "b2")
+    rest = WaitingMark(ID, 9, CommitOrder(5, 1, 200), "b2")
+    run = CommitRun((ID, 1), 3, 5, True, 99, sets=(RunSet(whole, None), RunSet(begun, rest)))
+    one, two = ("0" * 31 + digit for digit in "12")
+    fields = [
+        {"set": "a1", "first": one, "marked": 8, "order": [4, one, 0], "rest": None},
+        {"set": "b2", "first": two, "marked": 9, "order": [5, one, 100], "rest": [200, TEXT]},
+    ]
+    assert commit_run_body(run) == GOLDEN | {"sets": fields}
     assert decode_commit_run(commit_run_body(run)) == run
 
 

@@ -58,6 +58,22 @@ def test_the_incarnation_is_stored_where_it_is_known():
     assert decode_transaction(body) == transaction
 
 
+def test_what_few_transactions_have_is_stored_where_they_have_it():
+    prepared = replace(
+        DONE, label="job/7", commit_set="a1", created_segments=frozenset({5, 2}), order=None, first_segment_number=5
+    )
+    body = transaction_body(prepared)
+    extra = {"first_number": 5, "label": "job/7", "commit_set": "a1", "created_segments": [2, 5]}
+    assert body == {**GOLDEN, "order": None, **extra}
+    assert decode_transaction(body) == prepared
+    assert decode_transaction(GOLDEN).created_segments is None
+    none_yet = replace(DONE, created_segments=frozenset())
+    assert decode_transaction(transaction_body(none_yet)) == none_yet
+    unconfirmed = replace(prepared, unconfirmed_segments=frozenset({5}))
+    assert transaction_body(unconfirmed) == {**body, "unconfirmed_segments": [5]}
+    assert decode_transaction(transaction_body(unconfirmed)) == unconfirmed
+
+
 def test_keys():
     assert open_key("s", "t", ID) == Key("transactions/s/t", f"open/{TEXT}")
     assert done_key("s", "t", ID) == Key("transactions/s/t", f"done/{TEXT}")

@@ -108,25 +108,3 @@ def test_a_check_that_finds_nothing_to_do_comes_again_later(state: Transaction, 
     now_ms = 5_000 + later_ms
     if transactions.due(state, now_ms) in (Due.WAIT, Due.RESEND_COMMIT, Due.RESEND_ABORT):
         assert transactions.next_check_ms(state, now_ms) > now_ms
-
-
-def _marked(identifier: int, group: int | None) -> Transaction:
-    opened = transactions.new_transaction(identifier, 10_000, 1_000)
-    return transactions.marked_for_commit(opened, CommitOrder(3, group))
-
-
-@pytest.mark.parametrize(
-    ("lost", "expected"),
-    [
-        (set(), ()),
-        ({1}, (1, 2)),
-        ({2}, (1, 2)),
-        ({4}, (4,)),
-        ({5}, (5,)),
-        ({6, 2}, (1, 2, 6)),
-    ],
-)
-def test_a_commit_set_is_aborted_as_a_whole(lost: set[int], expected: tuple[int, ...]):
-    """1 and 2 are one set; 4 and 5 were marked alone in the older form; 6 was marked alone."""
-    marked = [_marked(1, 1), _marked(2, 1), _marked(4, None), _marked(5, None), _marked(6, 6)]
-    assert transactions.with_commit_sets(marked, lost) == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cost_steps import reader_groups, retention, stores, streams, tables, transactions, watermarks
-from cost_world import Scenario, beginning, change, epoch, question, tail, workflow
+from cost_world import Scenario, beginning, both_first_segments, change, epoch, question, tail, workflow
 
 SECTIONS: dict[str, tuple[Scenario, ...]] = {
     "questions": (
@@ -27,6 +27,9 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         question("stream cut at the head", lambda w: w.segments.stream_cut("s", "t", "head")),
         question("stream cut at the tail", lambda w: w.segments.stream_cut("s", "t", "tail")),
         question("segments between head and tail", lambda w: w.segments.between("s", "t", None, None)),
+        question("next batch, up to the tail", lambda w: w.next_cuts.next_cut("s", "t", beginning(w))),
+        question("next batch of some bytes", lambda w: w.next_cuts.next_cut("s", "t", beginning(w), None, 30)),
+        question("plans of two ranges", lambda w: w.range_plans.plan("s", "t", both_first_segments(w))),
         question("is a stream cut valid", lambda w: w.cuts.is_valid("s", "t", tail(w))),
         question("distance of two cuts", lambda w: w.cuts.distance_bytes("s", "t", beginning(w), tail(w))),
         question("state of a transaction", transactions.of("get_transaction"), transactions.opened),
@@ -63,9 +66,10 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         change("ping a transaction", transactions.of("ping_transaction", 60_000), transactions.opened),
         change("commit a transaction", transactions.of("commit_transaction"), transactions.opened),
         change("abort a transaction", transactions.of("abort_transaction"), transactions.opened),
-        change(
-            "commit a set of ten", lambda w: w.transactions.commit_all("s", "t", "key", w.several), transactions.several
-        ),
+        change("create a transaction whose segments are created on demand", transactions.begin_on_demand),
+        change("create segments of a transaction on demand", transactions.first_segments, transactions.on_demand),
+        change("commit a set of ten", transactions.commit_set, transactions.several),
+        change("commit a set of ten again", transactions.commit_set, transactions.several, transactions.commit_set),
         change("first note of a writer's time", watermarks.noted),
         change("note of a writer's time", watermarks.noted_again, watermarks.noted),
         change(

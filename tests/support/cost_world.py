@@ -13,11 +13,17 @@ from stream_world import StreamWorld
 from watermark_world import WatermarkWorld
 
 from headrace import topology
+from headrace.adapters.memory.chunk_links import MemoryChunkLinks
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.api.plans import RangeToPlan
+from headrace.controller.services.next_cuts import NextCutService
+from headrace.controller.services.range_plans import RangePlanService
 from headrace.controller.services.retention import RetentionService
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.ports.workers import InTurn
 
 RETENTION_PERIOD_MS = 60_000
 BUCKET = bucket_of_stream("s/t", topology.BUCKET_COUNT)
@@ -35,12 +41,16 @@ class CostWorld(StreamWorld):
         self.tails: list[int] = []
         self.transaction = 0
         self.several: list[int] = []
+        self.wanted_segments: list[int] = []
         self.subscribers = SubscriberService(self.store, self.clock)
         self.retained = RetentionService(self.store, self.segment_stores, self.clock)
         self.retention = RetentionTicks(
             self.store, self.segment_stores, self.clock, self.accept_truncation, RETENTION_PERIOD_MS
         )
         self.marks = WatermarkWorld(self)
+        self.next_cuts = NextCutService(self.store, self.segment_stores)
+        links = MemoryChunkLinks(MemoryChunkStorage(), 60, self.clock)
+        self.range_plans = RangePlanService(self.store, self.segment_stores, links, InTurn(), topology.CONTAINER_COUNT)
 
 
 Step = Callable[[CostWorld], object]
@@ -84,6 +94,11 @@ def tail(world: CostWorld) -> dict[int, int]:
     """A stream cut in the last epoch."""
     first, second, kept = world.tails
     return {first: 0, second: 0, kept: 5}
+
+
+def both_first_segments(world: CostWorld) -> list[RangeToPlan]:
+    """The ranges of the two segments of the first epoch, in two pieces each."""
+    return [RangeToPlan(identifier, 0, 20, 10) for identifier in world.before]
 
 
 def beginning(world: CostWorld) -> dict[int, int]:

@@ -80,7 +80,7 @@ class FuzzWorld:
         transactions = [
             self.ask("POST", "/v1/scopes/s/streams/active/transactions", LEASE)["transaction"] for _ in range(3)
         ]
-        set_of_one = {"key": "key", "transactions": transactions[:1]}
+        set_of_one = {"writer": "w", "epoch": 0, "transactions": {"active": transactions[:1]}}
         self.ask("POST", "/v1/scopes/s/streams/active/commit-sets", set_of_one)
         self.ask("PUT", "/v1/scopes/s/streams/active/subscribers/g", SUBSCRIBER)
         self.api.works = False
@@ -101,6 +101,5 @@ class FuzzWorld:
             "writer": ["w"],
             "subscriber": ["g", "s%2Fgroup"],
             "transaction": transactions[::-1],
-            "key": ["key"],
             "letter": [undone.letter_id, stuck.letter_id],
         }

@@ -15,10 +15,12 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue, QueuedMessage
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.api.transactions import CommitSetView
 from headrace.controller.engine import RequestProcessor, Tools
 from headrace.controller.operations import registry, truncate_stream
 from headrace.controller.operations.abort_transaction import AbortProcessor
 from headrace.controller.operations.commit_transactions import CommitProcessor
+from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.dead_letters import DeadLetterService
 from headrace.controller.services.key_value_tables import KeyValueTableService
 from headrace.controller.services.reader_groups import ReaderGroupService
@@ -39,6 +41,7 @@ from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Check, Key, Page, Record, Write
 from headrace.ports.segment_stores import SegmentStores
+from headrace.ports.workers import Workers
 
 T = TypeVar("T")
 
@@ -47,7 +50,7 @@ class Crash(Exception):
     """The process dies here."""
 
 
-def _in_another_process(action: Callable[[], object]) -> object:
+def _in_another_process(action: Callable[[], T]) -> T:
     """Without the deadline of the work that is interrupted, which is in its context."""
     return contextvars.Context().run(action)
 
@@ -97,10 +100,10 @@ class Calls:
             self.calm()
         return False
 
-    def interrupt_at(self, position: int, action: Callable[[], object]) -> list[object]:
+    def interrupt_at(self, position: int, action: Callable[[], T]) -> list[T]:
         """Before the call with this number, counted from now, do something else, undisturbed; what that returned."""
         passed = 0
-        returned: list[object] = []
+        returned: list[T] = []
 
         def hook(kind: str) -> None:
             nonlocal passed
@@ -207,10 +210,12 @@ class WatchedSegmentStores:
 class StreamWorld:
     """Everything the control plane needs, in one process. The scope `s` is there.
 
-    Batch reads are torn: their order follows from `seed`, and hooks of `calls` run between their single reads.
+    Batch reads are torn: their order follows from `seed`, and hooks of `calls` run between their single reads. Without
+    `workers` pieces of work are done in turn.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, workers: Workers | None = None) -> None:
+        self._workers = workers
         self.clock = ManualClock()
         self.calls = Calls()
         self.bare_store = MemoryMetadataStore(TornReads(seed, self.calls.between_reads))
@@ -236,6 +241,7 @@ class StreamWorld:
         self.transaction_queues = TransactionQueues(self.commit_queue, self.abort_queue)
         self._random_numbers = itertools.count(1)
         self.transactions = self.another_transaction_service()
+        self.commit_sets = self.transactions.sets
         self.commits = CommitProcessor(self.tools())
         self.aborts = AbortProcessor(self.tools())
         self.dead_letters = DeadLetterService(
@@ -244,19 +250,26 @@ class StreamWorld:
         self._in_hand: QueuedMessage | None = None
         self.scopes.create_scope("s")
 
-    def another_transaction_service(self) -> TransactionService:
+    def another_transaction_service(self, workers: Workers | None = None) -> TransactionService:
         """What a process that has just started answers with."""
-        return TransactionService(
-            self.store,
-            self.segment_stores,
-            self.transaction_queues,
-            self.clock,
-            lambda _bits: next(self._random_numbers),
-        )
+        places = self.store, self.segment_stores, self.transaction_queues, self.clock
+        return TransactionService(*places, lambda _bits: next(self._random_numbers), workers=workers or self._workers)
+
+    def another_commit_set_service(self) -> CommitSetService:
+        """What a process that has just started answers with."""
+        return self.another_transaction_service().sets
+
+    def commit_set(
+        self, members: Mapping[str, Sequence[int]] | Sequence[int], home: str = "t", **options: Any
+    ) -> CommitSetView:
+        """Commit these transactions, of one stream or by stream; what the service of a new process answers."""
+        given = members if isinstance(members, Mapping) else {home: members}
+        service = self.another_commit_set_service()
+        return service.commit_all("s", home, given, **(dict[str, Any](writer="w", epoch=0) | options))
 
     def tools(self) -> Tools:
         """What a process that has just started works with."""
-        return registry.tools(self.store, self.segment_stores, self.clock, lambda: self.queue)
+        return registry.tools(self.store, self.segment_stores, self.clock, lambda: self.queue, self._workers)
 
     def accept_truncation(self, scope: str, stream: str, offsets: Mapping[int, int], planned_on: Check) -> object:
         """What the tick of retention calls."""

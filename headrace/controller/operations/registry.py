@@ -26,6 +26,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.request_queue import RequestQueue
 from headrace.ports.segment_stores import SegmentStores
+from headrace.ports.workers import InTurn, Workers
 
 ALL_OPERATIONS: tuple[Operation[Any], ...] = (
     CREATE_STREAM,
@@ -61,10 +62,14 @@ def undo_request(store: MetadataStore, scope: str, name: str, request: PendingRe
 
 
 def tools(
-    store: MetadataStore, segment_stores: SegmentStores, clock: Clock, queue: Callable[[], RequestQueue]
+    store: MetadataStore,
+    segment_stores: SegmentStores,
+    clock: Clock,
+    queue: Callable[[], RequestQueue],
+    workers: Workers | None = None,
 ) -> Tools:
     """What the steps of a process work with; `queue` gets the message of what a long request leaves over."""
-    return Tools(StreamRecords(store), segment_stores, clock, queue, OPERATIONS)
+    return Tools(StreamRecords(store), segment_stores, clock, queue, OPERATIONS, workers or InTurn())
 
 
 def request_processor(

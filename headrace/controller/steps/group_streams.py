@@ -23,11 +23,14 @@ def stream_keys(streams: Sequence[GroupStream]) -> list[Key]:
     return [current_key(one.scope, one.stream) for one in streams]
 
 
-def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], records: Sequence[Record | None]) -> None:
+def check_streams(
+    acceptance: Acceptance, streams: Sequence[GroupStream], records: Sequence[Record | None], *, at_checkpoint: bool
+) -> None:
     """Check that each stream exists, and that the group's cuts are cuts of it. `records` are those of `stream_keys`.
 
-    If the stream is sealed or the group has an ending cut, the starting cut may leave out parts of the key space, but
-    not a part that is merged later with one that is still to be read.
+    With `at_checkpoint` a starting cut may be a checkpoint of Pravega's readers: if the stream is sealed or the group
+    has an ending cut, it may leave out parts of the key space, but not a part that is merged later with one that is
+    still to be read.
 
     Raises:
         NotFoundError: code "stream_not_found".
@@ -51,7 +54,7 @@ def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], record
             # Readers that finish a part of the key space leave it out of their checkpoints, and can continue from them.
             # Elsewhere they would wait forever for the part that is left out.
             finishes = end is not None or stream.state is StreamState.SEALED
-            if finishes:
+            if at_checkpoint and finishes:
                 cuts.check_checkpoint(stream, start, end)
             else:
                 cuts.check(stream, start)

@@ -8,11 +8,15 @@ finds no transaction for them.
 from __future__ import annotations
 
 from headrace.controller.engine import Tools
+from headrace.controller.steps.commit_sets import CommitSets, leave_to_tick
 from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.steps.transaction_commits import TransactionCommits
+from headrace.metadata.commit_writer import read_commit_writers
 from headrace.metadata.record_layout import transactions_partition
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import read_completed
+from headrace.metadata.transaction_records import TransactionRecords
+from headrace.model.streams import Stream
 from headrace.model.transactions import TransactionState
 from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Delete
@@ -22,12 +26,34 @@ _RECORDS_PER_PAGE = 90
 
 
 def settle_transactions(tools: Tools, stored: StoredStream) -> None:
-    """Complete all transactions. No other one can begin."""
+    """Complete all transactions. No other one can begin.
+
+    First the commit sets of writers at home here are finished: none is begun any more, and their members in other
+    streams must not wait for a stream that may be deleted. A commit set that is refused releases its members. So the
+    search for open ones is repeated until it finds none that a set has prepared.
+    """
     stream = stored.stream
-    TransactionAborts(tools).abort_all(stream)
-    commits = TransactionCommits(tools)
-    while commits.next_run(stream.scope, stream.name, while_sealing=True):
-        require_time_for_piece(f"commits of {stream.scoped_name} before it is sealed")
+    aborts, commits = TransactionAborts(tools), TransactionCommits(tools)
+    _finish_sets_at_home(tools, stream)
+    while True:
+        has_sets = aborts.abort_all(stream)
+        while commits.next_run(stream.scope, stream.name, while_sealing=True):
+            require_time_for_piece(f"commits of {stream.scoped_name} before it is sealed")
+        if not has_sets:
+            return
+
+
+def _finish_sets_at_home(tools: Tools, stream: Stream) -> None:
+    sets = CommitSets(TransactionRecords(tools.records.store, tools.records), tools.clock, leave_to_tick)
+    after: str | None = None
+    while True:
+        writers, after = read_commit_writers(tools.store, stream.scope, stream.name, after, _RECORDS_PER_PAGE)
+        for writer in writers:
+            if writer.pending is not None:
+                sets.finish(stream.scope, stream.name, writer.name)
+                require_time_for_piece(f"commit sets of {stream.scoped_name} before it is sealed")
+        if after is None:
+            return
 
 
 def forget_transactions(tools: Tools, stored: StoredStream) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 
 from headrace.controller.engine import Tools
+from headrace.controller.steps.commit_sets import CommitSets, leave_to_tick, prepared_by_set
 from headrace.metadata.transaction import StoredTransaction, replace_open
 from headrace.metadata.transaction_records import TransactionRecords, complete, remove
 from headrace.model.errors import NotFoundError
@@ -19,6 +20,7 @@ from headrace.model.transactions import (
     is_of_former_incarnation,
     marked_for_abort,
     segment_of_transaction,
+    segments_created,
 )
 from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import WriteConflictError
@@ -32,17 +34,26 @@ class TransactionAborts:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._transactions = TransactionRecords(tools.records.store)
+        self._sets = CommitSets(self._transactions, tools.clock, leave_to_tick)
 
-    def abort_all(self, stream: Stream) -> None:
+    def abort_all(self, stream: Stream) -> bool:
         """Mark and abort the open transactions of a stream that is being sealed, except for those marked for commit.
+
+        The commit sets that have prepared transactions of it are finished. If there is one, the answer is True: it may
+        have released transactions, which are open again.
 
         Raises WriteConflictError if one of them is marked at this moment: read again.
         """
         after: int | None = None
+        has_sets = False
         while True:
             page, has_more = self._transactions.open_transactions(
                 stream.scope, stream.name, _TRANSACTIONS_PER_READ, after
             )
+            for commit_set, members in prepared_by_set(page).items():
+                has_sets = True
+                self._sets.settle(stream.scope, stream.name, commit_set, members)
+                require_time_for_piece(f"commit sets of {stream.scoped_name} before it is sealed")
             for stored in page:
                 if stored.transaction.state is TransactionState.OPEN:
                     stored = self._mark(stream, stored)
@@ -50,7 +61,7 @@ class TransactionAborts:
                     self.abort(stream, stored)
                     require_time_for_piece(f"aborts of {stream.scoped_name} before it is sealed")
             if not has_more:
-                return
+                return has_sets
             after = page[-1].transaction.transaction_id
 
     def delete_segments(self, stream: Stream, transaction: Transaction) -> None:
@@ -58,7 +69,10 @@ class TransactionAborts:
         epoch = self._tools.history.epoch(stream, transaction.reference_epoch)
         identifier = transaction.transaction_id
         self._tools.segment_stores.delete_segments(
-            [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in epoch.segments]
+            [
+                segment_of_transaction(stream.scope, stream.name, one, identifier)
+                for one in segments_created(transaction, epoch.segments)
+            ]
         )
 
     def _mark(self, stream: Stream, stored: StoredTransaction) -> StoredTransaction:

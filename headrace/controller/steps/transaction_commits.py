@@ -12,17 +12,36 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
+from headrace.metadata.commit_order import create_order, order_key
+from headrace.metadata.commit_part import (
+    StoredPart,
+    commit_part_key,
+    delete_commit_part,
+    replace_commit_part,
+    stored_part,
+)
 from headrace.metadata.commit_run import create_run, delete_run, find_commit_run
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import StoredTransaction
-from headrace.metadata.transaction_records import WRITES_PER_COMPLETION, TransactionRecords, complete
+from headrace.metadata.transaction_records import TransactionRecords, complete, packed
 from headrace.metadata.writer_mark import WriterMarkRecords
+from headrace.model.commit_runs import (
+    SETS_PER_RUN_MAX,
+    TRANSACTIONS_PER_RUN_MAX,
+    CommitRun,
+    RunSet,
+    WaitingMark,
+    aborted_together,
+    plan_run,
+)
+from headrace.model.commit_sets import CommitPart
 from headrace.model.epochs import Epoch
 from headrace.model.errors import (
     SOURCE_INCOMPLETE,
@@ -35,16 +54,33 @@ from headrace.model.errors import (
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
 from headrace.model.rolling_transactions import Roll, must_roll, roll_of
-from headrace.model.segments import StreamSegment
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, commit_ended, epoch_recorded, rolled, started
-from headrace.model.transactions import CommitRun, aborted, committed, segment_of_transaction, with_commit_sets
+from headrace.model.transactions import (
+    Transaction,
+    aborted,
+    committed,
+    segment_of_transaction,
+    segments_created,
+    segments_with_events,
+)
 from headrace.ports.deadlines import require_time_for_piece
-from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, MetadataStore, Write, WriteConflictError
+from headrace.ports.metadata_store import (
+    READS_PER_BATCH_MAX,
+    WRITES_PER_TRANSACTION_MAX,
+    Delete,
+    MetadataStore,
+    Write,
+    WriteConflictError,
+)
+from headrace.ports.workers import each_piece
 
-TRANSACTIONS_PER_RUN_MAX = 100
-COMPLETIONS_PER_WRITE = (WRITES_PER_TRANSACTION_MAX - 3) // WRITES_PER_COMPLETION
+COMPLETION_WRITES_MAX = WRITES_PER_TRANSACTION_MAX
+LAST_WRITES_MAX = WRITES_PER_TRANSACTION_MAX - 3
 """With room for the current record, the run, and long tags that the current record of an older version still holds."""
+
+SEGMENTS_CHECKED_MAX = 10_000
+"""So many names of segments are in memory at once: a set can have millions, if its stream has a thousand segments."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,25 +116,46 @@ class TransactionCommits:
         if run is not None:
             self._finish(stored, run, None)
             return True
-        marked = self._transactions.marked(scope, stream, TRANSACTIONS_PER_RUN_MAX)
-        if not marked:
+        marks = self._transactions.marks(scope, stream, TRANSACTIONS_PER_RUN_MAX)
+        if not marks:
             return False
-        found = self._transactions.still_open(scope, stream, marked)
-        if [one.transaction.transaction_id for one in found] != marked:
+        parts = self._parts(scope, stream, marks)
+        taken = plan_run(marks, {one: part.part for one, part in parts.items()})
+        batch = self._still_open(scope, stream, taken.transactions)
+        if tuple(one.transaction.transaction_id for one in batch) != taken.transactions:
             raise WriteConflictError(f"transactions of {scope}/{stream} were just committed by another process", {})
-        batch = _of_one_epoch(found)
-        stored, run = self._begin(stored, batch)
+        stored, run = self._begin(stored, batch, taken.sets, parts)
         self._finish(stored, run, batch)
         return True
 
-    def _begin(self, stored: StoredStream, batch: Sequence[StoredTransaction]) -> tuple[StoredStream, CommitRun]:
+    def _parts(self, scope: str, stream: str, marks: Sequence[WaitingMark]) -> dict[str, StoredPart]:
+        """The parts of the first sets among the marks; one batch read if there are sets.
+
+        Raises WriteConflictError if the marks have changed since they were read.
+        """
+        sets = [one.commit_set for one in marks if one.commit_set is not None][:SETS_PER_RUN_MAX]
+        if not sets:
+            return {}
+        records = self._transactions.store.get_many([commit_part_key(scope, stream, one) for one in sets])
+        found = {one: part for one, record in zip(sets, records, strict=True) if (part := stored_part(record))}
+        if len(found) < len(sets):
+            raise WriteConflictError(f"a commit set of {scope}/{stream} was just committed by another process", {})
+        return found
+
+    def _begin(
+        self,
+        stored: StoredStream,
+        batch: Sequence[StoredTransaction],
+        sets: tuple[RunSet, ...],
+        parts: Mapping[str, StoredPart],
+    ) -> tuple[StoredStream, CommitRun]:
         stream = stored.stream
         epoch = batch[0].transaction.reference_epoch
         identifiers = tuple(one.transaction.transaction_id for one in batch)
         rolls = must_roll(stream.epoch, epoch)
         with self._conflict_if_changed(stored):
-            incomplete = self._incomplete(stream, epoch, batch)
-        run = CommitRun(identifiers, epoch, stream.epoch.number, rolls, self._tools.clock.now_ms(), incomplete)
+            incomplete = self._incomplete(stored, batch, sets, parts)
+        run = CommitRun(identifiers, epoch, stream.epoch.number, rolls, self._tools.clock.now_ms(), incomplete, sets)
         create = create_run(stream.scope, stream.name, run)
         if stream.state is StreamState.SEALING:
             self._tools.records.while_unchanged(stored, create)
@@ -106,24 +163,63 @@ class TransactionCommits:
         committing = started(stream, stored.version, RequestKind.COMMIT_TRANSACTIONS)
         return self._tools.records.replace(stored, committing, create), run
 
-    def _incomplete(self, stream: Stream, epoch: int, batch: Sequence[StoredTransaction]) -> tuple[int, ...]:
-        """The transactions that lost bytes or whole segments with a volume, and all of their commit sets.
+    def _incomplete(
+        self,
+        stored: StoredStream,
+        batch: Sequence[StoredTransaction],
+        sets: tuple[RunSet, ...],
+        parts: Mapping[str, StoredPart],
+    ) -> tuple[int, ...]:
+        """The transactions that lost bytes or whole segments with a volume, and those that are aborted with them.
 
         A store rejects the merge of a segment that lacks bytes, but other segments of the transaction may be merged by
-        then. A missing segment shows a loss only before a run begins: later it may have been merged.
+        then. A missing segment shows a loss only before a run begins: later it may have been merged. So before the
+        first run of a commit set, all of its members are checked; later it is too late for those of former runs.
         """
-        transactions = [one.transaction for one in batch]
-        segments = self._segments(stream, epoch, [one.transaction_id for one in transactions])
-        found = self._tools.segment_stores.incomplete_segments([name for names in segments.values() for name in names])
-        lost = {one for one, names in segments.items() if not found.isdisjoint(names)}
-        return with_commit_sets(transactions, lost)
+        stream, transactions = stored.stream, [one.transaction for one in batch]
+        lost = self._lost(stream, transactions)
+        begun = {one.set_id for one in sets if one.mark.order.index}
+        lost_sets = {one for one, part in parts.items() if part.part.lost}
+        for one in sets:
+            if one.rest is None or one.set_id in begun | lost_sets:
+                continue
+            if self._lost_any(stream, parts[one.set_id].part, transactions, lost):
+                after = replace(parts[one.set_id].part, lost=True)
+                noted = replace_commit_part(stream.scope, stream.name, parts[one.set_id], after)
+                self._tools.records.while_unchanged(stored, noted)
+                lost_sets.add(one.set_id)
+        return aborted_together(transactions, lost, begun, lost_sets)
 
-    def _segments(self, stream: Stream, epoch: int, identifiers: Sequence[int]) -> dict[int, list[str]]:
+    def _lost_any(self, stream: Stream, part: CommitPart, in_run: Sequence[Transaction], lost: Collection[int]) -> bool:
+        """Whether a member of the set lost bytes, in the run or after it."""
+        if any(one in lost for one in part.members):
+            return True
+        checked = {one.transaction_id for one in in_run}
+        rest = [one for one in part.members if one not in checked]
+        found = self._still_open(stream.scope, stream.name, rest)
+        return bool(self._lost(stream, [one.transaction for one in found]))
+
+    def _lost(self, stream: Stream, transactions: Sequence[Transaction]) -> set[int]:
+        lost: set[int] = set()
+        owners: dict[str, int] = {}
+        for number, one in enumerate(transactions, 1):
+            owners |= dict.fromkeys(self._segments(stream, one), one.transaction_id)
+            if owners and (len(owners) >= SEGMENTS_CHECKED_MAX or number == len(transactions)):
+                lost.update(owners[name] for name in self._tools.segment_stores.incomplete_segments(list(owners)))
+                owners = {}
+        return lost
+
+    def _segments(self, stream: Stream, transaction: Transaction) -> list[str]:
+        """The segments of the transaction that can have events."""
+        own = self._history.epoch(stream, transaction.reference_epoch).segments
+        identifier = transaction.transaction_id
+        written = segments_with_events(transaction, own)
+        return [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in written]
+
+    def _all_segments(self, stream: Stream, epoch: int, identifier: int) -> list[str]:
+        """The segments that the transaction can have: of a completed one it is not read which it has created."""
         own = self._history.epoch(stream, epoch).segments
-        return {
-            one: [segment_of_transaction(stream.scope, stream.name, segment, one) for segment in own]
-            for one in identifiers
-        }
+        return [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in own]
 
     def _finish(self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None) -> None:
         """The part of a run after its beginning; `batch` are its transactions, if they were just read."""
@@ -163,8 +259,9 @@ class TransactionCommits:
         self._merge_and_complete(stored, run, batch)
 
     def _abort_known(self, stored: StoredStream, run: CommitRun) -> None:
-        for identifier, names in self._segments(stored.stream, run.reference_epoch, run.incomplete).items():
+        for identifier in run.incomplete:
             self._abort(stored, identifier, "bytes of it or of its commit set are lost")
+            names = self._all_segments(stored.stream, run.reference_epoch, identifier)
             self._tools.segment_stores.delete_segments(names)
             require_time_for_piece(f"commits of {stored.stream.scoped_name}")
 
@@ -173,7 +270,7 @@ class TransactionCommits:
 
         The rejected segment is deleted last. Until then no process that repeats the run merges the later ones.
         """
-        segments = self._segments(stored.stream, run.reference_epoch, run.transactions)
+        segments = {one: self._all_segments(stored.stream, run.reference_epoch, one) for one in run.transactions}
         identifier = next((one for one, names in segments.items() if source in names), None)
         if identifier is None:
             raise CorruptError(
@@ -193,26 +290,27 @@ class TransactionCommits:
     def _merge_and_complete(
         self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None
     ) -> None:
+        """Merge the transactions of the run, and complete those that are left."""
+        scope, name = stored.stream.scope, stored.stream.name
+        left = self._still_open(scope, name, run.transactions) if batch is None else batch
+        transactions = [one.transaction for one in left]
         if run.rolls and stored.stream.epoch.number == run.active_epoch:
-            stored = self._roll(stored, run)
+            stored = self._roll(stored, run, transactions)
         elif not run.rolls:
-            self._merge(stored.stream, stored.stream.epoch, run)
-        left = batch
-        if left is None:
-            left = self._transactions.still_open(stored.stream.scope, stored.stream.name, run.transactions)
-        times = {one.writer: one.timestamp for stored_one in left if (one := stored_one.transaction.writer_time)}
+            self._merge(stored.stream, stored.stream.epoch, run, transactions)
+        times = {one.writer: one.timestamp for transaction in transactions if (one := transaction.writer_time)}
         position = self._position(stored.stream, run) if times else ()
         for writer, timestamp in times.items():  # the last time of each writer includes the others
-            self._marks.note_commit(stored.stream.scope, stored.stream.name, writer, timestamp, dict(position))
-        self._complete(stored, left, position)
+            self._marks.note_commit(scope, name, writer, timestamp, dict(position))
+        self._complete(stored, run, left, position)
 
-    def _roll(self, stored: StoredStream, run: CommitRun) -> StoredStream:
+    def _roll(self, stored: StoredStream, run: CommitRun, transactions: Sequence[Transaction]) -> StoredStream:
         """Roll through the epoch of the transactions. Its segments are filled and sealed before clients see them."""
         tools, stream = self._tools, stored.stream
         replaced = stream.epoch
         roll = roll_of(replaced, self._history.epoch(stream, run.reference_epoch), run.started_ms)
         if stream.recorded_epoch == replaced.number:
-            self._fill(stored, roll, run)
+            self._fill(stored, roll, run, transactions)
             records = (*create_epoch(stream, roll.passed), *create_epoch(stream, roll.following))
             stored = self._tools.records.replace(stored, epoch_recorded(stream, roll.following), *records)
         seal_segments(tools, stream, replaced.segments)
@@ -220,21 +318,32 @@ class TransactionCommits:
         record_sizes(tools, stored, roll.passed.segments, replaced_in=roll.following.number)
         return self._tools.records.replace(stored, rolled(stored.stream, roll.following))
 
-    def _fill(self, stored: StoredStream, roll: Roll, run: CommitRun) -> None:
+    def _fill(self, stored: StoredStream, roll: Roll, run: CommitRun, transactions: Sequence[Transaction]) -> None:
         stream = stored.stream
         create_segments(self._tools, stored, (*roll.passed.segments, *roll.following.segments))
         # An earlier attempt may have begun to seal, which it does when all segments are merged.
         with contextlib.suppress(SealedError):
-            self._merge(stream, roll.passed, run)
+            self._merge(stream, roll.passed, run, transactions)
         seal_segments(self._tools, stream, roll.passed.segments)
 
-    def _merge(self, stream: Stream, into: Epoch, run: CommitRun) -> None:
-        """Merge the segments of each transaction into the segments of `into` with the same numbers."""
+    def _merge(self, stream: Stream, into: Epoch, run: CommitRun, transactions: Sequence[Transaction]) -> None:
+        """Merge the segments of each transaction into the segments of `into` with the same numbers.
+
+        `transactions` are those of the run that are not completed. Of the others all segments are named: a segment that
+        is gone counts as merged, and one that a store refused is refused again, until it is deleted.
+        """
+        known = {one.transaction_id: one for one in transactions}
         own = {one.number: one for one in self._history.epoch(stream, run.reference_epoch).segments}
         for target in into.segments:
             source = own[target.number]
-            name = segment_name(stream.scope, stream.name, target.segment_id)
-            self._tools.segment_stores.merge_segments(name, _sources(stream, source, run))
+            sources = [
+                segment_of_transaction(stream.scope, stream.name, source, one)
+                for one in run.transactions
+                if one not in run.incomplete and (one not in known or segments_created(known[one], [source]))
+            ]
+            if sources:
+                name = segment_name(stream.scope, stream.name, target.segment_id)
+                self._tools.segment_stores.merge_segments(name, sources)
 
     def _position(self, stream: Stream, run: CommitRun) -> _Position:
         """A position after the last event of the run, and perhaps after events that other writers wrote meanwhile."""
@@ -243,14 +352,37 @@ class TransactionCommits:
         infos = self._tools.segment_stores.segment_infos(names)
         return tuple((one.segment_id, info.length) for one, info in zip(into.segments, infos, strict=True))
 
-    def _complete(self, stored: StoredStream, left: Sequence[StoredTransaction], position: _Position) -> None:
-        """Record the transactions as committed. The write of the last ones ends the run."""
+    def _complete(
+        self, stored: StoredStream, run: CommitRun, left: Sequence[StoredTransaction], position: _Position
+    ) -> None:
+        """Record the transactions as committed. The write of the last ones ends the run, and what it did of sets.
+
+        The writes of the others share no record, and run at the same time. They do not check that the stream is
+        unchanged: each fails unless its transactions are as they were when the run was found, and after their merge
+        nothing but their completion is left to be done with them, in whichever run.
+        """
         stream, now_ms = stored.stream, self._tools.clock.now_ms()
-        parts = [left[start : start + COMPLETIONS_PER_WRITE] for start in range(0, len(left), COMPLETIONS_PER_WRITE)]
-        for part in parts[:-1]:
-            self._tools.records.while_unchanged(stored, *_completions(stream, part, position, now_ms))
-        last = _completions(stream, parts[-1], position, now_ms) if parts else []
-        self._tools.records.replace(stored, commit_ended(stream), delete_run(stream.scope, stream.name), *last)
+        ends = [write for one in run.sets for write in _set_ends(stream, one)]
+        completions = [
+            complete(stream.scope, stream.name, one, committed(one.transaction, position, now_ms)) for one in left
+        ]
+        *earlier, last = packed(completions, COMPLETION_WRITES_MAX, LAST_WRITES_MAX - len(ends))
+        what = f"commits of {stream.scoped_name}"
+        each_piece(self._tools.workers, lambda piece: self._tools.store.write(*piece), earlier, what)
+        ended = delete_run(stream.scope, stream.name)
+        self._tools.records.replace(stored, commit_ended(stream), ended, *ends, *last)
+
+    def _still_open(self, scope: str, stream: str, identifiers: Sequence[int]) -> list[StoredTransaction]:
+        """Those that are not completed, in the given order; batch reads that do not wait for each other."""
+        found: dict[int, StoredTransaction] = {}
+
+        def read(start: int) -> None:
+            for one in self._transactions.still_open(scope, stream, identifiers[start : start + READS_PER_BATCH_MAX]):
+                found[one.transaction.transaction_id] = one
+
+        starts = range(0, len(identifiers), READS_PER_BATCH_MAX)
+        each_piece(self._tools.workers, read, starts, f"commits of {scope}/{stream}")
+        return [found[one] for one in identifiers if one in found]
 
 
 def check_commit_does_not_roll(store: MetadataStore, stream: Stream) -> None:
@@ -269,21 +401,12 @@ def check_commit_does_not_roll(store: MetadataStore, stream: Stream) -> None:
         raise ConflictError(f"the segments of {stream.scoped_name} are just being replaced: repeat soon")
 
 
-def _of_one_epoch(found: Sequence[StoredTransaction]) -> Sequence[StoredTransaction]:
-    """The longest beginning of the list in which all transactions have the same epoch."""
-    epochs = [one.transaction.reference_epoch for one in found]
-    count = next((index for index, epoch in enumerate(epochs) if epoch != epochs[0]), len(found))
-    return found[:count]
+def _set_ends(stream: Stream, one: RunSet) -> list[Write]:
+    """The writes after which a set's entry in the order means what is left, or the set is gone.
 
-
-def _sources(stream: Stream, source: StreamSegment, run: CommitRun) -> list[str]:
-    whole = (one for one in run.transactions if one not in run.incomplete)
-    return [segment_of_transaction(stream.scope, stream.name, source, one) for one in whole]
-
-
-def _completions(stream: Stream, part: Sequence[StoredTransaction], position: _Position, now_ms: int) -> list[Write]:
-    return [
-        write
-        for one in part
-        for write in complete(stream.scope, stream.name, one, committed(one.transaction, position, now_ms))
-    ]
+    The transaction of these writes also writes the current record, whose version is checked.
+    """
+    former = Delete(order_key(stream.scope, stream.name, one.mark.order), None)
+    if one.rest is not None:
+        return [former, create_order(stream.scope, stream.name, one.rest)]
+    return [former, delete_commit_part(stream.scope, stream.name, one.set_id, None)]

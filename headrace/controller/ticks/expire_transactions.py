@@ -1,9 +1,9 @@
 """The transaction tick: aborts transactions whose lease has expired, and does the other work that is due.
 
-It sends the message of a mark again if that seems lost, and deletes the records of completed transactions and commit
-sets when their retention time is over. Entries are indexed by the time at which they are due, so a missed tick only
-delays them. Each processed entry moves to a later time or is deleted, even if it fails or belongs to a former
-incarnation of its stream. So no entry blocks the others.
+It sends the message of a mark again if that seems lost, finishes commit sets whose process has stopped, and deletes the
+records of completed transactions when their retention time is over. Entries are indexed by the time at which they are
+due, so a missed tick only delays them. Each processed entry moves to a later time or is deleted, even if it fails or
+belongs to a former incarnation of its stream. So no entry blocks the others.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from headrace.controller.steps.commit_sets import CommitSets
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata import transaction_records as records
@@ -26,6 +27,7 @@ from headrace.model.transactions import (
     CHECK_EVERY_MS,
     COMMIT_SET_KEPT_MS,
     Due,
+    Transaction,
     due,
     is_of_former_incarnation,
     marked_for_abort,
@@ -61,6 +63,28 @@ class DueBatch:
 
     def __post_init__(self) -> None:
         self.left = list(self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchReads:
+    """The records of a batch, and what was done for several of its entries at once.
+
+    Those are the streams whose commit message was sent, and the parts of commit sets that were settled.
+    """
+
+    found: Mapping[tuple[str, str, int], StoredTransaction]
+    streams: Mapping[tuple[str, str], Stream | None]
+    committing: set[tuple[str, str]] = field(default_factory=set)
+    settled: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def prepared_by(self, commit_set: str, scope: str, stream: str) -> list[int]:
+        """The members of a commit set in a stream that are not completed, among those of the batch."""
+        return [
+            identifier
+            for (its_scope, its_stream, identifier), one in self.found.items()
+            if (its_scope, its_stream, one.transaction.commit_set) == (scope, stream, commit_set)
+            and one.transaction.completed_ms is None
+        ]
 
 
 def transaction_ticks(
@@ -101,6 +125,7 @@ class _TransactionExpiry:
         self._queues = queues
         self._clock = clock
         self._transactions = TransactionRecords(store)
+        self._sets = CommitSets(self._transactions, clock, self._request_commit)
 
     def process_batch(self, batch: DueBatch) -> None:
         """Process each entry of a batch. An entry that fails is postponed, and the batch continues with the others."""
@@ -112,10 +137,10 @@ class _TransactionExpiry:
             ]
         )
         streams = self._transactions.streams_of((one.entry.scope, one.entry.stream) for one in batch.entries)
-        committing: set[tuple[str, str]] = set()
+        reads = _BatchReads(found, streams)
         for stored in batch.entries:
             try:
-                self._process(stored, found, streams, committing)
+                self._process(stored, reads)
             except OutOfTimeError:
                 raise  # The other entries have no time left either, so this one counts as no more failed than they do.
             except WriteConflictError:
@@ -139,27 +164,38 @@ class _TransactionExpiry:
         except WriteConflictError:
             _log.info("due %s of %s/%s was moved by another tick", _what(entry), entry.scope, entry.stream)
 
-    def _process(
-        self,
-        stored: StoredEntry,
-        found: Mapping[tuple[str, str, int], StoredTransaction],
-        streams: Mapping[tuple[str, str], Stream | None],
-        committing: set[tuple[str, str]],
-    ) -> None:
+    def _process(self, stored: StoredEntry, reads: _BatchReads) -> None:
         entry, transaction = stored.entry, None
         if entry.transaction_id is not None:
             wanted = entry.scope, entry.stream, entry.transaction_id
             # A transaction that is completed during the batch read may be missing from its answer though it exists.
-            transaction = found.get(wanted) or self._transactions.find(*wanted)
+            transaction = reads.found.get(wanted) or self._transactions.find(*wanted)
         place = entry.scope, entry.stream
-        if place not in streams:
+        if place not in reads.streams:
             raise CorruptError(f"the record of stream {entry.scope}/{entry.stream} does not decode")
-        if is_of_former_incarnation(entry.first_segment_number, streams[place]):
+        if is_of_former_incarnation(entry.first_segment_number, reads.streams[place]):
             self._remove(stored, transaction)
             return
+        if transaction is not None:
+            self._settle_set(entry, transaction.transaction, reads)
         message = self._settle(stored, transaction)
-        if message is not None and _is_needed(message, committing):
+        if message is not None and _is_needed(message, reads.committing):
             self._send(message)
+
+    def _settle_set(self, entry: DueEntry, transaction: Transaction, reads: _BatchReads) -> None:
+        """Finish the commit set that has prepared the transaction: the process that began it may have stopped.
+
+        A transaction that the set releases is checked again like any open one.
+        """
+        scope, stream, commit_set = entry.scope, entry.stream, transaction.commit_set
+        if commit_set is None or transaction.completed_ms is not None or (scope, stream, commit_set) in reads.settled:
+            return
+        members = reads.prepared_by(commit_set, scope, stream) or [transaction.transaction_id]
+        self._sets.settle(scope, stream, commit_set, members)
+        reads.settled.add((scope, stream, commit_set))
+
+    def _request_commit(self, scope: str, stream: str, first: int, _none_waited: bool) -> None:
+        self._send(TransactionMessage(COMMIT, scope, stream, first))
 
     def _send(self, message: TransactionMessage) -> None:
         """Send a message. If that fails, the next check sends it: the entry has been moved to that time already."""

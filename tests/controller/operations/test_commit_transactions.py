@@ -11,6 +11,7 @@ from stream_world import Crash, StreamWorld, ranges
 from headrace.controller.steps import transaction_commits
 from headrace.metadata.stream import current_key
 from headrace.metadata.writer_mark import writer_mark_sort
+from headrace.model.commit_runs import TRANSACTIONS_PER_RUN_MAX
 from headrace.model.epochs import overlapping
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
 from headrace.model.segments import KeyRange
@@ -35,7 +36,7 @@ def test_events_come_in_the_order_of_the_marks(world: StreamWorld):
 
 def test_one_message_commits_everything_that_is_marked(world: StreamWorld):
     world.create(segments=1)
-    count = transaction_commits.TRANSACTIONS_PER_RUN_MAX + 5
+    count = TRANSACTIONS_PER_RUN_MAX + 5
     for number in range(count):
         one = transaction_with(world, b"%03d" % number)
         world.transactions.commit_transaction("s", "t", one)

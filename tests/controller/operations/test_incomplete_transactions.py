@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 from stream_commits import all_bytes, states, transaction_with
 from stream_world import StreamWorld
 
+from headrace.controller.steps import transaction_commits
+from headrace.model.commit_runs import TRANSACTIONS_PER_RUN_MAX
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
+
+IN_TWO_RUNS = (0, TRANSACTIONS_PER_RUN_MAX - 1, TRANSACTIONS_PER_RUN_MAX + 49)
+"""Members of a set: the first one, the last of the first run, and the last of the second one."""
 
 
 @pytest.mark.parametrize("rolls", [False, True], ids=["in place", "rolling"])
@@ -63,7 +69,7 @@ def test_a_commit_set_is_aborted_as_a_whole(world: StreamWorld):
     whole, lost, other = (transaction_with(world, data) for data in (b"whole", b"lost", b"other"))
     (name, _) = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
     world.bare_segment_stores.lose_volume(name)
-    world.transactions.commit_all("s", "t", "key", [whole, lost])
+    world.commit_set([whole, lost])
     world.transactions.commit_transaction("s", "t", other)
     world.drain_transactions()
     aborted, committed = TransactionState.ABORTED, TransactionState.COMMITTED
@@ -155,3 +161,80 @@ def test_a_segment_left_by_an_incomplete_abort_is_not_merged(
     own = [f"s/t/{number}.#epoch.0" for number in range(3)]
     assert stores.names() == own
     assert [stores.segment_info(name).length for name in own] == [0, 0, 0]
+
+
+def _large_set(world: StreamWorld) -> list[int]:
+    """A set that needs two runs, and bytes in three of its members: of the first run, and of the second."""
+    count = TRANSACTIONS_PER_RUN_MAX + 50
+    members = [world.transactions.create_transaction("s", "t", 60_000, on_demand=True) for _ in range(count)]
+    ids = [one.transaction_id for one in members]
+    for index in IN_TWO_RUNS:
+        world.transactions.create_segments("s", "t", ids[index], [0])
+        world.write_in(ids[index], 0.0, b"%d," % index)
+    return ids
+
+
+def _segment_of(world: StreamWorld, transaction: int) -> str:
+    return world.transactions.segments_of("s", "t", transaction).segments[0].transaction_segment
+
+
+@pytest.mark.parametrize("index", IN_TWO_RUNS)
+def test_a_set_of_several_runs_is_aborted_as_a_whole(world: StreamWorld, index: int):
+    """Before its first run all members are checked, also those that a later run would take."""
+    world.create(segments=1)
+    ids, other = _large_set(world), transaction_with(world, b"other")
+    world.bare_segment_stores.lose_volume(_segment_of(world, ids[index]))
+    world.commit_set(ids)
+    world.transactions.commit_transaction("s", "t", other)
+    world.drain_transactions()
+    assert set(states(world, *ids)) == {TransactionState.ABORTED}
+    assert states(world, other) == [TransactionState.COMMITTED]
+    assert all_bytes(world) == b"other"
+    assert world.bare_segment_stores.names() == ["s/t/0.#epoch.0"]
+    assert [sort for _, sort in world.everything() if sort.startswith(("commit-part/", "order/", "open/"))] == []
+
+
+def test_a_loss_after_the_first_run_of_a_set_aborts_one(world: StreamWorld):
+    """The members of the first run are committed: only the one that lost bytes can still be aborted."""
+    world.create(segments=1)
+    ids = _large_set(world)
+    world.commit_set(ids)
+    world.calls.before = lambda kind: (
+        world.bare_segment_stores.lose_volume(_segment_of_undisturbed(world, ids[-1]))
+        if kind == "segment store merge_segments"
+        else None
+    )
+    world.drain_transactions()
+    world.calls.calm()
+    assert set(states(world, *ids[:-1])) == {TransactionState.COMMITTED}
+    assert states(world, ids[-1]) == [TransactionState.ABORTED]
+    assert all_bytes(world) == b"0,%d," % (TRANSACTIONS_PER_RUN_MAX - 1)
+    assert [sort for _, sort in world.everything() if sort.startswith(("commit-part/", "order/", "open/"))] == []
+
+
+def _segment_of_undisturbed(world: StreamWorld, transaction: int) -> str:
+    world.calls.calm()
+    return _segment_of(world, transaction)
+
+
+def test_a_check_for_losses_holds_few_names_at_once(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
+    """A set of 2,500 transactions has millions of segments if each has those of a stream of a thousand."""
+    monkeypatch.setattr(transaction_commits, "SEGMENTS_CHECKED_MAX", 4)
+    monkeypatch.setattr(transaction_commits, "TRANSACTIONS_PER_RUN_MAX", 3)
+    world.create(segments=3)
+    *whole, lost = (transaction_with(world, b"%d" % number) for number in range(8))
+    (*_, name) = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    stores, asked = world.bare_segment_stores, list[int]()
+    stores.lose_volume(name)
+    find = stores.incomplete_segments
+
+    def counted(names: Sequence[str]) -> set[str]:
+        asked.append(len(names))
+        return find(names)
+
+    monkeypatch.setattr(stores, "incomplete_segments", counted)
+    world.commit_set([*whole, lost])
+    world.drain_transactions()
+    assert set(states(world, *whole, lost)) == {TransactionState.ABORTED}
+    assert max(asked) <= 6, "the segments of a transaction are asked for together"
+    assert sum(asked) >= 8 * 3

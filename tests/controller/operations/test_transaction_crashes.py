@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,13 +17,27 @@ from interruptions import (
     assert_dying_one_call_later_each_time_still_ends,
     undisturbed,
 )
+from simulated_workers import ShuffledWorkers
 from stream_world import StreamWorld
 from turns import run_in_turns
 
 from headrace.controller.operations.commit_transactions import CommitProcessor
+from headrace.controller.steps import transaction_commits
 from headrace.metadata.transaction_messages import COMMIT, TransactionMessage, message_body
+from headrace.model import commit_runs
 from headrace.model.errors import ConflictError
 from headrace.model.transactions import LEASE_GRACE_MS, WriterTime
+
+RUN = 40
+"""The transactions of a run here, so that few are needed for two runs, and for a run that is completed in pieces."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_runs() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (commit_runs, transaction_commits):
+            patched.setattr(module, "TRANSACTIONS_PER_RUN_MAX", RUN)
+        yield
 
 
 def _begin(world: StreamWorld, data: bytes) -> int:
@@ -52,7 +66,19 @@ def _mark_rolling(world: StreamWorld) -> None:
 def _mark_set(world: StreamWorld) -> None:
     world.create(segments=1)
     members = [_begin(world, b"%02d" % number) for number in range(30)]
-    world.transactions.commit_all("s", "t", "epoch-7", members)
+    world.commit_set(members, epoch=7)
+
+
+def _mark_large_set(world: StreamWorld) -> None:
+    """A set that needs two runs."""
+    world.create(segments=1)
+    members = [
+        world.transactions.create_transaction("s", "t", 60_000, on_demand=True).transaction_id for _ in range(RUN + 3)
+    ]
+    for number in (0, RUN - 1, RUN, RUN + 2):
+        world.transactions.create_segments("s", "t", members[number], [0])
+        world.write_in(members[number], 0.0, b"%d," % number)
+    world.commit_set(members, epoch=7)
 
 
 def _mark_abort(world: StreamWorld) -> None:
@@ -64,6 +90,7 @@ MARK: dict[str, Callable[[Any], None]] = {
     "plain commit": _mark_plain,
     "rolling commit": _mark_rolling,
     "commit set": _mark_set,
+    "commit set of two runs": _mark_large_set,
     "abort": _mark_abort,
 }
 
@@ -81,7 +108,7 @@ def _bodies(records: Any) -> Any:
 
 def _marked(kind: str) -> StreamWorld:
     """The first message of what is marked is in hand; a commit takes the marks of the other messages along."""
-    world = StreamWorld()
+    world = StreamWorld(workers=ShuffledWorkers(0))
     MARK[kind](world)
     world.in_hand = (world.bare_commits.receive() or world.bare_aborts.receive())[0]
     return world
@@ -124,7 +151,7 @@ def _live_on(world: StreamWorld) -> Any:
     return world.everything()
 
 
-@pytest.mark.parametrize("kind", ["plain commit", "rolling commit"])
+@pytest.mark.parametrize("kind", ["plain commit", "rolling commit", "commit set of two runs"])
 def test_a_late_processor_leaves_a_recreated_stream_unchanged(kind: str):
     """It wakes up at any of its calls, with what it read in the former life, and must leave the present one alone."""
     slept = 0
@@ -134,7 +161,7 @@ def test_a_late_processor_leaves_a_recreated_stream_unchanged(kind: str):
     assert slept >= 5
 
 
-@pytest.mark.parametrize("kind", ["plain commit", "rolling commit"])
+@pytest.mark.parametrize("kind", ["plain commit", "rolling commit", "commit set of two runs"])
 @given(order=st.lists(st.sampled_from([0, 1]), min_size=1, max_size=40))
 @settings(max_examples=30)
 def test_two_processors_on_one_run(kind: str, order: list[int]):

@@ -19,7 +19,7 @@ from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.names import segment_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_state import StreamState
-from headrace.model.transactions import LEASE_GRACE_MS, LEASE_MS_MIN, TransactionState
+from headrace.model.transactions import LEASE_GRACE_MS, LEASE_MS_MIN, TransactionState, reference_epoch_of
 
 KEYS = (0.1, 0.4, 0.8)
 EVENT_BYTES = 5
@@ -48,6 +48,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.outcomes: dict[int, TransactionState] = {}
         self.cuts: list[tuple[dict[int, int], list[int]]] = []
         self.events = 0
+        self.epoch = 0
         self.is_sealed = False
 
     @initialize(segments=st.integers(1, 2))
@@ -110,8 +111,9 @@ class TransactionsMachine(RuleBasedStateMachine):
     @rule(choice=CHOICE, count=st.integers(1, 3))
     def mark_a_set(self, choice: int, count: int) -> None:
         members = sorted(self.open, key=lambda identifier: (identifier ^ choice) & 7)[:count]
-        self.world.transactions.commit_all("s", "t", f"set-{self.events}-{len(self.outcomes)}", members)
-        for identifier in members:
+        self.epoch += 1
+        assert self.world.commit_set(members, epoch=self.epoch).new
+        for identifier in sorted(members, key=reference_epoch_of):  # within an epoch as they were given
             self._mark(identifier)
 
     @precondition(lambda self: self.open)

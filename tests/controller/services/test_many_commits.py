@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from old_commit_sets import mark_old_set, old_sets
 from stream_world import Crash, StreamWorld
 
 from headrace.model.errors import ConflictError, NotFoundError, SealedError
@@ -98,7 +99,7 @@ def test_a_mark_comes_behind_all_that_were_told_before_it(world: StreamWorld):
     for service, one in zip([world.transactions, other] * 2, (ids[3], ids[1], ids[4], ids[0]), strict=True):
         service.commit_transaction("s", "t", one)
     world.drain_transactions()
-    other.commit_all("s", "t", "key", [ids[5], ids[2]])
+    world.commit_set([ids[5], ids[2]])
     world.drain_transactions()
     assert world.bare_segment_stores.read("s/t/0.#epoch.0", 0, 99) == b"314052"
 
@@ -203,27 +204,26 @@ def test_a_creator_that_died_behind_a_deletion_leaves_nothing(world: StreamWorld
 
 def test_a_commit_set_of_a_former_stream_does_not_end_a_new_one(world: StreamWorld):
     world.create(segments=1)
-    world.transactions.commit_all("s", "t", "key", [world.begin()])
+    mark_old_set(world, "key", [world.begin()])
     world.drain_transactions()
     world.seal()
     world.delete()
     world.create(segments=1)
     world.clock.advance(COMMIT_SET_KEPT_MS - 1_000)
-    present = world.transactions.commit_all("s", "t", "key", [world.begin()])
+    mark_old_set(world, "key", [world.begin()])
     world.drain_transactions()
     world.clock.advance(2_000)
     _tick(world)
-    assert world.transactions.get_commit_set("s", "t", "key").transactions == present.transactions
+    assert old_sets(world) == ["key"]
     world.clock.advance(COMMIT_SET_KEPT_MS)
     _tick(world)
-    with pytest.raises(NotFoundError):
-        world.transactions.get_commit_set("s", "t", "key")
+    assert old_sets(world) == []
 
 
 def test_a_commit_set_that_comes_amid_the_tick_stays(world: StreamWorld):
     """The stream is made again, with a set under the same key, between the tick's read and its write."""
     world.create(segments=1)
-    world.transactions.commit_all("s", "t", "key", [world.begin()])
+    mark_old_set(world, "key", [world.begin()])
     world.drain_transactions()
     world.clock.advance(COMMIT_SET_KEPT_MS - 1_000)
     _tick(world)
@@ -233,11 +233,11 @@ def test_a_commit_set_that_comes_amid_the_tick_stays(world: StreamWorld):
         world.seal()
         world.delete()
         world.create(segments=1)
-        world.transactions.commit_all("s", "t", "key", [world.begin()])
+        mark_old_set(world, "key", [world.begin()])
 
     with world.calls.overtaken("transaction", by=make_again):
         _tick(world)
-    assert world.transactions.get_commit_set("s", "t", "key").key == "key"
+    assert old_sets(world) == ["key"]
 
 
 def _tick(world: StreamWorld) -> None:

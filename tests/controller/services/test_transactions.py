@@ -10,7 +10,6 @@ import pytest
 from stream_world import StreamWorld
 
 from headrace.model.errors import (
-    AlreadyExistsError,
     HeadraceError,
     IllegalStateError,
     InvalidRequestError,
@@ -20,7 +19,7 @@ from headrace.model.errors import (
 )
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.model.transactions import EXECUTION_MS_MAX, CommitOrder, TransactionState, WriterTime, transaction_text
+from headrace.model.transactions import EXECUTION_MS_MAX, TransactionState, WriterTime
 
 UNKNOWN = 0xABC
 
@@ -52,7 +51,7 @@ def test_the_epoch_is_in_the_id(stream: StreamWorld):
     assert identifier >> 63 & 1 == 0
 
 
-@pytest.mark.parametrize(("lease_ms", "code"), [(9_999, "lease_too_small"), (600_001, "lease_too_large")])
+@pytest.mark.parametrize(("lease_ms", "code"), [(9_999, "lease_too_small"), (86_400_001, "lease_too_large")])
 def test_leases_have_bounds(stream: StreamWorld, lease_ms: int, code: str):
     one = stream.begin()
     for ask in (
@@ -202,57 +201,6 @@ def test_completed_ones_are_listed_the_newest_first(stream: StreamWorld):
         stream.transactions.list_completed("s", "nowhere")
 
 
-def test_a_commit_set_is_marked_once(stream: StreamWorld):
-    service = stream.transactions
-    members = [stream.begin() for _ in range(40)]
-    made = service.commit_all("s", "t", "epoch-1", members)
-    assert (made.new, made.transactions) == (True, tuple(map(transaction_text, members)))
-    stream.clock.advance(9)
-    again = service.commit_all("s", "t", "epoch-1", members[::-1])
-    assert (again.new, again.transactions, again.time_ms) == (False, made.transactions, made.time_ms)
-    assert service.get_commit_set("s", "t", "epoch-1") == again
-    assert stream.drain_transactions() == 1, "one message does, whatever the size of the set"
-    assert {service.get_transaction("s", "t", one).state for one in members} == {TransactionState.COMMITTED}
-    orders = [service.get_transaction("s", "t", one).order for one in members]
-    assert orders == [CommitOrder(0, members[0], index) for index in range(40)]
-    assert service.commit_all("s", "t", "epoch-1", members) == again
-    with pytest.raises(AlreadyExistsError) as refused:
-        service.commit_all("s", "t", "epoch-1", members[1:])
-    assert refused.value.specific_code == "commit_set_differs"
-
-
-def test_a_commit_set_is_all_or_nothing(stream: StreamWorld):
-    service = stream.transactions
-    good, aborted, committed = stream.begin(), stream.begin(), stream.begin()
-    service.abort_transaction("s", "t", aborted)
-    service.commit_transaction("s", "t", committed)
-    assert _code(lambda: service.commit_all("s", "t", "k", [good, aborted])) == "transaction_aborted"
-    assert _code(lambda: service.commit_all("s", "t", "k", [good, committed])) == "transaction_committed"
-    assert _code(lambda: service.commit_all("s", "t", "k", [good, UNKNOWN])) == "transaction_not_found"
-    assert _code(lambda: service.get_commit_set("s", "t", "k")) == "commit_set_not_found"
-    assert service.get_transaction("s", "t", good).state is TransactionState.OPEN
-
-
-@pytest.mark.parametrize("count", [0, 41])
-def test_a_commit_set_has_a_size(stream: StreamWorld, count: int):
-    assert _code(lambda: stream.transactions.commit_all("s", "t", "k", range(count))) == "invalid_commit_set"
-
-
-@pytest.mark.parametrize("key", ["", "a b", "x" * 201, "ä"])
-def test_what_is_no_key(stream: StreamWorld, key: str):
-    one = stream.begin()
-    assert _code(lambda: stream.transactions.commit_all("s", "t", key, [one])) == "invalid_commit_set"
-    assert _code(lambda: stream.transactions.commit_all("s", "t", "k", [one, one])) == "invalid_commit_set"
-
-
-def test_an_abort_that_comes_amid_a_commit_set_stops_all_of_it(stream: StreamWorld):
-    members = [stream.begin() for _ in range(3)]
-
-    with stream.calls.overtaken("transaction", lambda: stream.transactions.abort_transaction("s", "t", members[1])):
-        assert _code(lambda: stream.transactions.commit_all("s", "t", "k", members)) == "transaction_aborted"
-    assert stream.transactions.get_transaction("s", "t", members[0]).state is TransactionState.OPEN
-
-
 def test_a_seal_amid_a_creation_leaves_no_open_transaction(stream: StreamWorld):
     with stream.calls.overtaken("transaction", stream.seal), pytest.raises(SealedError):
         stream.begin()
@@ -309,10 +257,14 @@ COSTS: dict[str, tuple[Callable[[Busy], object], dict[str, int]]] = {
     "list open": (lambda w: w.world.transactions.list_open("s", "t", 100), {"query": 1}),
     "list completed": (lambda w: w.world.transactions.list_completed("s", "t"), {"query": 1}),
     "commit set": (
-        lambda w: w.world.transactions.commit_all("s", "t", "k", [w.open, *w.more]),
-        {"read": 1, "query": 2, "transaction": 1, "send": 1},
+        lambda w: w.world.commit_set([w.open, *w.more], epoch=2),
+        {"read": 2, "query": 1, "transaction": 3, "send": 1},
     ),
-    "commit set state": (lambda w: w.world.transactions.get_commit_set("s", "t", "old"), {"read": 1}),
+    "commit set again": (
+        lambda w: w.world.commit_set([w.done], epoch=1),
+        {"read": 3, "query": 1},
+    ),
+    "committed epoch": (lambda w: w.world.commit_sets.committed_epoch("s", "t", "w"), {"read": 1}),
 }
 
 
@@ -321,7 +273,7 @@ def busy(stream: StreamWorld) -> Busy:
     """Some transactions are open, one is done, one was committed as a set."""
     opened, *more = [stream.begin() for _ in range(40)]
     done = stream.begin()
-    stream.transactions.commit_all("s", "t", "old", [stream.begin()])
+    stream.commit_set([stream.begin()], epoch=1)
     stream.commit(done)
     stream.calls.counts.clear()
     return Busy(stream, opened, more, done)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -15,23 +18,24 @@ from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.adapters.worker_threads import WorkerThreads
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations import registry
 from headrace.controller.operations.commit_transactions import CommitProcessor
+from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.streams import StreamService
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
+from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
+from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_messages import TransactionQueues
+from headrace.model.errors import IllegalStateError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.model.transactions import (
-    COMMIT_SET_KEPT_MS,
-    COMMIT_SET_TRANSACTIONS_MAX,
-    TransactionState,
-    WriterTime,
-)
+from headrace.model.transactions import TransactionState, WriterTime
+from headrace.ports.metadata_store import Write
 
 
 class World:
@@ -50,6 +54,14 @@ class World:
         self.transactions = TransactionService(
             self.store, self.segment_stores, self.queues, self.clock, lambda _bits: next(numbers)
         )
+        self.commit_sets = CommitSetService(
+            self.store,
+            self.queues,
+            self.clock,
+            lambda _bits: next(numbers),
+            ConflictBackoff(time.sleep, random.random),
+            WorkerThreads(4),
+        )
         self.streams = StreamService(self.store, self.requests, self.clock)
         self.records = StreamRecords(self.store)
         tools = registry.tools(self.store, self.segment_stores, self.clock, lambda: self.requests)
@@ -66,8 +78,8 @@ class World:
                     process(message.body)
                     queue.acknowledge(message.receipt)
 
-    def create(self, segments: int) -> None:
-        self.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(segments)))
+    def create(self, segments: int, name: str = "t") -> None:
+        self.streams.create_stream("s", name, StreamConfiguration(ScalingPolicy.fixed(segments)))
         self.work()
 
 
@@ -97,20 +109,48 @@ def test_a_roll_of_a_thousand_segments_fits(cloud: World):
     assert (stream.epoch.number, len(stream.epoch.segments)) == (3, 999)
 
 
-def test_the_largest_commit_set_is_committed_and_forgotten(cloud: World):
-    cloud.create(1)
-    members = [
-        cloud.transactions.create_transaction("s", "t", 60_000).transaction_id
-        for _ in range(COMMIT_SET_TRANSACTIONS_MAX)
-    ]
-    assert cloud.transactions.commit_all("s", "t", "k", members).new
+def test_a_commit_set_of_three_streams_on_dynamodb(cloud: World):
+    """With threads, as the API has them; moto takes a minute for larger sets."""
+    members: dict[str, list[int]] = {}
+    for name, count in (("t", 101), ("u", 1), ("v", 2)):
+        cloud.create(1, name)
+        members[name] = [
+            cloud.transactions.create_transaction("s", name, 60_000, on_demand=True).transaction_id
+            for _ in range(count)
+        ]
+    assert cloud.commit_sets.commit_all("s", "t", members, writer="w", epoch=7).new
     cloud.work()
-    assert not cloud.transactions.commit_all("s", "t", "k", members).new
-    completed = cloud.transactions.list_completed("s", "t")
-    assert {one.transaction_id for one in completed if one.state is TransactionState.COMMITTED} == set(members)
-    for _ in range(2):
-        cloud.clock.advance(COMMIT_SET_KEPT_MS)
+    assert not cloud.commit_sets.commit_all("s", "t", members, writer="w", epoch=7).new
+    for name, ids in members.items():
+        completed = cloud.transactions.list_completed("s", name)
+        assert {one.transaction_id for one in completed if one.state is TransactionState.COMMITTED} == set(ids)
+    for _ in range(8):
+        cloud.clock.advance(COMPLETED_TRANSACTIONS_KEPT_MS)
         for bucket in range(8):
             transaction_ticks(cloud.store, cloud.queues, cloud.clock).run(bucket)
-    left = {item["sort"]["S"] for item in cloud.dynamodb.scan(TableName=cloud.table)["Items"]}
-    assert not [sort for sort in left if sort.startswith(("open/", "done/", "completed/", "order/", "commit-set/"))]
+    pages = cloud.dynamodb.get_paginator("scan").paginate(TableName=cloud.table)
+    left = {item["sort"]["S"] for page in pages for item in page["Items"]}
+    assert not [sort for sort in left if sort.startswith(("open/", "done/", "completed/", "order/", "commit-part/"))]
+    assert "commit-writer/w" in left
+
+
+def test_a_commit_set_that_is_refused_releases_its_members(cloud: World):
+    """One member is aborted before several threads prepare them."""
+    cloud.create(1)
+    ids = [cloud.transactions.create_transaction("s", "t", 60_000).transaction_id for _ in range(102)]
+    prepare, seen = cloud.store.write, threading.Event()
+
+    def write(*writes: Write) -> None:
+        prepare(*writes)
+        if not seen.is_set():  # the write that begins the set
+            seen.set()
+            cloud.transactions.abort_transaction("s", "t", ids[101])
+
+    cloud.store.write = write
+    with pytest.raises(IllegalStateError):
+        cloud.commit_sets.commit_all("s", "t", {"t": ids}, writer="w", epoch=7)
+    cloud.store.write = prepare
+    opened = cloud.transactions.list_open("s", "t", 250).items
+    assert sum(one.state is TransactionState.OPEN for one in opened) == 101
+    assert cloud.commit_sets.committed_epoch("s", "t", "w").epoch is None
+    assert cloud.commit_sets.commit_all("s", "t", {"t": ids[:3]}, writer="w", epoch=7).new

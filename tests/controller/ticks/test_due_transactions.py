@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from old_commit_sets import mark_old_set, old_sets
 from stream_world import StreamWorld
 
 from headrace import topology
@@ -126,7 +127,7 @@ def test_an_entry_of_a_former_incarnation_changes_nothing_else(world: StreamWorl
     former = StreamRecords(world.store).get("s", "t").stream
     _create_again(world)
     marked_ms = world.clock.now_ms()
-    world.transactions.commit_all("s", "t", "k", [world.begin()])
+    mark_old_set(world, "k", [world.begin()])
     entry = DueEntry(
         marked_ms + COMMIT_SET_KEPT_MS, "s", "t", commit_set="k", first_segment_number=former.first_segment_number
     )
@@ -138,7 +139,7 @@ def test_an_entry_of_a_former_incarnation_changes_nothing_else(world: StreamWorl
     world.bare_store.write(Create(place, due_body(entry)))
     _tick(world)
     assert world.bare_store.get(place) is None
-    assert world.transactions.get_commit_set("s", "t", "k").time_ms == marked_ms
+    assert old_sets(world) == ["k"]
 
 
 @pytest.mark.parametrize("body", [{"format": 2}, {"format": 1, "due": "soon"}, {}])
@@ -234,7 +235,7 @@ def test_a_batch_whose_reads_fail_does_not_block_later_entries(world: StreamWorl
 def test_a_set_that_was_put_off_is_forgotten_all_the_same(world: StreamWorld):
     world.create()
     one = world.begin()
-    world.transactions.commit_all("s", "t", "k", [one])
+    mark_old_set(world, "k", [one])
     world.drain_transactions()
     world.clock.advance(COMMIT_SET_KEPT_MS)
     world.calls.refuse("transaction", ThrottledError("no"))

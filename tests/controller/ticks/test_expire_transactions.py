@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from old_commit_sets import mark_old_set, old_sets
 from stream_world import StreamWorld
 
 from headrace.controller.ticks import expire_transactions as module
@@ -112,25 +113,24 @@ def test_completed_ones_are_forgotten_after_a_day(world: StreamWorld):
     assert _due(world) == []
 
 
-def test_a_commit_set_is_forgotten_after_a_week_and_then_refused(world: StreamWorld):
+def test_a_set_of_release_0_1_is_committed_and_forgotten(world: StreamWorld):
     world.create()
-    one = world.begin()
-    world.transactions.commit_all("s", "t", "k", [one])
+    members = [world.begin(), world.begin()]
+    mark_old_set(world, "k", members)
     world.drain_transactions()
+    assert {_state(world, one) for one in members} == {TransactionState.COMMITTED}
+    assert old_sets(world) == ["k"]
     for _ in range(4):
         world.clock.advance(COMMIT_SET_KEPT_MS // 4)
         _tick(world)
     assert _due(world) == []
-    with pytest.raises(NotFoundError):
-        world.transactions.get_commit_set("s", "t", "k")
-    with pytest.raises(NotFoundError):
-        world.transactions.commit_all("s", "t", "k", [one])
+    assert old_sets(world) == []
 
 
 def test_entries_of_a_stream_that_is_gone_go(world: StreamWorld):
     world.create()
     world.begin()
-    world.transactions.commit_all("s", "t", "k", [world.begin()])
+    mark_old_set(world, "k", [world.begin()])
     world.seal()
     world.delete()
     assert len(_due(world)) == 3

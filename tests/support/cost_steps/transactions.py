@@ -23,6 +23,23 @@ def of(call: str, *more: Any) -> Step:
     return lambda world: getattr(world.transactions, call)("s", "t", world.transaction, *more)
 
 
+def begin_on_demand(world: CostWorld) -> int:
+    return world.transactions.create_transaction("s", "t", 60_000, on_demand=True).transaction_id
+
+
+def on_demand(world: CostWorld) -> None:
+    begun = world.transactions.create_transaction("s", "t", 60_000, on_demand=True)
+    world.transaction, world.wanted_segments = begun.transaction_id, [begun.segments[0].segment_id]
+
+
+def first_segments(world: CostWorld) -> object:
+    return world.transactions.create_segments("s", "t", world.transaction, world.wanted_segments)
+
+
+def commit_set(world: CostWorld) -> object:
+    return world.commit_set(world.several)
+
+
 def commit_several(world: CostWorld) -> None:
     for one in world.several:
         world.transactions.commit_transaction("s", "t", one)

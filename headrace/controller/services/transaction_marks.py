@@ -1,0 +1,124 @@
+"""What follows a mark of a transaction: the message to the workflow; and marks for abort on many transactions.
+
+A message that is not sent is not an error: the transaction tick finds the mark.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
+from headrace.metadata.transaction import StoredTransaction, replace_open
+from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
+from headrace.metadata.transaction_records import TransactionRecords
+from headrace.model.errors import ThrottledError, UnavailableError
+from headrace.model.transactions import Transaction, TransactionState, marked_for_abort
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, WriteConflictError
+from headrace.ports.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+RESEND_AFTER_MS = 10_000
+"""If the oldest mark is older than this, its message may be lost, and the commit of another transaction sends one. A
+commit message takes less time than this."""
+
+
+class TransactionMarks:
+    """Safe for any number of threads."""
+
+    def __init__(
+        self,
+        transactions: TransactionRecords,
+        queues: TransactionQueues,
+        clock: Clock,
+        workers: Workers,
+        backoff: ConflictBackoff | None,
+    ) -> None:
+        self._transactions = transactions
+        self._queues = queues
+        self._clock = clock
+        self._workers = workers
+        self._backoff = backoff
+
+    def request_set_commit(self, scope: str, stream: str, first: int, none_waited: bool) -> None:
+        """As `request_commit`, for a set with this first member.
+
+        If no mark waited when the set was prepared, the message is sent without a look at the oldest one. An older
+        mark may have come meanwhile. Then two messages are under way, and the later one finds nothing to do.
+        """
+        if none_waited:
+            self._send(TransactionMessage(COMMIT, scope, stream, first))
+        else:
+            self.request_commit(scope, stream, first)
+
+    def request_commit(self, scope: str, stream: str, marked: int) -> None:
+        """Send a commit message if no message is under way that will commit the transaction `marked`.
+
+        The message of the oldest mark is handled until no mark is left, so later marks need no message. If the oldest
+        mark has waited for long, its message may be lost. Then any mark sends another, at most one per RESEND_AFTER_MS.
+        """
+        oldest, now_ms = self._transactions.oldest_mark(scope, stream), self._clock.now_ms()
+        if oldest is None:
+            return
+        message = TransactionMessage(COMMIT, scope, stream, oldest.transaction_id)
+        if oldest.transaction_id == marked:
+            self._send(message)
+        elif oldest.marked_ms is None or now_ms - oldest.marked_ms >= RESEND_AFTER_MS:
+            self._send(message, attempt=now_ms // RESEND_AFTER_MS)
+
+    def request_abort(self, scope: str, stream: str, marked: int) -> None:
+        self._send(TransactionMessage(ABORT, scope, stream, marked))
+
+    def abort_open(self, scope: str, stream: str, found: Sequence[StoredTransaction]) -> int:
+        """Mark for abort those of the transactions that are still open, and request the aborts; their number."""
+        marked = self.mark_open(scope, stream, found)
+        self.request_aborts(scope, [(stream, one) for one in marked])
+        return len(marked)
+
+    def mark_open(self, scope: str, stream: str, found: Sequence[StoredTransaction]) -> list[int]:
+        """Mark for abort those of the transactions that are still open, without messages; their ids.
+
+        Many are marked in one transaction. If one of them has changed, each is marked by itself.
+        """
+        opened = [one for one in found if one.transaction.state is TransactionState.OPEN]
+        marked: list[int] = []
+        for start in range(0, len(opened), WRITES_PER_TRANSACTION_MAX):
+            marked += self._mark_all(scope, stream, opened[start : start + WRITES_PER_TRANSACTION_MAX])
+        return marked
+
+    def request_aborts(self, scope: str, marked: Sequence[tuple[str, int]]) -> None:
+        """Send the messages of marked transactions, by stream and id; several at once."""
+        if len(marked) == 1:
+            self.request_abort(scope, *marked[0])
+        elif marked:
+            self._workers.each(lambda one: self.request_abort(scope, *one), iter(marked))
+
+    def _mark_all(self, scope: str, stream: str, opened: Sequence[StoredTransaction]) -> list[int]:
+        writes = [replace_open(scope, stream, one, marked_for_abort(one.transaction)) for one in opened]
+        try:
+            self._transactions.store.write(*writes)
+        except WriteConflictError:
+            identifiers = [one.transaction.transaction_id for one in opened]
+            return [one for one in identifiers if self._mark(scope, stream, one)]
+        return [one.transaction.transaction_id for one in opened]
+
+    def _mark(self, scope: str, stream: str, identifier: int) -> bool:
+        """Mark one transaction if it is open now, with a pause after a conflict with its pings."""
+
+        def attempt() -> Transaction | None:
+            found = self._transactions.still_open(scope, stream, [identifier])
+            if not found or found[0].transaction.state is not TransactionState.OPEN:
+                return None
+            after = marked_for_abort(found[0].transaction)
+            self._transactions.store.write(replace_open(scope, stream, found[0], after))
+            return after
+
+        return repeat_on_conflict(attempt, backoff=self._backoff) is not None
+
+    def _send(self, message: TransactionMessage, attempt: int = 0) -> None:
+        try:
+            self._queues.send(message, attempt)
+        except (UnavailableError, ThrottledError) as error:
+            _log.warning("%s of %s/%s not sent: %s", message.kind, message.scope, message.stream, error)

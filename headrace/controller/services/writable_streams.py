@@ -1,0 +1,23 @@
+"""Whether a stream accepts transactions."""
+
+from __future__ import annotations
+
+from headrace.model.errors import SealedError, UnavailableError
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream
+
+CLOSED_STATES = (StreamState.SEALING, StreamState.SEALED)
+
+
+def check_accepts_transactions(stream: Stream) -> Stream:
+    """Raises UnavailableError, code "stream_not_ready", or SealedError."""
+    if stream.state is StreamState.CREATING:
+        raise UnavailableError(
+            f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
+        )
+    if stream.shown_state in CLOSED_STATES:
+        raise SealedError(
+            f"stream {stream.scoped_name} is {stream.shown_state}: it accepts no transactions",
+            details={"state": str(stream.shown_state)},
+        )
+    return stream

@@ -1,0 +1,101 @@
+"""Which transactions a run takes, and which are aborted together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model import transactions
+from headrace.model.commit_runs import (
+    SETS_PER_RUN_MAX,
+    TRANSACTIONS_PER_RUN_MAX,
+    PlannedRun,
+    WaitingMark,
+    aborted_together,
+    plan_run,
+)
+from headrace.model.commit_sets import CommitPart
+from headrace.model.transactions import CommitOrder, Transaction, reference_epoch_of, transaction_id_of
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> tuple[list[WaitingMark], dict[str, CommitPart]]:
+    """Marks of single transactions and of sets, in order, with the parts of the sets; ids are of a few epochs."""
+    marks: list[WaitingMark] = []
+    parts: dict[str, CommitPart] = {}
+    sizes = draw(st.lists(st.one_of(st.none(), st.integers(1, 130)), min_size=1, max_size=25))
+    for number, size in enumerate(sizes):
+        epochs = draw(st.lists(st.integers(0, 1), min_size=1, max_size=3))
+        ids = sorted(transaction_id_of(epochs[index % len(epochs)], number << 10 | index) for index in range(size or 1))
+        order = CommitOrder(number, ids[0])
+        if size is None:
+            marks.append(WaitingMark(ids[0], 5, order))
+            continue
+        parts[f"set-{number}"] = CommitPart(f"set-{number}", "h", "w", tuple(ids), order)
+        marks.append(WaitingMark(ids[0], 5, order, f"set-{number}"))
+    return marks, parts
+
+
+def _after(marks: list[WaitingMark], run: PlannedRun) -> list[WaitingMark]:
+    """The order after a run, as its last write leaves it."""
+    rests = {one.mark: one.rest for one in run.sets}
+    gone = set(run.transactions)
+    left = [rests.get(one, one) if one.commit_set else (None if one.transaction_id in gone else one) for one in marks]
+    return [one for one in left if one is not None]
+
+
+@given(orders())
+def test_runs_take_all_in_order_and_within_their_limits(case: tuple[list[WaitingMark], dict[str, CommitPart]]):
+    marks, parts = case
+    wanted = [
+        one for mark in marks for one in (parts[mark.commit_set].members if mark.commit_set else (mark.transaction_id,))
+    ]
+    taken: list[int] = []
+    while marks:
+        run = plan_run(marks[:TRANSACTIONS_PER_RUN_MAX], parts)
+        assert 1 <= len(run.transactions) <= TRANSACTIONS_PER_RUN_MAX
+        assert len(run.sets) <= SETS_PER_RUN_MAX
+        assert len({reference_epoch_of(one) for one in run.transactions}) == 1
+        assert [one.rest for one in run.sets[:-1]] == [None] * len(run.sets[:-1]), "only the last may be unfinished"
+        taken += run.transactions
+        marks = _after(marks, run)
+        for mark in marks:
+            if mark.commit_set is not None:
+                assert parts[mark.commit_set].members[mark.order.index] == mark.transaction_id
+    assert taken == wanted
+
+
+def _of_set(identifier: int, name: str) -> Transaction:
+    return transactions.prepared(transactions.new_transaction(identifier, 10_000, 1_000), name)
+
+
+def _marked(identifier: int, group: int | None) -> Transaction:
+    opened = transactions.new_transaction(identifier, 10_000, 1_000)
+    return transactions.marked_for_commit(opened, CommitOrder(3, group))
+
+
+@pytest.mark.parametrize(
+    ("lost", "begun", "lost_sets", "expected"),
+    [
+        (set(), set(), set(), ()),
+        ({1}, set(), set(), (1, 2)),
+        ({4}, set(), set(), (4,)),
+        ({6, 2}, set(), set(), (1, 2, 6)),
+        ({7}, set(), set(), (7, 8)),
+        ({8}, {"a"}, set(), (8,)),
+        (set(), {"a"}, {"a"}, (7, 8)),
+        (set(), set(), {"a"}, (7, 8)),
+    ],
+)
+def test_what_is_aborted_together(lost: set[int], begun: set[str], lost_sets: set[str], expected: tuple[int, ...]):
+    """1 and 2 are a set of release 0.1.0, 4 was marked alone in the older form, 6 alone, 7 and 8 are a set."""
+    marked = [_marked(1, 1), _marked(2, 1), _marked(4, None), _marked(6, 6), _of_set(7, "a"), _of_set(8, "a")]
+    assert aborted_together(marked, lost, begun, lost_sets) == expected
+
+
+def test_a_released_member_is_as_it_was():
+    opened = replace(transactions.new_transaction(7, 10_000, 1_000), label="l")
+    assert transactions.released(transactions.prepared(opened, "a")) == opened
