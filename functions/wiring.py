@@ -13,12 +13,13 @@ from __future__ import annotations
 import functools
 import os
 import random
-import secrets
-import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from secrets import randbits
+from typing import TYPE_CHECKING
 
+from functions.built_once import forget_all
+from functions.built_once import once as _once
 from functions.environment import Environment
 from headrace import topology
 from headrace.adapters.system_clock import SystemClock
@@ -56,41 +57,21 @@ if TYPE_CHECKING:
     from headrace.metadata.optimistic_retry import ConflictBackoff
     from headrace.metadata.request_messages import RequestQueues
     from headrace.metadata.transaction_messages import TransactionQueues
+    from headrace.ports.chunk_links import ChunkLinks
     from headrace.ports.clock import Clock
     from headrace.ports.metadata_store import MetadataStore
     from headrace.ports.request_queue import RequestQueue
     from headrace.ports.segment_stores import SegmentStores
     from headrace.ports.workers import Workers
 
-T = TypeVar("T")
-
 CHUNK_LINKS_EXPIRE_S = 900
 WORKERS_PER_TICK = 32
 """The number of connections that the DynamoDB client keeps open."""
 
 
-_lock = threading.RLock()
-_forget: list[Callable[[], None]] = []
-
-
-def _once(build: Callable[[], T]) -> Callable[[], T]:
-    """Build at most one object, even if several threads of the local stack call at the same time."""
-    cached = functools.cache(build)
-    _forget.append(cached.cache_clear)
-
-    @functools.wraps(build)
-    def built() -> T:
-        with _lock:
-            return cached()
-
-    return built
-
-
 def forget_services() -> None:
     """Make the next call build each object again, because the environment or the targets of connections changed."""
-    with _lock:
-        for clear in _forget:
-            clear()
+    forget_all()
 
 
 @_once
@@ -196,7 +177,7 @@ def note_undecodable(kind: str) -> None:
 
 @_once
 def workers() -> Workers:
-    """The threads of ticks, which wait for other services most of the time."""
+    """The threads of ticks, plans and commit sets, which wait for other services most of the time."""
     from headrace.adapters.worker_threads import WorkerThreads
 
     return WorkerThreads(WORKERS_PER_TICK)
@@ -261,7 +242,7 @@ def transaction_service() -> TransactionService:
     from headrace.controller.services.transactions import TransactionService
 
     return TransactionService(
-        metadata_store(), segment_stores(), transaction_queues(), clock(), secrets.randbits, _conflict_backoff()
+        metadata_store(), segment_stores(), transaction_queues(), clock(), randbits, _conflict_backoff(), workers()
     )
 
 
@@ -326,13 +307,18 @@ def retention_ticks() -> RetentionTicks:
 
 
 @_once
-def history_service() -> HistoryService:
+def chunk_links() -> ChunkLinks:
     from headrace.adapters.s3.chunk_links import S3ChunkLinks
     from headrace.adapters.s3.client import s3_client
+
+    return S3ChunkLinks(environment().chunk_bucket, s3_client(aws_session()), CHUNK_LINKS_EXPIRE_S, clock())
+
+
+@_once
+def history_service() -> HistoryService:
     from headrace.controller.services.history import HistoryService
 
-    links = S3ChunkLinks(environment().chunk_bucket, s3_client(aws_session()), CHUNK_LINKS_EXPIRE_S, clock())
-    return HistoryService(metadata_store(), links)
+    return HistoryService(metadata_store(), chunk_links())
 
 
 @_once
@@ -378,7 +364,7 @@ def _conflict_backoff() -> ConflictBackoff:
 def tools() -> Tools:
     from headrace.controller.operations import registry
 
-    return registry.tools(metadata_store(), segment_stores(), clock(), request_queue)
+    return registry.tools(metadata_store(), segment_stores(), clock(), request_queue, workers())
 
 
 @_once
@@ -409,7 +395,7 @@ def build_what_is_needed(declared: topology.Function) -> None:
     if any(grant in topology.SENDS_TO for grant in declared.grants):
         sqs_client()
     if "chunks:read" in declared.grants:
-        history_service()
+        chunk_links()
     if declared.reaches_segment_stores:
         segment_stores()
 

@@ -37,6 +37,9 @@ COMPLETED_TRANSACTIONS_HOURS = 24
 COMPLETED_TRANSACTIONS_HOURS_MAX = 24 * 30
 """A longer time costs more storage."""
 
+SPARK_JOBS = ("stream-to-lake", "stream-to-iceberg", "replay", "report", "windowed-counts")
+"""The jobs on Glue that a deployment may have in addition to the example."""
+
 _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
 _SWITCH = {"true": True, "false": False}
@@ -47,7 +50,8 @@ class Settings:
     """Choices of one deployment.
 
     `zones` are availability zone names, one segment store each; empty means the Region's first ones. `spark_job` adds
-    the Glue job and the NAT gateway that it needs. `keep_data` keeps table and bucket when their stack is deleted.
+    the Glue job and the NAT gateway that it needs, and `spark_jobs` names further jobs. `keep_data` keeps table and
+    bucket when their stack is deleted.
     `account_concurrency` is the account's quota of Lambda executions at once, of which some are reserved if it allows.
     `metrics_from` is a security group or an IPv4 network that may read the metrics of stores. `copies` is how many
     stores keep each entry of a log until S3 has it; None: what the topology says for this number of zones.
@@ -70,6 +74,7 @@ class Settings:
     buckets: int = topology.BUCKET_COUNT
     calls_per_second: int = CALLS_PER_SECOND
     completed_transactions_hours: int = COMPLETED_TRANSACTIONS_HOURS
+    spark_jobs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for zone in self.zones:
@@ -77,6 +82,10 @@ class Settings:
                 raise ValueError(f"zones: {zone!r} is not an availability zone name such as us-east-1a")
         if len(set(self.zones)) != len(self.zones):
             raise ValueError(f"zones: {', '.join(self.zones)} names a zone twice")
+        if unknown := sorted(set(self.spark_jobs) - set(SPARK_JOBS)):
+            raise ValueError(f"spark_jobs: {', '.join(unknown)} is none of {', '.join(SPARK_JOBS)}")
+        if self.spark_jobs and not self.spark_job:
+            raise ValueError("spark_jobs: they need spark_job=true")
         network = ipaddress.IPv4Network(self.vpc_cidr)
         if not network.is_private or network.prefixlen > VPC_PREFIX_BITS_MAX or network.prefixlen < 16:
             raise ValueError(f"vpc_cidr: {self.vpc_cidr} must be private and between /16 and /{VPC_PREFIX_BITS_MAX}")
@@ -152,8 +161,10 @@ class Settings:
     def from_context(cls, node: Node) -> Settings:
         """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...
         -c account_concurrency=... -c metrics_from=... -c copies=... -c containers=... -c s3_containers=...
-        -c buckets=... -c calls_per_second=... -c completed_transactions_hours=...`."""
+        -c buckets=... -c calls_per_second=... -c completed_transactions_hours=...
+        -c spark_jobs=replay,report`."""
         zones = str(node.try_get_context("zones") or "")
+        jobs = str(node.try_get_context("spark_jobs") or "")
         return cls(
             zones=tuple(zone.strip() for zone in zones.split(",") if zone.strip()),
             vpc_cidr=str(node.try_get_context("vpc_cidr") or DEFAULT_VPC_CIDR),
@@ -168,6 +179,7 @@ class Settings:
             buckets=_number(node, "buckets", topology.BUCKET_COUNT),
             calls_per_second=_number(node, "calls_per_second", CALLS_PER_SECOND),
             completed_transactions_hours=_number(node, "completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS),
+            spark_jobs=tuple(dict.fromkeys(name.strip() for name in jobs.split(",") if name.strip())),
         )
 
 

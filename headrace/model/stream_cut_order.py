@@ -83,6 +83,18 @@ def compare_positions(segments: Iterable[StreamSegment], mine: Mapping[int, int]
     return CutOrder.EQUAL_OR_AFTER
 
 
+def later_cut(one: PlacedCut, other: PlacedCut) -> PlacedCut:
+    """The first cut that is in no part of the key space before one of two valid cuts of a stream."""
+    offsets: dict[StreamSegment, int] = {}
+    for cut, against in ((one, other), (other, one)):
+        positions = cut.cut.offsets
+        for segment in cut.segments:
+            if side_of(segment, against) is not Side.BEFORE:
+                offsets[segment] = max(offsets.get(segment, 0), positions[segment.segment_id])
+    positions = {segment.segment_id: offset for segment, offset in offsets.items()}
+    return PlacedCut(StreamCut.of(one.cut.scope, one.cut.stream, positions), tuple(offsets))
+
+
 def side_of(segment: StreamSegment, cut: PlacedCut) -> Side:
     """The side of a valid cut of its stream on which a segment is."""
     sharing = overlapping(cut.segments, segment.key_range)[0]

@@ -84,6 +84,13 @@ class SegmentStores(Protocol):
 
     def segment_infos(self, names: list[str]) -> list[SegmentInfo]: ...
 
+    def locate_offsets(self, targets: Sequence[tuple[str, int]]) -> list[int]:
+        """For each segment and target the first append boundary at or after the target, as far as boundaries are known.
+
+        It is the segment's length if no such boundary is known. An append boundary is an event boundary.
+        """
+        ...
+
     def update_segment_policy(self, name: str, rate: SegmentScaleRate) -> None:
         """From now on the store compares the segment's traffic with this rate."""
         ...

@@ -178,6 +178,15 @@ FUNCTIONS = (
         grants=("metadata:read", "chunks:read"),
     ),
     Function(
+        "plans",
+        handler="functions.controller.plans.handler",
+        description="Plans of readers: the next batch of a stream; pieces, links and endpoints of many ranges",
+        grants=("metadata:read", "chunks:read"),
+        # A whole processor: 3,000 links take 1.7 seconds of one to sign.
+        memory_mb=1_769,
+        reaches_segment_stores=True,
+    ),
+    Function(
         "dead-letters",
         handler="functions.controller.dead_letters.handler",
         description="Dead letters: list, inspect, replay, drop",

@@ -20,8 +20,6 @@ CLUSTER_NAME = "headrace"
 STORE_LOG_GROUP_NAME = "/headrace/segment-stores"
 REPLICA_SECRET_NAME = "headrace-replica-secret"
 """The secret that the segment stores of a deployment prove to each other."""
-SPARK_JOB_NAME = "headrace-flight-delays"
-"""The example job on Glue."""
 
 
 @dataclass(frozen=True, slots=True)

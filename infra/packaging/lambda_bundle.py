@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ import jsii
 from aws_cdk import aws_lambda as lambda_
 
 from headrace import topology
-from infra.packaging import botocore_data, byte_code, lazy_packages
+from infra.packaging import botocore_data, byte_code, installed_wheels, lazy_packages
 from infra.packaging.import_closure import import_closure, imported_from_outside
+from infra.packaging.installed_wheels import install_wheels
 from infra.packaging.locked_requirements import closure, declared_requirements, read_lock, requirements_text
 from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
 
@@ -37,7 +37,6 @@ ARCHITECTURE = lambda_.Architecture.ARM_64
 DEPLOYED_TO = "/var/task"
 """Where Lambda unpacks a bundle."""
 _EXTRA = "controller"
-_INSTALL_TIMEOUT_S = 300
 UNUSED = (
     "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",
     "aws_lambda_powertools/utilities/auth_alpha",
@@ -53,7 +52,7 @@ UNUSED = (
     "pydantic/v1",
 )
 """Large parts of packages that no handler imports: a fifth of the bundle."""
-_RECIPE = (__file__, botocore_data.__file__, byte_code.__file__, lazy_packages.__file__)
+_RECIPE = (__file__, installed_wheels.__file__, botocore_data.__file__, byte_code.__file__, lazy_packages.__file__)
 """The modules that decide what becomes of the same requirements and sources."""
 
 
@@ -82,18 +81,7 @@ def build_bundle(target: Path, requirements: str, interpreter: Path | None, plat
         FileNotFoundError: botocore does not hold its data as it used to, or a package to be rewritten is gone.
         ValueError: the root of a package to be rewritten does more than gather names.
     """
-    requirements_file = target / "requirements.txt"
-    requirements_file.write_text(requirements)
-    # Copies, not hard links: what is reduced in the bundle must stay whole in uv's cache and every environment.
-    command = [_uv(), "pip", "install", "--quiet", "--link-mode", "copy", "--target", str(target)]
-    command += ["--no-deps", "--require-hashes"]
-    command += ["--python-version", PYTHON_VERSION, "--python-platform", platform, "--only-binary", ":all:"]
-    command += ["--requirement", str(requirements_file)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False)
-    if finished.returncode != 0:
-        raise RuntimeError(f"bundling the Lambda functions failed: {finished.stderr.strip()}")
-    (target / ".lock").unlink(missing_ok=True)
-    shutil.rmtree(target / "bin", ignore_errors=True)
+    install_wheels(target, requirements, python_version=PYTHON_VERSION, platform=platform)
     for part in UNUSED:
         _remove(target / part)
     for record in target.glob("*.dist-info/RECORD"):  # it lists what is no longer there
@@ -151,12 +139,3 @@ def _fingerprint(requirements: str, *, has_byte_code: bool) -> str:
         digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
-
-
-def _uv() -> str:
-    """The path of uv: in the running environment if it has it, else on the PATH."""
-    own = Path(sys.executable).parent / "uv"
-    found = str(own) if own.exists() else shutil.which("uv")
-    if found is None:
-        raise RuntimeError("uv is needed to bundle the Lambda functions: run `make setup`, or put uv on PATH")
-    return found

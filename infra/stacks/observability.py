@@ -21,7 +21,7 @@ from constructs import Construct
 
 from headrace import topology
 from headrace.topology import SEGMENT_STORES
-from infra.constructs.deployed_resources import SPARK_JOB_NAME, STORE_LOG_GROUP_NAME
+from infra.constructs.deployed_resources import STORE_LOG_GROUP_NAME
 from infra.constructs.named_metrics import (
     METRICS_NAMESPACE,
     PERIOD,
@@ -36,6 +36,7 @@ from infra.constructs.named_metrics import (
     table_metric,
 )
 from infra.constructs.replication_alarms import LOG_ALARMS, REPLICATION_ALARMS, LogAlarm
+from infra.constructs.spark_job import FLIGHT_DELAYS, OTHER_JOBS
 from infra.settings import Settings
 
 FIVE_MINUTES = cdk.Duration.minutes(5)
@@ -84,7 +85,7 @@ class ObservabilityStack(cdk.Stack):
         self._watch_table()
         self._watch_api(api_id)
         if settings.spark_job:
-            self._watch_spark_job()
+            self._watch_spark_jobs(settings.spark_jobs)
         self._dashboard(api_id, range(settings.zone_count))
         cdk.CfnOutput(self, "AlarmTopicArn", value=self.topic.topic_arn)
 
@@ -253,16 +254,17 @@ class ObservabilityStack(cdk.Stack):
             threshold=API_FAULTS_MAX,
         )
 
-    def _watch_spark_job(self) -> None:
+    def _watch_spark_jobs(self, others: Sequence[str]) -> None:
         """Glue reports failed runs by an event and has no metric of them, so a rule on the event sends the alarm."""
+        names = [FLIGHT_DELAYS.job_name, *(OTHER_JOBS[name].job_name for name in others)]
         self._tell_of_events(
             "SparkJobFailed",
             "headrace-spark-job-failed",
-            "Tells the alarm topic of failed runs of the Spark job",
+            "Tells the alarm topic of failed runs of the Spark jobs",
             events.EventPattern(
                 source=["aws.glue"],
                 detail_type=["Glue Job State Change"],
-                detail={"jobName": [SPARK_JOB_NAME], "state": FAILED_JOB_STATES},
+                detail={"jobName": names, "state": FAILED_JOB_STATES},
             ),
         )
 

@@ -146,6 +146,21 @@ def test_nothing_for_no_segments(stores: SegmentStores) -> None:
     stores.seal_segments([])
     stores.delete_segments([])
     assert stores.segment_infos([]) == []
+    assert stores.locate_offsets([]) == []
+
+
+def test_boundaries_of_appends_are_located(stores: SegmentStores) -> None:
+    stores.create_segments([A, B], RATE)
+    for name, sizes in ((A, (3, 5, 2)), (B, (4,))):
+        end = 0
+        for size in sizes:
+            end = stores.append(name, bytes(size), end)
+    wanted = {(A, 0): 0, (A, 1): 3, (A, 3): 3, (A, 4): 8, (A, 9): 10, (A, 10): 10, (B, 1): 4, (A, 99): 10, (B, 99): 4}
+    assert stores.locate_offsets(list(wanted)) == list(wanted.values())
+    stores.truncate_segment(A, 8)
+    assert stores.locate_offsets([(A, 1), (A, 9)]) == [8, 10]
+    with pytest.raises(NotFoundError):
+        stores.locate_offsets([(A, 9), ("s/t/9.#epoch.0", 0)])
 
 
 def test_a_policy_is_taken_over(stores: SegmentStores) -> None:

@@ -13,6 +13,7 @@ from functions.controller import (
     models_dead_letters,
     models_history,
     models_key_value_tables,
+    models_plans,
     models_reader_groups,
     models_retention,
     models_scaling_events,
@@ -34,6 +35,7 @@ from headrace.api.cluster_logs import (
 from headrace.api.dead_letters import DeadLetterView
 from headrace.api.key_value_tables import TableSegments, TableView
 from headrace.api.pages import Listing
+from headrace.api.plans import LostBytes, NextCutView, PlannedPiece, RangePlan, RangePlans, RangeToPlan
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.retention import RetentionDescription, SubscriberView
 from headrace.api.segments import (
@@ -57,7 +59,14 @@ from headrace.api.streams import (
     StreamUpdate,
     StreamView,
 )
-from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionSegmentView, TransactionView
+from headrace.api.transactions import (
+    CommitSetView,
+    CommittedEpochView,
+    CompletedTransaction,
+    LabelledAborts,
+    TransactionSegmentView,
+    TransactionView,
+)
 from headrace.api.watermarks import NewestWatermark
 from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.container_logs import LedgerStart, LogState
@@ -74,6 +83,7 @@ from headrace.model.writer_marks import positions_of
 
 FIRST = SegmentView(0, "s/t/0.#epoch.0", KeyRange(0.0, 0.5), 7)
 SECOND = SegmentView(1, "s/t/1.#epoch.0", KeyRange(0.5, 1.0))
+UNREAD = SegmentView(1, "s/t/1.#epoch.0", KeyRange(0.5, 1.0), 0)
 NEXT = SegmentView(1 << 32 | 2, "s/t/2.#epoch.1", KeyRange(0.0, 0.5))
 SCALED = SegmentView(1 << 32 | 3, "", KeyRange(0.5, 1.0))
 CUT = StreamCut.of("s", "t", {0: 7, 1: 0})
@@ -99,6 +109,10 @@ class Exchanged(NamedTuple):
 
 def _ranges_between(document: Mapping[str, Any]) -> RangesBetween:
     return RangesBetween.from_json("s", "t", document)
+
+
+def _next_cut(document: Mapping[str, Any]) -> NextCutView:
+    return NextCutView.from_json("s", "t", document)
 
 
 EXCHANGED = {
@@ -135,15 +149,65 @@ EXCHANGED = {
         models_transactions.CompletedEntry,
     ),
     "commit set": Exchanged(
-        CommitSetView("k", (TRANSACTION,), 3_000, new=True),
+        CommitSetView("spark:1", (1 << 63) - 1, 3_000, new=True),
         CommitSetView.from_json,
         models_transactions.CommitSetModel,
+    ),
+    "committed epoch": Exchanged(
+        CommittedEpochView("spark:1", 7, 3_000),
+        CommittedEpochView.from_json,
+        models_transactions.CommittedEpochModel,
+    ),
+    "no committed epoch": Exchanged(
+        CommittedEpochView("spark:1", None, None),
+        CommittedEpochView.from_json,
+        models_transactions.CommittedEpochModel,
+    ),
+    "labelled aborts": Exchanged(
+        LabelledAborts(3, TRANSACTION),
+        LabelledAborts.from_json,
+        models_transactions.LabelledAbortsModel,
+    ),
+    "transaction with a label": Exchanged(
+        TransactionView(TRANSACTION, TransactionState.OPEN, 1_000, 2_000, 5, (WRITTEN_TO,), "q/7", on_demand=True),
+        TransactionView.from_json,
+        models_transactions.NewTransaction,
     ),
     "chunks": Exchanged(
         Chunks((Chunk(0, 7, "https://s3/run", {"Range": "bytes=0-6"}, 9_000),), 7, 7),
         Chunks.from_json,
         models_history.ChunkList,
     ),
+    "next cut": Exchanged(
+        NextCutView(
+            RangesBetween((RangeBetween(FIRST, 7, 9, (), ()), RangeBetween(UNREAD, 0, 0, (), ())), CUT, CUT),
+            reached_end=False,
+            left_bytes=None,
+            lost=(LostBytes(0, 2, 5),),
+            lost_bytes=5,
+        ),
+        _next_cut,
+        models_plans.NextCut,
+    ),
+    "range plans": Exchanged(
+        RangePlans(
+            (
+                RangePlan(
+                    0,
+                    (
+                        PlannedPiece(0, 9, (Chunk(0, 7, "https://s3/run", {"Range": "bytes=0-6"}, 9_000),), 7),
+                        PlannedPiece(9, 12),
+                    ),
+                    SegmentEndpoint("10.0.0.1", 1, "use1-az1", 3, 4),
+                ),
+                RangePlan(1, (PlannedPiece(0, 1),), None),
+            )
+        ),
+        RangePlans.from_json,
+        models_plans.RangePlanList,
+    ),
+    "range to plan": Exchanged(RangeToPlan(1, 0, 9, 4), RangeToPlan.from_json, models_plans.PlanRequestRange),
+    "whole range to plan": Exchanged(RangeToPlan(1, 0, 9), RangeToPlan.from_json, models_plans.PlanRequestRange),
     "cluster": Exchanged(
         ClusterView(
             3,

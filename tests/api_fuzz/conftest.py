@@ -24,7 +24,7 @@ def fuzz_world() -> Iterator[FuzzWorld]:
 def good_bodies(fuzz_world: FuzzWorld) -> GoodBodies:
     """Bodies that an operation takes, by its label; what mistakes are made from."""
     cut = {str(1 << 32 | 2): 0, str(1 << 32 | 3): 0, "1": 0}
-    between = [{"from": {"0": 0, "1": 0}, "to": cut}, {"from": None, "to": None}]
+    between: list[dict[str, Any]] = [{"from": {"0": 0, "1": 0}, "to": cut}, {"from": None, "to": None}]
     bodies: dict[str, list[Any]] = {
         "POST /v1/scopes": [{"scopeName": "new"}, {"scopeName": "s"}],
         "POST /v1/scopes/{scope}/streams": [
@@ -65,7 +65,10 @@ def good_bodies(fuzz_world: FuzzWorld) -> GoodBodies:
         ],
         "POST /v1/scopes/{scope}/reader-groups/{group}/reset": [{"readerGroupId": GROUP_ID, "generation": 0}],
         "PUT /v1/scopes/{scope}/streams/{stream}/writers/{writer}/position": [{"time": 5, "position": cut}],
-        "POST /v1/scopes/{scope}/streams/{stream}/transactions": [LEASE],
+        "POST /v1/scopes/{scope}/streams/{stream}/transactions": [
+            LEASE,
+            LEASE | {"label": "q/7", "segments": "on-demand"},
+        ],
         "PUT /v1/scopes/{scope}/streams/{stream}/transactions/{transaction}/lease": [LEASE],
         "PUT /v1/scopes/{scope}/streams/{stream}/transactions/{transaction}/state": [
             {"state": "COMMITTING"},
@@ -73,9 +76,16 @@ def good_bodies(fuzz_world: FuzzWorld) -> GoodBodies:
             {"state": "ABORTING"},
         ],
         "POST /v1/scopes/{scope}/streams/{stream}/commit-sets": [
-            {"key": "new", "transactions": fuzz_world.names["transaction"][:2]},
-            {"key": "key", "transactions": fuzz_world.names["transaction"][2:]},
+            {"writer": "w", "epoch": 1, "transactions": {"active": fuzz_world.names["transaction"][:2]}},
+            {
+                "writer": "w",
+                "epoch": 0,
+                "transactions": {"active": fuzz_world.names["transaction"][2:]},
+                "abortLabels": "q",
+            },
         ],
+        "POST /v1/scopes/{scope}/streams/{stream}/transaction-aborts": [{"labelPrefix": "q"}],
+        "POST /v1/scopes/{scope}/streams/{stream}/transactions/{transaction}/segments": [{"segments": [1]}],
         "PUT /v1/scopes/{scope}/streams/{stream}/subscribers/{subscriber}": [
             SUBSCRIBER,
             {"generation": 4, "streamCut": cut},
@@ -94,6 +104,12 @@ def good_bodies(fuzz_world: FuzzWorld) -> GoodBodies:
         ],
         "POST /v1/scopes/{scope}/streams/{stream}/segments/between": between,
         "POST /v1/scopes/{scope}/streams/{stream}/stream-cuts/distance": between,
+        "POST /v1/scopes/{scope}/streams/{stream}/next-cut": [
+            one | {"bytes": 5, "strictKeyOrder": True, "onTruncation": "skip"} for one in between
+        ],
+        "POST /v1/scopes/{scope}/streams/{stream}/range-plans": [
+            {"ranges": [{"segmentId": 1, "start": 0, "end": 9, "pieceBytes": 2}], "links": True},
+        ],
         "POST /v1/scopes/{scope}/streams/{stream}/stream-cuts/check": [{"cut": cut}, {"cut": {"0": 0, "1": 0}}],
         "POST /v1/scopes/{scope}/streams/{stream}/truncate": [{"cut": cut}, {"cut": {"0": 0, "1": 0}}],
     }

@@ -91,6 +91,7 @@ def _run(program: str, name: str, *arguments: str, **variables: str) -> dict[str
         ("scopes", ("scope_service", "scope_deletion_service"), ["dynamodb", "sqs"]),
         ("segments", ("segment_service",), ["dynamodb"]),
         ("history", ("history_service",), ["dynamodb", "s3"]),
+        ("plans", ("chunk_links", "segment_stores"), ["dynamodb", "s3"]),
         ("stream-requests", ("request_processor",), ["dynamodb", "sqs"]),
         ("schedule-ticks", ("sqs_client",), ["sqs"]),
     ],

@@ -104,6 +104,11 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
         400,
         "invalid_stream_cut",
     ),
+    "half of a cut as start of a bounded group": (
+        {"streams": [{"streamName": "t", "from": {"1": 0}, "to": {"0": 0, "1": 0}}]},
+        400,
+        "invalid_stream_cut",
+    ),
     "half of a cut": ({"streams": [{"streamName": "t", "to": {"0": 0}}]}, 400, "invalid_stream_cut"),
     "end before start": (
         {"streams": [{"streamName": "t", "from": {"0": 2}, "to": {"0": 1}}]},

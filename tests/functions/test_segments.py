@@ -7,7 +7,6 @@ from functions_in_memory import Call, FunctionWorld
 
 from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.controller.services.history import HistoryService
 from headrace.metadata.container_claim import claim_body, claim_sort
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
@@ -108,8 +107,7 @@ class FakeLinks:
 
 @pytest.fixture
 def with_history(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> MemoryMetadataStore:
-    service = HistoryService(world.store, FakeLinks())
-    monkeypatch.setattr(wiring, "history_service", lambda: service)
+    monkeypatch.setattr(wiring, "chunk_links", FakeLinks)
     name = "s/t/0.#epoch.0"
     for run in (ChunkRun(0, 10, "o-1", 5), ChunkRun(10, 10, "o-2", 0)):
         world.store.write(Create(Key(chunk_partition(name), chunk_sort(run.offset)), chunk_body(run)))

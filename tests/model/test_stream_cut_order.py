@@ -10,7 +10,7 @@ from stream_histories import Histories
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
 from headrace.model.segments import StreamSegment
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, Side, compare_cuts, side_of
+from headrace.model.stream_cut_order import CutOrder, PlacedCut, Side, compare_cuts, later_cut, side_of
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.truncation import (
     Truncation,
@@ -64,6 +64,16 @@ def test_the_order_of_cuts_is_that_of_every_slot(histories: Histories, slot_coun
     assert compare_cuts(one, other) is expected
     if expected is CutOrder.BEFORE:
         assert compare_cuts(other, one) is CutOrder.EQUAL_OR_AFTER
+
+
+@given(data=st.data())
+@settings(max_examples=150)
+def test_a_later_cut_is_the_maximum_in_every_slot(histories: Histories, slot_count: int, data: st.DataObject):
+    epochs = data.draw(histories(scales_max=4))
+    chains = _chains(epochs, slot_count)
+    one, other = _position(data, epochs), _position(data, epochs)
+    pairs = zip(_by_slot(one, chains, slot_count), _by_slot(other, chains, slot_count), strict=True)
+    assert _by_slot(later_cut(one, other), chains, slot_count) == [max(pair) for pair in pairs]
 
 
 @given(data=st.data())

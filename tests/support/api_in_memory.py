@@ -21,7 +21,6 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.controller.services.history import HistoryService
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.local.gateway_events import HttpRequest, gateway_message, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
@@ -45,7 +44,7 @@ class ApiInMemory:
         transaction_queues = TransactionQueues(self.queues["commits"], self.queues["aborts"])
         self.segment_stores = MemorySegmentStores(self.clock)
         self.works = True
-        history = HistoryService(self.store, MemoryChunkLinks(MemoryChunkStorage(), 900, self.clock))
+        links = MemoryChunkLinks(MemoryChunkStorage(), 900, self.clock)
         monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
         monkeypatch.setattr(wiring, "clock", lambda: self.clock)
         monkeypatch.setattr(wiring, "metadata_store", lambda: self.store)
@@ -54,7 +53,7 @@ class ApiInMemory:
         monkeypatch.setattr(wiring, "commit_queue", lambda: transaction_queues.commits)
         monkeypatch.setattr(wiring, "abort_queue", lambda: transaction_queues.aborts)
         monkeypatch.setattr(wiring, "segment_stores", lambda: self.segment_stores)
-        monkeypatch.setattr(wiring, "history_service", lambda: history)
+        monkeypatch.setattr(wiring, "chunk_links", lambda: links)
         wiring.forget_services()
         self._host = LambdaHost(self.clock)
 

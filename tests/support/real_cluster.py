@@ -30,7 +30,6 @@ from headrace.client import Headrace, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.registry import request_processor
-from headrace.controller.services.history import HistoryService
 from headrace.local.gateway_events import HttpRequest, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.container_claim import claim_body, claim_sort
@@ -167,11 +166,11 @@ def serve_functions(cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> No
     """The functions work on this cluster; the caller lets the services be forgotten at the end."""
     monkeypatch.setenv("HEADRACE_CONTAINER_COUNT", str(CONTAINERS))
     wiring.forget_services()
-    history = HistoryService(cluster.metadata, MemoryChunkLinks(cluster.chunks, 60, cluster.clock))
+    links = MemoryChunkLinks(cluster.chunks, 60, cluster.clock)
     monkeypatch.setattr(wiring, "metadata_store", lambda: cluster.metadata)
     monkeypatch.setattr(wiring, "request_queue", lambda: cluster.queue)
     monkeypatch.setattr(wiring, "segment_stores", lambda: cluster.segment_stores)
-    monkeypatch.setattr(wiring, "history_service", lambda: history)
+    monkeypatch.setattr(wiring, "chunk_links", lambda: links)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,12 +21,16 @@ from headrace.ports.segment_stores import AttributeBound, SegmentInfo, SegmentSc
 
 @dataclass(slots=True)
 class _Segment:
-    """`runs` are bytes with the offset where they start; the zeros between two runs are not stored."""
+    """`runs` are bytes with the offset where they start; the zeros between two runs are not stored.
+
+    `boundaries` are 0 and the offsets at which an append or a merge ended, ascending.
+    """
 
     info: SegmentInfo
     rate: SegmentScaleRate
     rollover_size_bytes: int
     runs: list[tuple[int, bytes]] = field(default_factory=list)
+    boundaries: list[int] = field(default_factory=lambda: [0])
     attributes: dict[int, int] = field(default_factory=dict)
     appended_for: int = 0
     table_key_length: int | None = None
@@ -109,6 +114,10 @@ class MemorySegmentStores:
     def segment_infos(self, names: list[str]) -> list[SegmentInfo]:
         with self._lock:
             return [self._segment(name).info for name in names]
+
+    def locate_offsets(self, targets: Sequence[tuple[str, int]]) -> list[int]:
+        with self._lock:
+            return [_boundary_from(self._segment(name), target) for name, target in targets]
 
     def update_segment_policy(self, name: str, rate: SegmentScaleRate) -> None:
         with self._lock:
@@ -242,9 +251,17 @@ class MemorySegmentStores:
     def _lengthen(self, segment: _Segment, length_bytes: int) -> None:
         info = segment.info
         segment.info = replace(info, length=info.length + length_bytes, last_modified_ms=self._now_ms())
+        segment.boundaries.append(segment.info.length)
 
     def _now_ms(self) -> int:
         return self._clock.now_ms() if self._clock else 0
+
+
+def _boundary_from(segment: _Segment, target: int) -> int:
+    """The first boundary at or after `target` that was not truncated, else the segment's length."""
+    target = max(target, segment.info.start_offset)
+    index = bisect_left(segment.boundaries, target)
+    return segment.boundaries[index] if index < len(segment.boundaries) else segment.info.length
 
 
 def _is_above(segment: _Segment, bound: AttributeBound | None) -> bool:

@@ -132,6 +132,14 @@ class TcpSegmentStores:
         replies = self._call_each(names, lambda name, number: wire.GetStreamSegmentInfo(number, name))
         return [_segment_info(name, reply) for name, reply in zip(names, replies, strict=True)]
 
+    def locate_offsets(self, targets: Sequence[tuple[str, int]]) -> list[int]:
+        found: list[int] = []
+        for first in range(0, len(targets), _ASKED_AT_ONCE_MAX):
+            asked = targets[first : first + _ASKED_AT_ONCE_MAX]
+            replies = self._calls.call([(name, _location(name, target)) for name, target in asked])
+            found += map(_located_offset, replies)
+        return found
+
     def update_segment_policy(self, name: str, rate: SegmentScaleRate) -> None:
         def request(request_id: int) -> wire.WireCommand:
             return wire.UpdateSegmentPolicy(request_id, name, rate.target_rate, rate.scale_type)
@@ -291,6 +299,16 @@ def _append_once(
             raise UnavailableError(f"another connection appended to segment {name} at the same time")
         case _:
             raise wire.error_of_reply(reply)
+
+
+def _location(name: str, target: int) -> Request:
+    return lambda request_id: wire.LocateOffset(request_id, name, target)
+
+
+def _located_offset(reply: wire.WireCommand) -> int:
+    if not isinstance(reply, wire.OffsetLocated):
+        raise wire.error_of_reply(reply)
+    return reply.offset
 
 
 def _segment_info(name: str, reply: wire.WireCommand) -> SegmentInfo:

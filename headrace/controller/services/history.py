@@ -2,22 +2,20 @@
 
 The service reads the chunk directory and signs links. It does not read the objects or call a segment store, so bytes
 that are not in tier 2 yet are not listed. A page costs one metadata query if it starts at the start of a run, as the
-head of an untruncated segment and every continuation do; otherwise it costs two. While a large merge moves the runs of
-a segment, the service follows the link to them with one or two more queries.
+head of an untruncated segment and every continuation do; otherwise it costs two (`chunk_runs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from headrace.api.chunks import Chunk, Chunks
+from headrace.controller.services.chunk_runs import ChunkRuns
 from headrace.controller.services.paging import PageRoom
-from headrace.model.chunks import ChunkRun, RunLink, chunk_partition, chunk_run, chunk_sort, is_link, run_link
-from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.names import check_scope_name, check_stream_name, segment_name
 from headrace.ports.chunk_links import ChunkLinks
-from headrace.ports.metadata_store import MetadataStore, Record
+from headrace.ports.metadata_store import MetadataStore
 
 OFFSET_MAX = (1 << 63) - 1
 SEGMENT_ID_MAX = (1 << 63) - 1
@@ -27,7 +25,7 @@ class HistoryService:
     """Lists chunks for readers that read from S3 themselves."""
 
     def __init__(self, store: MetadataStore, links: ChunkLinks) -> None:
-        self._store = store
+        self._runs = ChunkRuns(store)
         self._links = links
 
     def chunks(
@@ -56,117 +54,24 @@ class HistoryService:
         name = segment_name(check_scope_name(scope), check_stream_name(stream), segment_id)
         if from_offset == stop:
             return Chunks((), from_offset, None)
-        runs, more = self._runs(name, from_offset, stop, limit)
+        found = self._runs.read(name, from_offset, stop, limit)
         linked: list[Chunk] = []
         room = PageRoom()
         reached = from_offset
-        for piece in _contiguous(runs, from_offset, stop):
+        for run in found.runs:
             if room.is_full:
                 break
-            linked.append(self._linked(piece))
+            linked.append(linked_chunk(self._links, run))
             room.take(len(linked[-1].url))
-            reached = piece.end
-        complete = not linked or reached >= stop or (not more and reached >= runs[-1].end)
+            reached = run.end
+        complete = found.is_complete and reached == found.stored_until
         return Chunks(tuple(linked), reached, None if complete else reached)
 
-    def _runs(self, name: str, from_offset: int, to_offset: int, limit: int) -> tuple[list[ChunkRun], bool]:
-        """At most `limit` runs from the one that contains `from_offset`, and whether more of the range may follow."""
-        partition = chunk_partition(name)
-        page = self._store.query(partition, first=chunk_sort(from_offset), last=chunk_sort(to_offset - 1), limit=limit)
-        entries = [_entry(record) for record in page.records]
-        more = page.next_after is not None
-        if not entries or entries[0].offset != from_offset:
-            before = self._entry_before(partition, from_offset)
-            covering = [before] if before and before.end > from_offset else []
-            if entries and not covering:
-                raise _gap(name, from_offset, entries[0], is_head=before is None)
-            more |= len(covering) + len(entries) > limit
-            entries = [*covering, *entries][:limit]
-        runs: list[ChunkRun] = []
-        for entry in entries:
-            if isinstance(entry, ChunkRun):
-                runs.append(entry)
-                continue
-            linked, more = self._runs_behind(name, entry, from_offset, to_offset, limit - len(runs))
-            runs += linked
-        return runs, more
 
-    def _runs_behind(
-        self, name: str, link: RunLink, from_offset: int, to_offset: int, limit: int
-    ) -> tuple[list[ChunkRun], bool]:
-        """As `_runs`, for a link: the runs are those of another segment, with their offsets in this one."""
-        shift = link.offset - link.position
-        first, last = max(from_offset, link.offset) - shift, min(to_offset, link.end) - shift - 1
-        partition = chunk_partition(link.segment)
-        page = self._store.query(partition, first=chunk_sort(first), last=chunk_sort(last), limit=limit)
-        found = [_entry(record) for record in page.records]
-        if not found or found[0].offset != first:
-            before = self._entry_before(partition, first)
-            if before is None or before.end <= first:
-                raise _being_rewritten(name, first + shift, link.offset)
-            found.insert(0, before)
-        runs = [
-            ChunkRun(run.offset + shift, run.length, run.object_name, run.position)
-            for run in found
-            if isinstance(run, ChunkRun)
-        ]
-        return runs[:limit], page.next_after is not None or len(runs) > limit
-
-    def _entry_before(self, partition: str, offset: int) -> ChunkRun | RunLink | None:
-        """The last run or link that starts at or before `offset`; returns None without a query if that is negative."""
-        if offset == 0:
-            return None
-        page = self._store.query(partition, first=chunk_sort(0), last=chunk_sort(offset), limit=1, descending=True)
-        return _entry(page.records[0]) if page.records else None
-
-    def _linked(self, piece: ChunkRun) -> Chunk:
-        link = self._links.link(piece.object_name, piece.position, piece.length)
-        return Chunk(piece.offset, piece.length, link.url, link.headers, link.expires_at_ms)
-
-
-def _contiguous(runs: Iterable[ChunkRun], from_offset: int, to_offset: int) -> Iterator[ChunkRun]:
-    """The parts of `runs` that cover the range once, from its start up to the first gap.
-
-    A query is not a snapshot. While larger runs replace smaller ones, it may return both of them, or neither. Overlaps
-    are cut off. A gap ends the page, and the next page reads the directory again.
-    """
-    reached = from_offset
-    for run in runs:
-        if run.offset > reached:
-            return
-        end = min(run.end, to_offset)
-        if end > reached:
-            yield ChunkRun(reached, end - reached, run.object_name, run.position + reached - run.offset)
-            reached = end
-
-
-def _gap(
-    name: str, from_offset: int, following: ChunkRun | RunLink, *, is_head: bool
-) -> TruncatedError | UnavailableError:
-    if is_head:
-        return TruncatedError(
-            f"segment {name} starts at {following.offset} in tier 2: the bytes at {from_offset} were truncated",
-            details={"segment": name, "offset": from_offset, "startOffset": following.offset},
-        )
-    return _being_rewritten(name, from_offset, following.offset)
-
-
-def _being_rewritten(name: str, offset: int, found: int) -> UnavailableError:
-    return UnavailableError(
-        f"the chunk directory of {name} has no run at {offset} but one at {found}: it is being rewritten, ask again",
-        details={"segment": name, "offset": offset},
-    )
-
-
-def _entry(record: Record) -> ChunkRun | RunLink:
-    try:
-        parsed = run_link if is_link(record.body) else chunk_run
-        entry = parsed(record.key.sort, record.body)
-    except (KeyError, ValueError) as error:
-        raise CorruptError(f"the record at {record.key} is not a run of the chunk directory: {error!r}") from error
-    if entry.length < 1 or entry.position < 0 or entry.offset < 0:
-        raise CorruptError(f"the run at {record.key} has impossible bounds: {entry}")
-    return entry
+def linked_chunk(links: ChunkLinks, run: ChunkRun) -> Chunk:
+    """The run with a link to read it."""
+    link = links.link(run.object_name, run.position, run.length)
+    return Chunk(run.offset, run.length, link.url, link.headers, link.expires_at_ms)
 
 
 def _check_range(from_offset: int, to_offset: int | None) -> int:

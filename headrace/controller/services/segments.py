@@ -20,11 +20,12 @@ from headrace.api.segments import (
     Successor,
     Successors,
 )
+from headrace.controller.services.stream_ends import StreamEnds
 from headrace.metadata.container_claim import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model import segments
-from headrace.model.epochs import Epoch, front_of_epochs
+from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.log_classes import ContainerLayout
@@ -34,7 +35,7 @@ from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segme
 from headrace.model.stream_cuts import StreamCut, invalid_cut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
-from headrace.model.truncation import Truncation, segments_left, superimposed, very_beginning
+from headrace.model.truncation import Truncation, segments_left, superimposed
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 
@@ -53,7 +54,7 @@ class SegmentService:
         self._records = StreamRecords(store)
         self._history = self._records.history
         self._cuts = PlacedCuts(self._history)
-        self._segment_stores = segment_stores
+        self._ends = StreamEnds(self._history, segment_stores)
         self._layout = ContainerLayout(container_count, s3_containers)
 
     def segments_at_head(self, scope: str, stream: str) -> EpochSegments:
@@ -164,8 +165,8 @@ class SegmentService:
     def stream_cut(self, scope: str, stream: str, at: Literal["head", "tail"]) -> StreamCut:
         """The stream cut at the head or the tail of the stream."""
         if at == "head":
-            return self._head(*self._readable_with_truncation(scope, stream))
-        return self._tail(self._readable(scope, stream))
+            return self._ends.head(*self._readable_with_truncation(scope, stream)).cut
+        return self._ends.tail(self._readable(scope, stream))
 
     def between(
         self,
@@ -189,13 +190,16 @@ class SegmentService:
         """
         found, truncation = self._readable_with_truncation(scope, stream)
         if from_offsets is None:
-            from_cut = self._head(found, truncation)
+            from_cut = self._ends.head(found, truncation).cut
             first_epoch = truncation.first_epoch if truncation else 0
         else:
-            from_cut = self._cuts.resolved(found, from_offsets, self._stored_sizes)
+            from_cut = self._cuts.resolved(found, from_offsets, self._ends.stored_sizes)
             self._cuts.check_left(found, from_cut, truncation)
             first_epoch = self._cuts.first_epoch(found, from_cut)
-        to_cut = self._tail(found) if to_offsets is None else self._cuts.resolved(found, to_offsets, self._stored_sizes)
+        if to_offsets is None:
+            to_cut = self._ends.tail(found)
+        else:
+            to_cut = self._cuts.resolved(found, to_offsets, self._ends.stored_sizes)
         if from_checkpoint and to_offsets is not None:
             first_epoch = min(first_epoch, self._cuts.first_epoch(found, to_cut))
         epochs = epochs_between(from_cut, to_cut, first_epoch)
@@ -210,71 +214,33 @@ class SegmentService:
             from_cut,
             to_cut,
             self._history.epochs(found, epochs),
-            lambda ids: self._sealed_sizes(found, ids),
+            lambda ids: self._ends.sealed_sizes(found, ids),
             check if from_checkpoint else None,
         )
         if to_offsets is not None:
             self._cuts.check_ends(found, to_cut)
-        return RangesBetween(tuple(_range_between(found, one) for one in ranges), from_cut, to_cut)
+        return RangesBetween(tuple(range_between(found, one) for one in ranges), from_cut, to_cut)
 
     def _readable(self, scope: str, stream: str) -> Stream:
-        return _created(self._records.get(scope, stream).stream)
+        return created_stream(self._records.get(scope, stream).stream)
 
     def _readable_with_truncation(self, scope: str, stream: str) -> tuple[Stream, Truncation | None]:
         stored, truncation = self._records.get_with_truncation(scope, stream)
-        return _created(stored.stream), truncation
-
-    def _head(self, stream: Stream, truncation: Truncation | None) -> StreamCut:
-        if truncation is not None:
-            return truncation.cut
-        return very_beginning(stream.scope, stream.name, self._history.epoch(stream, 0))
-
-    def _tail(self, stream: Stream) -> StreamCut:
-        if stream.state is StreamState.SEALED:
-            identifiers = _ids(stream.epoch.segments)
-            return StreamCut.of(stream.scope, stream.name, self._sealed_sizes(stream, identifiers))
-        front = asked = stream.epoch.segments
-        coming = self._coming(stream)
-        if coming:
-            asked = (*stream.epoch.segments, *coming[-1].created)
-        found = self._segment_stores.segment_infos([_name(stream, segment) for segment in asked])
-        infos = dict(zip(asked, found, strict=True))
-        if coming:
-            front = front_of_epochs(coming, lambda segment: infos[segment].is_sealed)
-        return StreamCut.of(stream.scope, stream.name, {segment.segment_id: infos[segment].length for segment in front})
+        return created_stream(stored.stream), truncation
 
     def _check_finished(self, stream: Stream, left_out: Sequence[int], *, bounded: bool) -> None:
         """Check that readers can have finished the segments at the second cut that their checkpoint leaves out."""
         if bounded or stream.state is StreamState.SEALED:
             return
-        sealed = self._stored_sizes(stream, left_out)
+        sealed = self._ends.stored_sizes(stream, left_out)
         unread = next((identifier for identifier in left_out if identifier not in sealed), None)
         if unread is not None:
             raise invalid_cut(f"'from' leaves out segment {unread}, which is not sealed: the cut must name it")
 
-    def _sealed_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
-        """Length in bytes by segment id. A size that is not in the metadata yet is read from the segment's store."""
-        sealed = self._history.sealed_segments(stream, identifiers)
-        sizes = {identifier: one.length for identifier, one in sealed.items()}
-        unrecorded = [identifier for identifier in identifiers if identifier not in sizes]
-        if unrecorded:
-            sizes |= self._stored_sizes(stream, unrecorded)
-            unsealed = next((identifier for identifier in unrecorded if identifier not in sizes), None)
-            if unsealed is not None:
-                name = segment_name(stream.scope, stream.name, unsealed)
-                raise UnavailableError(f"segment {name} is being sealed: repeat soon")
-        return sizes
-
-    def _stored_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
-        """Length in bytes by id of those of the segments that their stores have sealed."""
-        names = [segment_name(stream.scope, stream.name, identifier) for identifier in identifiers]
-        infos = zip(identifiers, self._segment_stores.segment_infos(names), strict=True)
-        return {identifier: info.length for identifier, info in infos if info.is_sealed}
-
     def _epoch_after(self, stream: Stream, identifier: int) -> Epoch | None:
         """The epoch that replaced a segment; None if the segment has not been replaced."""
         newest = stream.epoch
-        for coming in self._coming(stream):
+        for coming in self._ends.coming(stream):
             if identifier in newest.by_id and identifier not in coming.by_id:
                 return coming
             newest = coming
@@ -284,10 +250,6 @@ class SegmentService:
         if sealed is None or sealed.replaced_in is None:
             raise _no_such_segment(stream, identifier)
         return self._history.epoch(stream, sealed.replaced_in)
-
-    def _coming(self, stream: Stream) -> list[Epoch]:
-        """The recorded epochs after the active one, in order: a running scale or commit moves the stream to them."""
-        return list(self._history.epochs(stream, range(stream.epoch.number + 1, stream.recorded_epoch + 1)))
 
     def _segment(self, stream: Stream, identifier: int) -> StreamSegment:
         """A segment that the stream has or had, from the epoch that its id names."""
@@ -300,7 +262,8 @@ class SegmentService:
         return segment
 
 
-def _created(stream: Stream) -> Stream:
+def created_stream(stream: Stream) -> Stream:
+    """Returns the stream; raises UnavailableError, code "stream_not_ready", while it is being created."""
     if stream.state is StreamState.CREATING:
         raise UnavailableError(
             f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
@@ -326,7 +289,8 @@ def _segment_at(stream: Stream, segment: StreamSegment, start_offset: int | None
     return SegmentView.of(segment, _name(stream, segment), start_offset)
 
 
-def _range_between(stream: Stream, found: SegmentRange) -> RangeBetween:
+def range_between(stream: Stream, found: SegmentRange) -> RangeBetween:
+    """The range as the API returns it."""
     return RangeBetween(
         _segment_at(stream, found.segment, found.start_offset),
         found.start_offset,

@@ -1,0 +1,24 @@
+"""Builds the services of the function "plans" from the adapters that `wiring` chooses."""
+
+from __future__ import annotations
+
+from functions import wiring
+from functions.built_once import once
+from headrace.controller.services.next_cuts import NextCutService
+from headrace.controller.services.range_plans import RangePlanService
+
+
+@once
+def next_cut_service() -> NextCutService:
+    return NextCutService(wiring.metadata_store(), wiring.segment_stores())
+
+
+@once
+def range_plan_service() -> RangePlanService:
+    return RangePlanService(
+        wiring.metadata_store(),
+        wiring.segment_stores(),
+        wiring.chunk_links(),
+        wiring.workers(),
+        *wiring.environment().containers,
+    )

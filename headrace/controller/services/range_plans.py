@@ -1,0 +1,281 @@
+"""Plans for many ranges of segments in one request: pieces, links to their bytes in S3, and the stores of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from headrace.api.chunks import Chunk
+from headrace.api.plans import PlannedPiece, RangePlan, RangePlans, RangeToPlan
+from headrace.api.segments import SegmentEndpoint
+from headrace.controller.services.chunk_runs import ChunkRuns, StoredRuns
+from headrace.controller.services.history import linked_chunk
+from headrace.controller.services.segments import created_stream
+from headrace.controller.services.stream_ends import StreamEnds
+from headrace.metadata.container_claim import find_claims
+from headrace.metadata.placed_cuts import check_incarnation
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
+from headrace.model.limits import (
+    LINK_BYTES_PER_PLAN_MAX,
+    LINKS_PER_PLAN_MAX,
+    PAGE_ITEMS_MAX,
+    PIECES_PER_PLAN_MAX,
+    RANGES_PER_PLAN_MAX,
+)
+from headrace.model.log_classes import ContainerLayout
+from headrace.model.names import segment_name
+from headrace.model.range_pieces import pieces_at_best, split_pieces, split_targets
+from headrace.model.segments import segment_epoch
+from headrace.model.stream_cut_order import Side, side_of
+from headrace.model.streams import Stream
+from headrace.model.truncation import Truncation
+from headrace.ports.chunk_links import ChunkLinks
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.segment_stores import SegmentStores
+from headrace.ports.workers import Workers
+
+DIRECTORIES_AT_ONCE = 64
+"""Ranges whose chunk directories are read before it is known whether the answer has room for more links."""
+
+LINK_OVERHEAD_BYTES = 160
+"""The JSON of a link but for its URL, rounded up."""
+
+
+class RangePlanService:
+    """Called by the route of range plans; safe for any number of threads. It only reads.
+
+    A plan reads the stream, the ends of sealed segments and the claims of containers in batches of a hundred, and asks
+    the segment stores for all split points at once. It reads the chunk directories of several segments at a time, with
+    one or two queries for each range, as long as the answer has room for links.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        segment_stores: SegmentStores,
+        links: ChunkLinks,
+        workers: Workers,
+        container_count: int,
+        s3_containers: int = 0,
+    ) -> None:
+        self._store = store
+        self._records = StreamRecords(store)
+        self._history = self._records.history
+        self._ends = StreamEnds(self._history, segment_stores)
+        self._segment_stores = segment_stores
+        self._runs = ChunkRuns(store)
+        self._links = links
+        self._workers = workers
+        self._layout = ContainerLayout(container_count, s3_containers)
+
+    def plan(self, scope: str, stream: str, ranges: Sequence[RangeToPlan], *, links: bool = True) -> RangePlans:
+        """The plans of the ranges, in their order; without `links` no piece has any.
+
+        Raises:
+            NotFoundError: there is no such stream, or it never had one of the segments.
+            InvalidRequestError: there are too many ranges or pieces, two ranges overlap, a range is empty or ends
+                after its segment; or code "stream_recreated".
+            TruncatedError: bytes of a range were truncated.
+            UnavailableError: a store does not answer, or the stream is being created or truncated; repeat.
+        """
+        _check_request(ranges)
+        stored, truncation = self._records.get_with_truncation(scope, stream)
+        found = created_stream(stored.stream)
+        self._check_readable(found, truncation, ranges)
+        pieces = self._pieces(found, ranges)
+        endpoints = self._endpoints(found, ranges)
+        planned = (
+            self._linked(found, ranges, pieces) if links else [[PlannedPiece(*one) for one in of] for of in pieces]
+        )
+        return RangePlans(
+            tuple(
+                RangePlan(one.segment_id, tuple(own), endpoints.get(one.segment_id))
+                for one, own in zip(ranges, planned, strict=True)
+            )
+        )
+
+    def _check_readable(self, stream: Stream, truncation: Truncation | None, ranges: Sequence[RangeToPlan]) -> None:
+        """Check that the segments exist, that those that are sealed are long enough, and that nothing is truncated."""
+        identifiers = list(dict.fromkeys(one.segment_id for one in ranges))
+        check_incarnation(stream, identifiers)
+        newest = {one.segment_id: one for one in self._ends.newest_segments(stream)}
+        sealed = self._history.sealed_segments(stream, [one for one in identifiers if one not in newest])
+        unknown = [one for one in identifiers if one not in newest and one not in sealed]
+        if unknown:
+            raise NotFoundError(
+                f"stream {stream.scoped_name} never had segment {unknown[0]}", details={"segmentId": unknown[0]}
+            )
+        for one in ranges:
+            if one.segment_id in sealed and one.end > sealed[one.segment_id].length:
+                raise InvalidRequestError(
+                    f"segment {one.segment_id} ends at {sealed[one.segment_id].length}, before {one.end}",
+                    details={"segmentId": one.segment_id, "length": sealed[one.segment_id].length},
+                )
+        if truncation is None:
+            return
+        head = truncation.cut.offsets
+        known_gone = {
+            identifier
+            for identifier, end in sealed.items()
+            if end.replaced_in is not None and end.replaced_in <= truncation.first_epoch
+        }
+        # Segments with a later epoch than the head's are after it.
+        undecided = {
+            one
+            for one in identifiers
+            if one not in head and one not in known_gone and segment_epoch(one) <= truncation.cut.last_epoch
+        }
+        numbers = sorted({segment_epoch(one) for one in undecided})
+        segments = {one.segment_id: one for epoch in self._history.epochs(stream, numbers) for one in epoch.segments}
+        gone = known_gone | {one for one in undecided if side_of(segments[one], truncation.head) is Side.BEFORE}
+        for one in ranges:
+            if one.segment_id in gone or one.start < head.get(one.segment_id, 0):
+                raise TruncatedError(
+                    f"bytes of segment {one.segment_id} from {one.start} on were truncated: plan from the head of"
+                    f" stream {stream.scoped_name}",
+                    details={"segmentId": one.segment_id, "offset": one.start},
+                )
+
+    def _pieces(self, stream: Stream, ranges: Sequence[RangeToPlan]) -> list[list[tuple[int, int]]]:
+        targets = [
+            (one.segment_id, target) for one in ranges for target in split_targets(one.start, one.end, one.piece_bytes)
+        ]
+        named = [(segment_name(stream.scope, stream.name, identifier), target) for identifier, target in targets]
+        try:
+            located = self._segment_stores.locate_offsets(named) if named else []
+        except NotFoundError as gone:
+            raise UnavailableError(
+                f"stream {stream.scoped_name} is being truncated or deleted: repeat soon", details=gone.details
+            ) from gone
+        boundaries = dict(zip(targets, located, strict=True))
+        return [
+            list(split_pieces(one.start, one.end, one.piece_bytes, _Boundaries(boundaries, one).after))
+            for one in ranges
+        ]
+
+    def _endpoints(self, stream: Stream, ranges: Sequence[RangeToPlan]) -> dict[int, SegmentEndpoint]:
+        """The endpoints by segment id; segments whose container no store has claimed are left out."""
+        containers = {
+            one.segment_id: self._layout.container_of_segment(segment_name(stream.scope, stream.name, one.segment_id))
+            for one in ranges
+        }
+        claims = find_claims(self._store, containers.values())
+        endpoints: dict[int, SegmentEndpoint] = {}
+        for identifier, container in containers.items():
+            if container in claims:
+                claim, epoch = claims[container]
+                endpoints[identifier] = SegmentEndpoint(claim.host, claim.port, claim.zone, container, epoch)
+        return endpoints
+
+    def _linked(
+        self, stream: Stream, ranges: Sequence[RangeToPlan], pieces: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[list[PlannedPiece]]:
+        """The pieces with links, in their order, until the answer is full; the rest has none."""
+        room = _LinkRoom()
+        planned: list[list[PlannedPiece]] = []
+        for first in range(0, len(ranges), DIRECTORIES_AT_ONCE):
+            wave = range(first, min(first + DIRECTORIES_AT_ONCE, len(ranges)))
+            stored = {} if room.is_full else self._stored(stream, ranges, wave, room.links)
+            for index in wave:
+                runs = stored.get(index)
+                planned.append([self._linked_piece(start, end, runs, room) for start, end in pieces[index]])
+        return planned
+
+    def _stored(self, stream: Stream, ranges: Sequence[RangeToPlan], wave: range, limit: int) -> dict[int, StoredRuns]:
+        """What the chunk directories have of some of the ranges. Those that are being rewritten are left out."""
+        found: dict[int, StoredRuns] = {}
+
+        def read(index: int) -> None:
+            one = ranges[index]
+            name = segment_name(stream.scope, stream.name, one.segment_id)
+            runs: list[ChunkRun] = []
+            reached, complete = one.start, False
+            while not complete and len(runs) < limit:
+                try:
+                    page = self._runs.read(name, reached, one.end, min(limit - len(runs), PAGE_ITEMS_MAX))
+                except UnavailableError:
+                    break
+                runs += page.runs
+                reached, complete = page.stored_until, page.is_complete
+            found[index] = StoredRuns(tuple(runs), reached, complete)
+
+        self._workers.each(read, iter(wave))
+        return found
+
+    def _linked_piece(self, start: int, end: int, stored: StoredRuns | None, room: _LinkRoom) -> PlannedPiece:
+        if stored is None or room.is_full or (stored.stored_until < end and not stored.is_complete):
+            return PlannedPiece(start, end)
+        chunks = room.fill(linked_chunk(self._links, run) for run in _clipped(stored.runs, start, end))
+        if chunks is None:
+            return PlannedPiece(start, end)
+        return PlannedPiece(start, end, chunks, max(start, min(stored.stored_until, end)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Boundaries:
+    """The boundaries that were located for one range."""
+
+    located: dict[tuple[int, int], int]
+    one: RangeToPlan
+
+    def after(self, target: int) -> int:
+        """The boundary for a target; the end of the range if the store knows of no byte at the target."""
+        offset = self.located[self.one.segment_id, target]
+        return offset if offset >= target else self.one.end
+
+
+class _LinkRoom:
+    """The links for which the answer has room."""
+
+    def __init__(self) -> None:
+        self.links = LINKS_PER_PLAN_MAX
+        self._left_bytes = LINK_BYTES_PER_PLAN_MAX
+
+    @property
+    def is_full(self) -> bool:
+        return self.links <= 0 or self._left_bytes <= 0
+
+    def fill(self, chunks: Iterator[Chunk]) -> tuple[Chunk, ...] | None:
+        """All these chunks, which are signed one by one. None if the answer is full before the last of them."""
+        taken: list[Chunk] = []
+        for chunk in chunks:
+            self.links -= 1
+            self._left_bytes -= len(chunk.url) + LINK_OVERHEAD_BYTES
+            if self.links < 0 or self._left_bytes < 0:
+                return None
+            taken.append(chunk)
+        return tuple(taken)
+
+
+def _clipped(runs: Sequence[ChunkRun], start: int, end: int) -> Iterator[ChunkRun]:
+    """The parts of contiguous runs that are inside [start, end)."""
+    for run in runs:
+        first, last = max(run.offset, start), min(run.end, end)
+        if first < last:
+            yield ChunkRun(first, last - first, run.object_name, run.position + first - run.offset)
+
+
+def _check_request(ranges: Sequence[RangeToPlan]) -> None:
+    if not 1 <= len(ranges) <= RANGES_PER_PLAN_MAX:
+        raise InvalidRequestError(f"a request plans 1 to {RANGES_PER_PLAN_MAX} ranges, not {len(ranges)}")
+    for one in ranges:
+        if not 0 <= one.start < one.end or one.segment_id < 0 or (one.piece_bytes is not None and one.piece_bytes < 1):
+            raise InvalidRequestError(
+                f"[{one.start}, {one.end}) of segment {one.segment_id} in pieces of {one.piece_bytes} bytes is not a"
+                " range to plan"
+            )
+    pieces = sum(pieces_at_best(one.start, one.end, one.piece_bytes) for one in ranges)
+    if pieces > PIECES_PER_PLAN_MAX:
+        raise InvalidRequestError(
+            f"the ranges would have {pieces} pieces: one request has at most {PIECES_PER_PLAN_MAX}, so plan fewer"
+            " ranges at a time or larger pieces"
+        )
+    for one, other in pairwise(sorted(ranges, key=lambda each: (each.segment_id, each.start))):
+        if one.segment_id == other.segment_id and other.start < one.end:
+            raise InvalidRequestError(
+                f"two ranges of segment {one.segment_id} overlap between {other.start} and {min(one.end, other.end)}",
+                details={"segmentId": one.segment_id},
+            )

@@ -1,0 +1,270 @@
+"""Batches against a plain model of a stream: every byte once, order per key, budget, and the ranges of two cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stream_histories import random_histories
+
+from headrace.model.cut_planning import BatchRules, PlannedBatch, SegmentEnd, plan_batch
+from headrace.model.epochs import Epoch, scaled_epoch
+from headrace.model.errors import CorruptError, InvalidRequestError
+from headrace.model.key_ranges import covers_key_space_once
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.stream_cut_ranges import epochs_between, segments_between
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.truncation import very_beginning
+
+EVENT_BYTES = 7
+Positions = Mapping[int, int]
+
+
+@dataclass
+class StreamModel:
+    """A stream of events of EVENT_BYTES: the lineage up to a cut, by default the tail."""
+
+    epochs_by_number: list[Epoch]
+    events: dict[int, int]
+    end: Positions = field(default_factory=dict)
+    located: list[list[tuple[int, int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.segments = {one.segment_id: one for epoch in self.epochs_by_number for one in epoch.segments}
+        self.replaced_in = {one.segment_id: epoch.number for epoch in self.epochs_by_number for one in epoch.replaced}
+        self.end = self.end or self.tail()
+
+    def length(self, identifier: int) -> int:
+        return self.events.get(identifier, 0) * EVENT_BYTES
+
+    def head(self) -> dict[int, int]:
+        return very_beginning("s", "t", self.epochs_by_number[0]).offsets
+
+    def tail(self) -> dict[int, int]:
+        return {one.segment_id: self.length(one.segment_id) for one in self.epochs_by_number[-1].segments}
+
+    def ends(self, segments: Sequence[StreamSegment]) -> Mapping[int, SegmentEnd]:
+        return {
+            one.segment_id: SegmentEnd(self.end[one.segment_id], None)
+            if one.segment_id in self.end
+            else SegmentEnd(self.length(one.segment_id), self.replaced_in[one.segment_id])
+            for one in segments
+        }
+
+    def epochs(self, numbers: Sequence[int]) -> Mapping[int, Epoch]:
+        return {number: self.epochs_by_number[number] for number in numbers}
+
+    def boundaries(self, targets: Sequence[tuple[int, int]]) -> Sequence[int]:
+        self.located.append(list(targets))
+        return [-(-target // EVENT_BYTES) * EVENT_BYTES for _, target in targets]
+
+    def plan(self, current: Positions, rules: BatchRules) -> PlannedBatch:
+        return plan_batch([self.segments[one] for one in current], current, self, rules)
+
+    def between(self, lower: Positions, upper: Positions) -> list[tuple[object, ...]]:
+        from_cut, to_cut = StreamCut.of("s", "t", lower), StreamCut.of("s", "t", upper)
+        walked = [self.epochs_by_number[number] for number in epochs_between(from_cut, to_cut)]
+        sizes = {identifier: self.length(identifier) for identifier in self.segments}
+        return [
+            (one.segment, one.start_offset, one.end_offset, one.predecessors, one.successors)
+            for one in segments_between(from_cut, to_cut, walked, lambda ids: {each: sizes[each] for each in ids})
+        ]
+
+    def batches(self, rules: BatchRules, start: Positions | None = None) -> list[PlannedBatch]:
+        """All batches from the start, or the head, to the end. Every one but the last moves on, so this ends."""
+        current: Positions = start or self.head()
+        found: list[PlannedBatch] = []
+        while True:
+            batch = self.plan(current, rules)
+            found.append(batch)
+            if batch.reached_end:
+                return found
+            assert batch.positions != current
+            current = batch.positions
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> StreamModel:
+    """Streams that were split, merged and rolled; some segments have no events."""
+    epochs = draw(random_histories(scales_max=6))
+    segments = sorted({one.segment_id for epoch in epochs for one in epoch.segments})
+    return StreamModel(epochs, {identifier: draw(st.integers(0, 5)) for identifier in segments})
+
+
+budgets = st.one_of(st.none(), st.integers(1, 40 * EVENT_BYTES))
+rules_of_batches = st.builds(
+    BatchRules,
+    budget_bytes=budgets,
+    strict_key_order=st.booleans(),
+    opened_max=st.one_of(st.none(), st.integers(1, 4)),
+)
+
+
+@given(streams(), rules_of_batches)
+def test_every_byte_is_in_exactly_one_batch_in_order(stream: StreamModel, rules: BatchRules) -> None:
+    reached = dict.fromkeys(stream.segments, 0)
+    batches = stream.batches(rules)
+    for batch in batches:
+        assert batch.length_bytes == sum(one.end_offset - one.start_offset for one in batch.ranges)
+        for one in batch.ranges:
+            assert one.start_offset == reached[one.segment.segment_id]
+            assert one.end_offset % EVENT_BYTES == 0
+            reached[one.segment.segment_id] = one.end_offset
+    assert batches[-1].positions == stream.tail()
+    assert reached == {identifier: stream.length(identifier) for identifier in stream.segments}
+
+
+@given(streams(), rules_of_batches)
+def test_ranges_of_a_batch_are_those_between_its_cuts(stream: StreamModel, rules: BatchRules) -> None:
+    current: Positions = stream.head()
+    for batch in stream.batches(rules):
+        ranges = [
+            (one.segment, one.start_offset, one.end_offset, one.predecessors, one.successors) for one in batch.ranges
+        ]
+        assert ranges == stream.between(current, batch.positions)
+        current = batch.positions
+
+
+@given(streams(), rules_of_batches)
+def test_each_cut_covers_the_key_space_exactly_once(stream: StreamModel, rules: BatchRules) -> None:
+    for batch in stream.batches(rules):
+        assert covers_key_space_once([one.key_range for one in batch.segments])
+        assert {one.segment_id for one in batch.segments} == batch.positions.keys()
+
+
+@given(streams(), rules_of_batches)
+def test_successors_come_after_all_their_predecessors(stream: StreamModel, rules: BatchRules) -> None:
+    last_batch_of = dict.fromkeys(stream.segments, -1)
+    first_batch_of: dict[int, int] = {}
+    for number, batch in enumerate(stream.batches(rules)):
+        for one in batch.ranges:
+            if one.end_offset > one.start_offset:
+                last_batch_of[one.segment.segment_id] = number
+                first_batch_of.setdefault(one.segment.segment_id, number)
+    for identifier, first in first_batch_of.items():
+        for before in _ancestors(stream, identifier):
+            assert last_batch_of[before] < first if rules.strict_key_order else last_batch_of[before] <= first
+
+
+def _ancestors(stream: StreamModel, identifier: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [stream.segments[identifier]]
+    while waiting:
+        segment = waiting.pop()
+        before = stream.epochs_by_number[segment.epoch].predecessors_of(segment)
+        waiting += [one for one in before if one.segment_id not in found]
+        found |= {one.segment_id for one in before}
+    return found
+
+
+@given(streams(), st.integers(1, 40 * EVENT_BYTES), st.booleans())
+def test_the_budget_is_exceeded_by_one_event_per_open_segment(stream: StreamModel, budget: int, strict: bool) -> None:
+    for batch in stream.batches(BatchRules(budget, strict)):
+        read = [one for one in batch.ranges if one.end_offset > one.start_offset]
+        assert batch.length_bytes <= budget + EVENT_BYTES * len(read)
+
+
+@given(streams(), st.integers(1, 40 * EVENT_BYTES))
+def test_open_segments_share_the_budget_and_none_is_skipped(stream: StreamModel, budget: int) -> None:
+    current = stream.head()
+    batch = stream.plan(current, BatchRules(budget))
+    read = {one.segment.segment_id: one.end_offset - one.start_offset for one in batch.ranges}
+    assert all(read[identifier] for identifier in current if stream.length(identifier))
+    unfinished = [one for one in current if batch.positions.get(one, stream.length(one)) < stream.length(one)]
+    shares = [read[one] for one in unfinished]
+    assert not shares or max(shares) - min(shares) < EVENT_BYTES
+
+
+@given(streams(), rules_of_batches, st.data())
+def test_a_batch_ends_at_the_last_cut(stream: StreamModel, rules: BatchRules, data: st.DataObject) -> None:
+    """The walk goes up to any cut of the stream, not only to its tail."""
+    cut = data.draw(st.sampled_from(stream.batches(BatchRules(EVENT_BYTES)))).positions
+    bounded = StreamModel(stream.epochs_by_number, stream.events, cut)
+    assert bounded.batches(rules)[-1].positions == cut
+
+
+@given(streams(), st.integers(1, 40 * EVENT_BYTES))
+def test_all_boundaries_of_a_batch_are_located_at_once(stream: StreamModel, budget: int) -> None:
+    batches = stream.batches(BatchRules(budget))
+    assert len(stream.located) <= len(batches)
+
+
+@given(streams(), st.integers(1, 4))
+def test_a_batch_opens_no_more_segments_than_it_may(stream: StreamModel, opened_max: int) -> None:
+    current: Positions = stream.head()
+    largest_scale = max(len(epoch.created) for epoch in stream.epochs_by_number)
+    for batch in stream.batches(BatchRules(opened_max=opened_max)):
+        opened = [one for one in batch.ranges if one.segment.segment_id not in current]
+        assert len(opened) < opened_max + largest_scale
+        current = batch.positions
+
+
+@given(streams(), st.integers(1, 6), st.integers(1, 40 * EVENT_BYTES))
+def test_no_segment_of_a_later_epoch_is_opened(stream: StreamModel, last_epoch: int, budget: int) -> None:
+    batch = stream.plan(stream.head(), BatchRules(budget, last_epoch=last_epoch))
+    assert all(one.segment.epoch <= last_epoch for one in batch.ranges)
+
+
+def split_stream(*events: int) -> StreamModel:
+    """Two segments that were merged; the events of all three."""
+    first = Epoch.first(2, 0, 0)
+    epochs = [first, scaled_epoch(first, [0, 1], [KeyRange(0.0, 1.0)], 1)]
+    return StreamModel(epochs, dict(zip((0, 1, MERGED), events, strict=True)))
+
+
+MERGED = segment_id(1, 2)
+
+
+def test_a_merge_waits_for_all_that_it_merges() -> None:
+    stream = split_stream(1, 10, 1)
+    batch = stream.plan(stream.head(), BatchRules(4 * EVENT_BYTES))
+    assert batch.positions == {0: EVENT_BYTES, 1: 3 * EVENT_BYTES}
+
+
+def test_strict_order_ends_a_batch_at_a_scale() -> None:
+    stream = split_stream(1, 1, 1)
+    read = [
+        [len([one for one in batch.ranges if one.end_offset > one.start_offset]) for batch in stream.batches(rules)]
+        for rules in (BatchRules(), BatchRules(strict_key_order=True))
+    ]
+    assert read == [[3], [2, 1]]
+
+
+def test_a_store_without_an_index_may_answer_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = split_stream(3, 3, 0)
+    monkeypatch.setattr(stream, "boundaries", lambda targets: [10_000 for _ in targets])
+    assert stream.plan(stream.head(), BatchRules(2)).reached_end
+
+
+def test_a_boundary_before_its_target_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = split_stream(3, 3, 0)
+    monkeypatch.setattr(stream, "boundaries", lambda targets: [target - 1 for _, target in targets])
+    with pytest.raises(CorruptError, match="at or after"):
+        stream.plan(stream.head(), BatchRules(2))
+
+
+def test_a_budget_must_be_positive() -> None:
+    stream = split_stream(1, 1, 1)
+    with pytest.raises(ValueError, match="positive"):
+        stream.plan(stream.head(), BatchRules(0))
+
+
+def test_a_cut_beyond_the_end_of_a_segment_is_refused() -> None:
+    stream = split_stream(1, 1, 1)
+    with pytest.raises(InvalidRequestError, match="'from' is at 8 of segment 0, which ends at 7") as refused:
+        stream.plan({0: EVENT_BYTES + 1, 1: 0}, BatchRules())
+    assert refused.value.specific_code == "invalid_stream_cut"
+
+
+@pytest.mark.parametrize("lower", [{0: 0, segment_id(2, 4): 0}, {segment_id(2, 3): 0, 1: 0}])
+def test_cuts_on_both_sides_of_a_segment_come_to_no_end(lower: Positions) -> None:
+    first = Epoch.first(2, 0, 0)
+    merged = scaled_epoch(first, [0, 1], [KeyRange(0.0, 1.0)], 1)
+    split = scaled_epoch(merged, [MERGED], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)], 2)
+    stream = StreamModel([first, merged, split], dict.fromkeys((0, 1, MERGED, segment_id(2, 3), segment_id(2, 4)), 1))
+    with pytest.raises(InvalidRequestError, match="no read that starts at it") as refused:
+        stream.batches(BatchRules(), lower)
+    assert refused.value.specific_code == "invalid_stream_cut"
