@@ -51,7 +51,8 @@ class ReaderGroupRpcs:
         group_id = request.readerGroupId or str(uuid4())
         what = f"creating reader group {scope}/{group}"
         await self._waits.accepted(
-            what, lambda: self._groups.create_reader_group(scope, group, group_id, configuration)
+            what,
+            lambda: self._groups.create_reader_group(scope, group, group_id, configuration, at_checkpoint=True),
         )
         try:
             found = await self._settled(what, scope, group)
@@ -72,7 +73,7 @@ class ReaderGroupRpcs:
         updated = await self._waits.accepted(
             what,
             lambda: self._groups.update_reader_group(
-                scope, group, request.readerGroupId, request.generation, configuration
+                scope, group, request.readerGroupId, request.generation, configuration, at_checkpoint=True
             ),
         )
         await self._settled(what, scope, group)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from headrace.api.chunks import Chunks
+from headrace.api.plans import NextCutView, OnTruncation, RangePlan, RangePlans, RangeToPlan, next_cut_request
 from headrace.api.segments import (
     EpochSegments,
     Predecessors,
@@ -40,7 +41,7 @@ from headrace.client.tables_admin import AsyncTablesAdmin
 from headrace.client.transactions_admin import AsyncTransactionsAdmin
 from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError
-from headrace.model.limits import PAGE_ITEMS_DEFAULT
+from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.log_classes import LogClass
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
@@ -149,7 +150,8 @@ class AsyncAdmin:
     async def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[StreamSummary]:
         """Lists the streams of a scope by name; with `tag` or `prefix` only those that have it."""
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
-        query = {name: text for name, text in (("tag", tag), ("prefix", prefix or None)) if text is not None}
+        query: dict[str, str | int] = {"limit": PAGE_ITEMS_MAX}
+        query |= {name: text for name, text in (("tag", tag), ("prefix", prefix or None)) if text is not None}
         found = items_of_pages(self._api, path, "streams", StreamSummary.from_json, query)
         return [one async for one in found]
 
@@ -347,6 +349,40 @@ class AsyncAdmin:
         query = {"from": from_offset, "to": to_offset, "limit": limit}
         path = f"{_path(scope, stream)}/segments/{segment_id}/chunks"
         return parsed(Chunks.from_json, await self._api.request("GET", path, query=query))
+
+    async def next_cut(
+        self,
+        scope: str,
+        stream: str,
+        start: CutLike = None,
+        *,
+        end: CutLike = None,
+        bytes_max: int | None = None,
+        strict_key_order: bool = False,
+        on_truncation: OnTruncation = "fail",
+    ) -> NextCutView:
+        """Plans the next batch after `start`, of about `bytes_max` bytes: where it ends, and its ranges.
+
+        None means the head for `start`, the tail for `end`, and everything for `bytes_max`. A batch may also end early
+        because it has many segments; then `reached_end` is false. With `strict_key_order` no segment is in one batch
+        with those that it replaced.
+
+        Raises:
+            TruncatedError: bytes after `start` were truncated (details: "lost", "lostBytes", "head", "headText"),
+                unless `on_truncation` is "skip": the batch then starts at the head there.
+            InvalidRequestError: code "stream_recreated": the stream was deleted and created again since `start`.
+        """
+        body = next_cut_request(start, end, bytes_max, strict_key_order=strict_key_order, on_truncation=on_truncation)
+        answer = await self._api.request("POST", f"{_path(scope, stream)}/next-cut", body=body)
+        return parsed(lambda found: NextCutView.from_json(scope, stream, found), answer)
+
+    async def range_plans(
+        self, scope: str, stream: str, ranges: Sequence[RangeToPlan], *, links: bool = True
+    ) -> tuple[RangePlan, ...]:
+        """Splits ranges into pieces, with links to their bytes in S3 and the addresses of their stores."""
+        body = {"ranges": [one.to_json() for one in ranges], "links": links}
+        answer = await self._api.request("POST", f"{_path(scope, stream)}/range-plans", body=body)
+        return parsed(RangePlans.from_json, answer).plans
 
     async def _state_after(self, scope: str, stream: str, passing: str) -> StreamView:
         """Waits until the stream is not in the state `passing`; returns the stream."""

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.client.segment_stream import ArrowBatch
-from headrace.codec.event_columns import ColumnAssembler
+from headrace.codec.event_columns import ColumnAssembler, int64_array
 
 EVENT_SCHEMA: Final = pa.schema([("segment_id", pa.int64()), ("offset", pa.int64()), ("event", pa.large_binary())])
 """The columns of a batch. `offset` is that of the event's header in the segment, in bytes."""
@@ -36,7 +36,7 @@ class ArrowBatches:
         columns = self._columns.add(data)
         if columns is None:
             return None
-        segment_ids = pa.array(np.full(len(columns.events), self._segment_id, np.int64))
+        segment_ids = int64_array(np.full(len(columns.events), self._segment_id, np.int64))
         events = columns.events.cast(pa.large_binary())  # changes the type of the offsets; the payloads are not copied
         batch = pa.RecordBatch.from_arrays([segment_ids, columns.offsets, events], schema=EVENT_SCHEMA)
         return ArrowBatch(self._segment_id, self._columns.offset, batch)

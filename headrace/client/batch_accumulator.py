@@ -230,6 +230,11 @@ class BatchAccumulator:
             queue.wants = otherwise
             return False
 
+    def with_events(self, queues: Iterable[SegmentQueue]) -> list[SegmentQueue]:
+        """Returns those of the queues that have events to send. A batch is seen with all of its queues or with none."""
+        with self._lock:
+            return [queue for queue in queues if queue.ready or queue.open.keys]
+
     def complete(self, blocks: Sequence[Block]) -> None:
         """Acknowledges blocks that are durable."""
         self.acknowledged_events += sum(block.count for block in blocks)

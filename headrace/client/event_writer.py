@@ -317,7 +317,12 @@ def event_bytes(event: Event) -> bytes:
     return bytes(event)
 
 
-def checked_batch(events: Iterable[Event], routing_keys: RoutingKeys) -> tuple[list[bytes], Sequence[str | None]]:
+def checked_batch(
+    events: Iterable[Event],
+    routing_keys: RoutingKeys,
+    event_bytes_max: int = EVENT_BYTES_MAX_LARGE,
+    refuse: Callable[[int], InvalidRequestError] = too_large,
+) -> tuple[list[bytes], Sequence[str | None]]:
     """Returns the events as bytes, with one key per event.
 
     Raises:
@@ -326,8 +331,8 @@ def checked_batch(events: Iterable[Event], routing_keys: RoutingKeys) -> tuple[l
     given = list(events)
     payloads = cast("list[bytes]", given) if set(map(type, given)) <= {bytes} else list(map(event_bytes, given))
     largest_bytes = max(map(len, payloads), default=0)
-    if largest_bytes > EVENT_BYTES_MAX_LARGE:
-        raise too_large(largest_bytes)
+    if largest_bytes > event_bytes_max:
+        raise refuse(largest_bytes)
     if routing_keys is None or isinstance(routing_keys, str):
         return payloads, [routing_keys] * len(payloads)
     if len(routing_keys) != len(payloads):

@@ -66,16 +66,21 @@ class GroupLag:
 
 async def lag_of_state(admin: AsyncAdmin, state: GroupState, give_up_after_s: float) -> GroupLag:
     """Returns how far the group with this state is behind the tails of its streams, or behind its end cuts."""
-    positions = state.checkpoints.last if state.checkpoints.last is not None else state.positions
     segments: list[SegmentLag] = []
     by_stream = dict.fromkeys(state.configuration.starts, 0)
-    for cut in await stream_cuts(admin, positions):
+    for cut in await recorded_cuts(admin, state):
         offsets = state.configuration.ends.get(f"{cut.scope}/{cut.stream}")
         end = None if offsets is None else StreamCut.of(cut.scope, cut.stream, offsets)
         of_stream = await unread_segments(admin, cut, end, give_up_after_s)
         by_stream[f"{cut.scope}/{cut.stream}"] = sum(one.bytes_unread for one in of_stream)
         segments += of_stream
     return GroupLag(by_stream, slowest_lag_s(state), tuple(segments))
+
+
+async def recorded_cuts(admin: AsyncAdmin, state: GroupState) -> tuple[StreamCut, ...]:
+    """Returns where the group would begin again. Raises as `stream_cuts`."""
+    last = state.checkpoints.last
+    return await stream_cuts(admin, state.positions if last is None else last)
 
 
 async def unread_segments(

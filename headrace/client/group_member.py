@@ -1,6 +1,6 @@
 """One reader's part in the decisions of its group: which segments it has, checkpoints, and who has vanished.
 
-The shell around `headrace/model/group_balance.py`: it writes what the model decides, always on condition that the state
+The shell around `headrace/model/group_turns.py`: it writes what the model decides, always on condition that the state
 is the one that the decision was made for. So a segment has one owner, also if readers decide at the same time.
 """
 
@@ -18,8 +18,9 @@ from headrace.client.group_segments import OwnedSegments
 from headrace.client.group_synchronizer import GroupSynchronizer
 from headrace.client.recorded_successors import recorded_successors
 from headrace.model.errors import HeadraceError, IllegalStateError
-from headrace.model.group_balance import comparable_lag_ms, to_acquire, to_release, turn
+from headrace.model.group_balance import comparable_lag_ms, readers_before
 from headrace.model.group_state import GroupState
+from headrace.model.group_turns import LAG_BALANCE_S, TURN_S, SegmentTurns
 from headrace.model.group_updates import (
     AcquireSegment,
     AddReader,
@@ -36,12 +37,6 @@ from headrace.model.group_updates import (
 from headrace.model.names import StreamSegmentName
 from headrace.model.reader_groups import RetentionMode
 from headrace.model.segments import KeyRange
-
-TURN_S = 1.0
-"""How long a reader waits for each reader that comes before it, until it takes a segment that waits for an owner."""
-
-LAG_BALANCE_S = 30.0
-"""How often a reader releases a segment only because it is far behind."""
 
 BEATS_PER_LEASE = 4
 SUCCESSORS_TIMEOUT_S = 120.0
@@ -66,12 +61,9 @@ class GroupMember:
         self._generation = -1
         self._renewed_s = 0.0
         self._heard_s: dict[str, float] = {}
-        self._waiting: tuple[StreamSegmentName, ...] = ()
-        self._waiting_since_s = 0.0
         self._checkpoint_s = 0.0
         self._last_checkpoint: str | None = None
-        self._released_s = 0.0
-        self._withheld: dict[StreamSegmentName, float] = {}
+        self._turns = SegmentTurns(reader, time.monotonic())
 
     def heard(self, update: GroupUpdate) -> None:
         """Notes that the sender of an update was alive."""
@@ -82,7 +74,8 @@ class GroupMember:
         """Comes online. Raises IllegalStateError, code "reader_online", if the group has a reader of this name."""
         started_s = time.monotonic()
         await self._group.entries.update(lambda state: [AddReader(self.reader), self._progress(state)])
-        self._renewed_s = self._checkpoint_s = self._released_s = started_s
+        self._renewed_s = self._checkpoint_s = started_s
+        self._turns = SegmentTurns(self.reader, started_s)
         self._generation = self._group.state.configuration.generation
 
     async def leave(self) -> None:
@@ -105,7 +98,7 @@ class GroupMember:
         )
         if written:
             self._segments.end(segment)
-            self._withheld[segment] = time.monotonic() + TURN_S * (1 + len(self._group.state.readers))
+            self._turns.left_to_others(segment, self._group.state, time.monotonic())
         return bool(written)
 
     async def take_part(self) -> float:
@@ -216,43 +209,27 @@ class GroupMember:
 
     async def _release_surplus(self) -> None:
         lags_ms = self._segments.lags_ms(time.time() * 1000)
-        by_lag = time.monotonic() - self._released_s > LAG_BALANCE_S
 
         def decide(state: GroupState) -> Sequence[GroupUpdate]:
-            if self.reader not in state.assigned:
-                return []
-            surplus = to_release(state, self.reader, lags_ms)
-            if not surplus and by_lag:
-                surplus = to_release(state, self.reader, lags_ms, by_lag=True)
+            surplus = self._turns.to_release(state, lags_ms, time.monotonic())
             return [ReleaseSegment(self.reader, one, self._segments.positions[one]) for one in surplus]
 
-        if not decide(self._group.state):
-            return
         if await self._group.entries.update(decide):
-            self._released_s = time.monotonic()
+            self._turns.released(time.monotonic())
             self._read_owned(self._group.state)
 
     async def _acquire_share(self) -> float:
         """Takes segments if it is this reader's turn. Returns the seconds until it may be."""
-        state, now_s = self._group.state, time.monotonic()
-        self._withheld = {segment: until_s for segment, until_s in self._withheld.items() if until_s > now_s}
-        waiting = tuple(state.unassigned)
-        if waiting != self._waiting:
-            self._waiting, self._waiting_since_s = waiting, now_s
-        if not waiting:
-            return LAG_BALANCE_S
-        wait_s = max([self._waiting_since_s + TURN_S * turn(state, self.reader), *self._withheld.values()]) - now_s
-        if wait_s > 0 or not to_acquire(state, self.reader):
-            return max(wait_s, TURN_S / 10)
-        await self._group.entries.update(
-            lambda current: (
-                [AcquireSegment(self.reader, one) for one in to_acquire(current, self.reader)]
-                if self.reader in current.assigned
-                else []
-            )
-        )
-        self._read_owned(self._group.state)
-        return 0.0
+
+        def decide(state: GroupState) -> Sequence[GroupUpdate]:
+            return [AcquireSegment(self.reader, one) for one in self._turns.to_acquire(state, time.monotonic())]
+
+        if await self._group.entries.update(decide):
+            self._turns.acquired(self._group.state, time.monotonic())
+            self._read_owned(self._group.state)
+        if self.reader not in self._group.state.assigned:
+            return 0.0
+        return self._turns.wait_s(self._group.state, time.monotonic())
 
     def _read_owned(self, state: GroupState) -> None:
         """Reads exactly the segments that this reader owns."""
@@ -272,7 +249,7 @@ class GroupMember:
         if interval_s <= 0 or state.checkpoints.is_ongoing:
             return LAG_BALANCE_S
         # Those who come later wait a little longer, so that usually one reader begins it.
-        wait_s = self._checkpoint_s + interval_s + turn(state, self.reader) * TURN_S / 10 - now_s
+        wait_s = self._checkpoint_s + interval_s + len(readers_before(state, self.reader)) * TURN_S / 10 - now_s
         if wait_s > 0:
             return wait_s
         name = str(uuid4())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Protocol, TypeVar
@@ -18,6 +17,7 @@ from headrace.client.http_api import HttpApi
 from headrace.client.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.loop_thread import LoopThread
 from headrace.client.range_bytes import HistorySource
+from headrace.client.range_listing import list_ranges
 from headrace.client.range_reader import RangeReader
 from headrace.client.reader_group import AsyncReaderGroup
 from headrace.client.revisioned_stream import AsyncRevisionedStream
@@ -296,16 +296,16 @@ class Headrace:
         Without `start` they begin at the head, without `end` they end at the tail as it is now. Ranges without bytes
         are left out. Segments that a scale replaced come before their successors, so that reading the ranges one after
         the other keeps the order of the events of a routing key. With `bytes_max`, larger ranges are split between two
-        events near that size, where the stores know such places.
+        events near that size, where the stores know such places. Both take one request to the controller for each 4,000
+        segments.
 
         Raises:
             NotFoundError: there is no such stream.
             InvalidRequestError: code "invalid_stream_cut": a cut belongs to another stream, is not a position of this
-                one, or `end` is before `start`.
+                one, or `end` is before `start`. Code "stream_recreated": it belongs to a deleted stream of this name.
             TruncatedError: bytes after `start` have been truncated.
         """
-        with closing(StreamRanges(self.admin, scope, stream)) as ranges:
-            return ranges.list_ranges(start, end, bytes_max)
+        return list_ranges(self.admin, scope, stream, start, end, bytes_max)
 
     def range_reader(self, part: SegmentRange, *, read_history_from: HistorySource = "s3") -> RangeReader:
         """Opens a reader of the events of one range that `segment_ranges` has listed, perhaps in another process.

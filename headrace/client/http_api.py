@@ -29,10 +29,13 @@ _BY_STATUS: dict[int, type[errors.HeadraceError]] = {
     412: errors.IllegalStateError,
     421: errors.FencedError,
     429: errors.ThrottledError,
+    500: errors.UnavailableError,
     502: errors.UnavailableError,
     503: errors.UnavailableError,
     504: errors.UnavailableError,
 }
+"""API Gateway answers 500 to 504 by itself if a function ends, fails or takes too long."""
+
 _BY_CODE = errors.error_classes()
 
 
@@ -81,7 +84,6 @@ class HttpApi:
         while True:
             try:
                 response = await self._client.request(method, path, json=body, params=query)
-                return _answer(response)
             except httpx.TransportError as failure:
                 problem: errors.HeadraceError = errors.UnavailableError(
                     f"the controller at {self.url} does not answer ({type(failure).__name__}: {failure}); is it up?",
@@ -89,10 +91,12 @@ class HttpApi:
                 )
                 if not repeatable and not isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
                     raise problem from failure
-            except errors.HeadraceError as error:
-                if error.retry == "never":
-                    raise
-                problem = error
+            else:
+                if response.is_success:
+                    return _answer(response)
+                problem, was_run = _error_of(response)
+                if problem.retry == "never" or (was_run and not repeatable):
+                    raise problem
             await backoff.wait(problem)
 
     async def close(self) -> None:
@@ -110,8 +114,6 @@ def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:
-    if not response.is_success:
-        raise _error_of(response)
     if response.status_code == httpx.codes.NO_CONTENT or not response.content:
         return {}
     try:
@@ -126,7 +128,9 @@ def _answer(response: httpx.Response) -> dict[str, Any]:
     return answer
 
 
-def _error_of(response: httpx.Response) -> errors.HeadraceError:
+def _error_of(response: httpx.Response) -> tuple[errors.HeadraceError, bool]:
+    """The error, and whether the controller may have run the request nevertheless."""
+    was_run = response.status_code == httpx.codes.INTERNAL_SERVER_ERROR
     try:
         error = response.json()["error"]
         code, message = str(error["code"]), str(error["message"])
@@ -135,13 +139,19 @@ def _error_of(response: httpx.Response) -> errors.HeadraceError:
     except (ValueError, KeyError, TypeError, AttributeError):
         kind = _BY_STATUS.get(response.status_code, errors.HeadraceError)
         shown = response.text[:_BODY_TEXT_SHOWN]
-        return kind(f"{response.request.url} answered status {response.status_code}: {shown!r}")
+        return kind(
+            f"{response.request.url} answered status {response.status_code}: {shown!r}"
+        ), response.is_server_error
     kind = _BY_CODE.get(code) or _kind_of_status(response.status_code, retry)
-    return kind(message, details=details if isinstance(details, dict) else None, code=code)
+    if kind is errors.HeadraceError and retry == "later":
+        kind = errors.UnavailableError  # an error that the controller did not foresee; it may pass
+    return kind(message, details=details if isinstance(details, dict) else None, code=code), was_run
 
 
 def _kind_of_status(status: int, retry: object) -> type[errors.HeadraceError]:
     """Returns the error class for a code that this version of the client does not know."""
     if status == httpx.codes.CONFLICT:
         return errors.ConflictError if retry == "now" else errors.AlreadyExistsError
+    if status == httpx.codes.INTERNAL_SERVER_ERROR:
+        return errors.HeadraceError
     return _BY_STATUS.get(status, errors.HeadraceError)

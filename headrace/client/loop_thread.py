@@ -45,11 +45,16 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._loop.run_until_complete(_end_tasks())
             self._loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel all other tasks, and those that they start while they end."""
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _items(source: AsyncIterator[T], most: int) -> list[T]:

@@ -1,26 +1,22 @@
 """The bytes of a segment range, wherever they are: history from S3 through signed links, the tail from its store.
 
 Restartable at any byte: a link that expired, an object that the compactor replaced, a connection that broke all end in
-a new listing from where the reading stopped. Raises an error after several failures in a row without progress.
+a new listing from where the reading stopped. Raises an error when there was no progress for too long.
 """
 
 from __future__ import annotations
 
-import ssl
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from functools import cache
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
-import httpx
-
 from headrace.api.chunks import Chunk
+from headrace.client.object_reads import ObjectReadError, ObjectReads
 from headrace.model.errors import CorruptError, UnavailableError
-
-WINDOW_BYTES = 1024 * 1024
-"""What is handed on at a time: some 10,000 small events, one Arrow batch."""
 
 SMALL_CHUNK_BYTES = 1024 * 1024
 SMALL_CHUNKS_AT_ONCE = 4
@@ -32,17 +28,31 @@ GATHERED_BYTES_MIN = 256 * 1024
 CHUNKS_PER_LISTING = 64
 """Links are signed in advance and expire; few enough that a slow consumer seldom sees that."""
 
-FAILURES_IN_A_ROW_MAX = 6
+LINK_LEFT_MS_MIN = 60_000
+"""A link that expires sooner is not used first. One that expires later while it is used is replaced then."""
+
+PATIENCE_S_DEFAULT = 60.0
 FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 10.0
-HTTP_TIMEOUT_S = 30.0
 
 Wait = Callable[[float], object]
 """Blocks for that many seconds."""
 
 Item = TypeVar("Item")
-Window = bytes | memoryview
+Window = bytes | bytearray | memoryview
 HistorySource = Literal["s3", "segment_store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Links to the first bytes of a range, contiguous up to `stored_until`; the rest was not in tier 2."""
+
+    chunks: Sequence[Chunk]
+    stored_until: int
+
+    def is_fresh(self, now_ms: int) -> bool:
+        """Whether all links can be used for a while."""
+        return all(chunk.expires_at_ms > now_ms + LINK_LEFT_MS_MIN for chunk in self.chunks)
 
 
 class SegmentSource(Protocol):
@@ -60,37 +70,27 @@ class SegmentSource(Protocol):
         ...
 
 
-class _ChunkFailure(Exception):
-    """A chunk could not be read to its end this time; says why."""
-
-
-def http_client() -> httpx.Client:
-    """A client whose connections are kept for the next chunk; a range arrives as it is stored, never compressed.
-
-    Proxies of the environment are for HTTPS only: plain HTTP is an S3 double on this machine.
-    """
-    tls = _tls()
-    return httpx.Client(
-        verify=tls,
-        timeout=HTTP_TIMEOUT_S,
-        headers={"accept-encoding": "identity"},
-        mounts={"http://": httpx.HTTPTransport(verify=tls)},
-    )
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """Reading the certificates takes longer than reading a small range, so it is done once per process."""
-    return httpx.create_ssl_context()
-
-
 class RangeBytes:
     """Reads ranges of one stream's segments; not for use by several threads at once. Use it with `with`."""
 
-    def __init__(self, source: SegmentSource, http: httpx.Client, *, wait: Wait, use_links: bool = True) -> None:
+    def __init__(
+        self,
+        source: SegmentSource,
+        objects: ObjectReads,
+        *,
+        wait: Wait,
+        use_links: bool = True,
+        patience_s: float = PATIENCE_S_DEFAULT,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """S3 may fail for `patience_s` without progress."""
+        self._now_ms = now_ms
         self._source = source
-        self._http = http
+        self._objects = objects
         self._wait = wait
+        self._patience_s = patience_s
+        self._monotonic_s = monotonic_s
         self._use_links = use_links
         self._pool = ThreadPoolExecutor(SMALL_CHUNKS_AT_ONCE, thread_name_prefix="headrace-chunks")
 
@@ -100,17 +100,21 @@ class RangeBytes:
     def __exit__(self, *exception: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def windows(self, segment_id: int, start: int, stop: int) -> Generator[Window, None, None]:
+    def windows(
+        self, segment_id: int, start: int, stop: int, listing: Listing | None = None
+    ) -> Generator[Window, None, None]:
         """The bytes `[start, stop)` of a segment, in order, in windows of at most about WINDOW_BYTES.
 
+        With a `listing` of this range the controller is asked only when a link has expired or failed.
+
         Raises:
-            UnavailableError: S3 did not give a chunk's bytes after FAILURES_IN_A_ROW_MAX attempts in a row.
+            UnavailableError: S3 did not give a chunk's bytes for `patience_s`.
             CorruptError: tier 2 or the store gave other bytes than asked for.
             HeadraceError: what the controller or the segment store said, for example TruncatedError.
         """
         position = start
         if self._use_links:
-            for window in self._linked(segment_id, start, stop):
+            for window in self._linked(segment_id, start, stop, listing):
                 position += len(window)
                 yield window
         if position < stop:
@@ -123,28 +127,41 @@ class RangeBytes:
                 details={"segment": segment_id, "start": start, "stop": stop, "position": position},
             )
 
-    def _linked(self, segment_id: int, start: int, stop: int) -> Iterator[Window]:
+    def _linked(self, segment_id: int, start: int, stop: int, listing: Listing | None) -> Iterator[Window]:
         """What tier 2 holds from `start` on, without a gap."""
-        position, failures = start, 0
-        while position < stop and (chunks := self._source.chunks(segment_id, position, stop, CHUNKS_PER_LISTING)):
+        position, failures, failing_since_s = start, 0, 0.0
+        known = listing if listing is not None and listing.is_fresh(self._now_ms()) else None
+        while position < stop:
+            stored_until: int | None = None
+            if known is None:
+                chunks = self._source.chunks(segment_id, position, stop, CHUNKS_PER_LISTING)
+            else:
+                chunks, stored_until = known.chunks, known.stored_until
+            if not chunks:
+                return
             _check_contiguous(segment_id, chunks, position, stop)
             try:
                 for window in self._fetch_all(chunks):
                     position += len(window)
                     failures = 0
                     yield window
-            except (_ChunkFailure, httpx.TransportError) as failure:
+                if position == stored_until:
+                    return  # what is left was with the store when this was planned, and it still has it
+            except ObjectReadError as failure:
+                known = None
+                now_s = self._monotonic_s()
+                failing_since_s = failing_since_s if failures else now_s
                 failures += 1
-                if failures == FAILURES_IN_A_ROW_MAX:
+                if now_s - failing_since_s >= self._patience_s:
                     raise UnavailableError(
                         f"segment {segment_id} at {position}: {failures} attempts in a row to read it from S3 failed,"
-                        f" the last with: {failure or type(failure).__name__}. Check that this machine reaches S3, or"
-                        " set the option read_history_from=segment_store",
+                        f" the last with: {failure}. Check that this machine reaches S3, or set the option"
+                        " read_history_from=segment_store",
                         details={"segment": segment_id, "offset": position},
                     ) from failure
                 self._wait(_wait_s(failures, position))
 
-    def _fetch_all(self, chunks: Sequence[Chunk]) -> Iterator[bytes]:
+    def _fetch_all(self, chunks: Sequence[Chunk]) -> Iterator[Window]:
         """The chunks' bytes in order; small ones are on their way several at a time, large ones are not held whole."""
         waiting, coming = deque(chunks), deque[Future[bytes]]()
         while waiting or coming:
@@ -158,28 +175,29 @@ class RangeBytes:
     def _fetch_whole(self, chunk: Chunk) -> bytes:
         return b"".join(self._fetch(chunk))
 
-    def _fetch(self, chunk: Chunk) -> Iterator[bytes]:
-        with self._http.stream("GET", chunk.url, headers=dict(chunk.headers)) as response:
-            if response.status_code != httpx.codes.PARTIAL_CONTENT:
-                raise _ChunkFailure(f"HTTP status {response.status_code}")
-            if response.headers.get("content-length") != str(chunk.length):  # before a wrong byte gets out
-                raise _ChunkFailure(f"the answer has not the {chunk.length} bytes of the chunk")
-            received = 0
-            for window in response.iter_raw(WINDOW_BYTES):
-                received += len(window)
-                yield window
-            if received < chunk.length:
-                raise _ChunkFailure(f"only {received} of {chunk.length} bytes arrived")
+    def _fetch(self, chunk: Chunk) -> Iterator[bytearray]:
+        return self._objects.read(chunk.url, chunk.headers, chunk.length)
 
 
-def one_ahead(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
-    """The same items; while one is being worked on, the next is fetched by a thread. Closes `items` in the end."""
+def one_ahead(items: Generator[Item, None, None], thread: ThreadPoolExecutor) -> Generator[Item, None, None]:
+    """The same items; while one is being worked on, the next is fetched by the one thread of the pool.
+
+    In the end that thread closes `items`, when the fetch that runs is done. This does not wait for it.
+    """
     nothing = object()
-    with closing(items), ThreadPoolExecutor(1, thread_name_prefix="headrace-read-ahead") as pool:
-        coming = pool.submit(next, items, nothing)
+    coming = thread.submit(next, items, nothing)
+    try:
         while (item := coming.result()) is not nothing:
-            coming = pool.submit(next, items, nothing)
+            coming = thread.submit(next, items, nothing)
             yield item  # type: ignore[misc]
+    finally:
+        coming.cancel()
+        thread.submit(items.close)
+
+
+def read_ahead_thread() -> ThreadPoolExecutor:
+    """The thread for `one_ahead`; it is started when it is needed."""
+    return ThreadPoolExecutor(1, thread_name_prefix="headrace-read-ahead")
 
 
 def gathered(windows: Generator[Window, None, None]) -> Generator[Window, None, None]:

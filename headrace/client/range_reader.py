@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from concurrent.futures import wait
 from contextlib import closing
 from dataclasses import replace
 from threading import Event
@@ -10,7 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headrace.client.event_reader import AnyBatch, Assemble, EventRead, arrow_assembler, events_of
-from headrace.client.range_bytes import HistorySource, RangeBytes, Window, gathered, http_client, one_ahead
+from headrace.client.object_reads import ObjectReads
+from headrace.client.range_bytes import HistorySource, RangeBytes, Window, gathered, one_ahead, read_ahead_thread
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_ranges import SegmentRange
 from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, EventBatches, check_ends_between_events
@@ -20,6 +22,9 @@ from headrace.model.names import segment_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+CLOSE_TIMEOUT_S = 5.0
 
 
 class RangeReader:
@@ -50,6 +55,8 @@ class RangeReader:
         self._batches: Generator[AnyBatch, None, None] | None = None
         self._progress = ReadProgress({part.segment_id: part.start})
         self._reached = part.start
+        self._thread = read_ahead_thread()
+        self._stopped = Event()
         self.closed = False
 
     @property
@@ -97,13 +104,20 @@ class RangeReader:
             yield from events_of(batch, self._progress)
 
     def close(self) -> None:
-        """Stops reading and closes the connections. `unread` keeps its value. A second call does nothing."""
+        """Stops reading and closes the connections. `unread` keeps its value. A second call does nothing.
+
+        It waits for a request that runs for at most 5 s. After that the thread of the request closes the connections,
+        when it is answered or has failed.
+        """
         if self.closed:
             return
         self.closed = True
+        self._stopped.set()
         if self._batches is not None:
             self._batches.close()
-        self._source.close()
+        last = self._thread.submit(self._source.close)
+        self._thread.shutdown(wait=False)
+        wait([last], CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> RangeReader:
         return self
@@ -139,7 +153,7 @@ class RangeReader:
     def _read(self, part: SegmentRange, assembler: Assembler[AnyBatch]) -> Generator[AnyBatch, None, None]:
         name = segment_name(part.scope, part.stream, part.segment_id)
         try:
-            with closing(self._windows(part)) as windows:
+            with closing(one_ahead(self._windows(part), self._thread)) as windows:
                 for window in windows:
                     if (batch := assembler.add(memoryview(window))) is not None:
                         yield batch
@@ -151,8 +165,9 @@ class RangeReader:
         check_ends_between_events(name, assembler)
 
     def _windows(self, part: SegmentRange) -> Generator[Window, None, None]:
+        """Runs in the thread."""
         with (
-            http_client() as http,
-            RangeBytes(self._source, http, wait=Event().wait, use_links=self._use_links) as reader,
+            closing(ObjectReads()) as objects,
+            RangeBytes(self._source, objects, wait=self._stopped.wait, use_links=self._use_links) as reader,
         ):
-            yield from one_ahead(gathered(reader.windows(part.segment_id, part.start, part.end)))
+            yield from gathered(reader.windows(part.segment_id, part.start, part.end))

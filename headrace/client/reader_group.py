@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from headrace.client.admin import AsyncAdmin
 from headrace.client.group_cuts import stream_cuts
-from headrace.client.group_lag import GroupLag, lag_of_state
+from headrace.client.group_lag import GroupLag, lag_of_state, recorded_cuts
 from headrace.client.group_reader import AsyncGroupReader, GroupReaderOptions
 from headrace.client.group_synchronizer import GroupSynchronizer
 from headrace.client.segment_requests import RETRY_TIMEOUT_S
@@ -148,6 +148,16 @@ class AsyncReaderGroup:
             TruncatedError: events after the positions have been truncated.
         """
         return await lag_of_state(self._admin, await self._synchronizer.fetch(), self._give_up_after_s)
+
+    async def recorded_cuts(self) -> tuple[StreamCut, ...]:
+        """Returns where `lag` begins to count: the last checkpoint, or where the readers' segments were handed out.
+
+        No reader takes part, and nothing is written. A stream that was read to its end has no cut.
+
+        Raises:
+            TruncatedError: events after the positions have been truncated.
+        """
+        return await recorded_cuts(self._admin, await self._synchronizer.fetch())
 
     async def publish(self, cuts: Iterable[StreamCut]) -> None:
         """Tells retention that the group needs no event before these cuts (a group with MANUAL retention).

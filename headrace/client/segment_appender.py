@@ -18,7 +18,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from headrace import wire
@@ -87,9 +87,12 @@ class SegmentAppender:
         new_backoff: Callable[[], Backoff],
         wake: Callable[[Callable[[], None]], object],
         expected_offset: int | None = None,
+        ensure_segment: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`wake(pump)` schedules the call on the event loop from any thread.
 
+        `ensure_segment` is awaited before each connection; it creates a segment that does not exist before its first
+        event.
         `expected_offset` is where the first block must be appended, in bytes. None means wherever the segment ends.
         """
         self.segment_id = segment_id
@@ -104,6 +107,7 @@ class SegmentAppender:
         self._writer_id = writer_id
         self._expected_offset = expected_offset
         self._blocks_in_flight = BLOCKS_IN_FLIGHT if expected_offset is None else 1
+        self._ensure_segment = ensure_segment
         self._backoff = new_backoff()
         self._setup = SingleReply()
         self._flow: Flow | None = None
@@ -156,6 +160,8 @@ class SegmentAppender:
 
     async def _converse(self) -> HeadraceError:
         """Appends over one connection until an error. Returns the error."""
+        if self._ensure_segment is not None:
+            await self._ensure_segment()
         connection = await self._connections.to_segment(self.segment_id)
         self._setup = SingleReply()
         flow = self._flow = connection.open_flow(self)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from headrace.api.segments import RangesBetween
-
-PIECES_PER_RANGE_MAX = 1_000
-
-EventBoundary = Callable[[int, int, int], int]
-"""(segment id, target, stop) -> an event boundary in [target, stop]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +52,22 @@ def segment_ranges(found: RangesBetween) -> list[SegmentRange]:
     ]
 
 
+def joined_ranges(ranges: Iterable[SegmentRange]) -> list[SegmentRange]:
+    """The ranges of consecutive batches as those between the first cut and the last one, in the order of their ids."""
+    joined: dict[int, SegmentRange] = {}
+    for part in ranges:
+        before = joined.get(part.segment_id)
+        if before is not None:
+            part = replace(
+                part,
+                start=before.start,
+                predecessors=before.predecessors or part.predecessors,
+                successors=before.successors or part.successors,
+            )
+        joined[part.segment_id] = part
+    return [joined[identifier] for identifier in sorted(joined)]
+
+
 def ranges_to_read(ranges: Iterable[SegmentRange]) -> list[SegmentRange]:
     """The ranges that hold bytes, predecessors before successors."""
     return sorted((part for part in ranges if part.length_bytes > 0), key=lambda part: part.segment_id)
-
-
-def split_range(part: SegmentRange, bytes_max: int, event_boundary: EventBoundary) -> Iterator[SegmentRange]:
-    """Contiguous pieces of about equal size, not much above `bytes_max` where boundaries are known."""
-    pieces = min(-(-part.length_bytes // bytes_max), PIECES_PER_RANGE_MAX)
-    start = part.start
-    for piece in range(1, pieces):
-        target = part.start + part.length_bytes * piece // pieces
-        if target <= start:
-            continue  # the last boundary was further away than a whole piece
-        stop = event_boundary(part.segment_id, target, part.end)
-        if stop >= part.end:
-            break
-        yield replace(part, start=start, end=stop)
-        start = stop
-    yield replace(part, start=start)

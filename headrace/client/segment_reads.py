@@ -15,7 +15,7 @@ from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.backoff import FIRST_WAIT_S, LONGEST_WAIT_S
 from headrace.model.backoff import doubled_pause
-from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.wire.client_end import CONNECT_TIMEOUT_S
 from headrace.wire.connections.blocking import BlockingConnection
@@ -53,7 +53,12 @@ class SegmentReads:
         self._sleep = sleep
         self._monotonic_s = monotonic_s
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self._expected: dict[int, SegmentEndpoint] = {}
         self.closed = False
+
+    def expect(self, segment_id: int, endpoint: SegmentEndpoint) -> None:
+        """Says where a segment was a moment ago, so that the controller is asked only if it is there no longer."""
+        self._expected[segment_id] = endpoint
 
     def read(self, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:
         """Yields the bytes `[start, stop)` of a segment, in order, in windows of at most `window_bytes`.
@@ -62,7 +67,7 @@ class SegmentReads:
             TruncatedError: some of the bytes have been truncated.
             NotFoundError: the segment was deleted or never existed.
             CorruptError: the segment ends before `stop`.
-            UnavailableError: its store could not be reached for too long.
+            UnavailableError: its store could not be reached, or did not have these bytes yet, for too long.
         """
         if not 0 <= start <= stop:
             raise InvalidRequestError(f"[{start}, {stop}) is not a range of bytes")
@@ -75,7 +80,8 @@ class SegmentReads:
                     waits.progress()
                     yield window
             except HeadraceError as problem:
-                waits.wait(problem)
+                if self._expected.pop(segment_id, None) is None or problem.retry == "never":
+                    waits.wait(problem)
 
     def locate_offset(self, segment_id: int, target: int) -> int:
         """Returns the first append boundary at or after `target`, the segment's length if none is known.
@@ -134,8 +140,12 @@ class SegmentReads:
                             f"{name} ends at {position}, before {stop}", details={"segment": name, "length": position}
                         )
                     self._ask(connection, name, position, stop)
-                if window:
-                    yield window
+                if not window:
+                    raise UnavailableError(
+                        f"{name}: asked for bytes up to {stop}, but its store has none after {position} yet",
+                        details={"segment": name, "length": position},
+                    )
+                yield window
 
     def _ask(self, connection: BlockingConnection, name: str, position: int, stop: int) -> None:
         length = min(self._window_bytes, stop - position)
@@ -143,7 +153,9 @@ class SegmentReads:
         connection.send(request, self._deadline_s())
 
     def _connection(self, segment_id: int) -> BlockingConnection:
-        endpoint = self._endpoints.endpoint(self._scope, self._stream, segment_id)
+        endpoint = self._expected.get(segment_id)
+        if endpoint is None:
+            endpoint = self._endpoints.endpoint(self._scope, self._stream, segment_id)
         address = (endpoint.host, endpoint.port)
         connection = self._connections.get(address)
         if connection is None or connection.is_closed:

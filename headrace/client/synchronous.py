@@ -8,7 +8,7 @@ all other synchronous classes from the asynchronous ones.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -73,14 +73,7 @@ class EventWriter:
         `routing_keys` has one key per event, or is one key for all, or None. Raises the same errors as `write`; if an
         event is invalid, no event is queued.
         """
-        payloads, keys = checked_batch(events, routing_keys)
-        ack = self._accumulator.new_ack()
-        for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
-            last = first + BATCH_SLICE_EVENTS
-            while not self._accumulator.add_batch(payloads[first:last], keys[first:last], ack):
-                self._accumulator.wait_for_room()
-        self._accumulator.settle(ack)
-        return ack
+        return _write_batch(self._accumulator, *checked_batch(events, routing_keys))
 
     def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
         """Queues the events of an Arrow or numpy column. See `AsyncEventWriter.write_many`."""
@@ -149,6 +142,11 @@ class TransactionEvents:
         while (ack := self._accumulator.add(payload, routing_key)) is None:
             self._accumulator.wait_for_room()
         return ack
+
+    def write_batch(self, events: Iterable[Event], routing_keys: RoutingKeys = None) -> Ack:
+        """Queues many events. See `AsyncTransaction.write_batch`."""
+        checked = checked_batch(events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction)
+        return _write_batch(self._accumulator, *checked)
 
     def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
         """Queues the events of an Arrow or numpy column. See `AsyncTransaction.write_many`."""
@@ -300,6 +298,17 @@ class ByteReads:
 
     def writable(self) -> bool:
         return False
+
+
+def _write_batch(accumulator: BatchAccumulator, payloads: list[bytes], keys: Sequence[str | None]) -> Ack:
+    """Queues checked events in slices, and waits while the buffer is full."""
+    ack = accumulator.new_ack()
+    for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
+        last = first + BATCH_SLICE_EVENTS
+        while not accumulator.add_batch(payloads[first:last], keys[first:last], ack):
+            accumulator.wait_for_room()
+    accumulator.settle(ack)
+    return ack
 
 
 def _write_many(

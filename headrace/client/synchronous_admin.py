@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.api.chunks import Chunks
+from headrace.api.plans import NextCutView, OnTruncation, RangePlan, RangeToPlan
 from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, Successors
 from headrace.api.streams import ScaleProgress, ScalingEvent, StreamSummary, StreamView
 from headrace.client.admin import AsyncAdmin, At, CutLike
@@ -249,3 +250,43 @@ class Admin:
         return self._thread.run(
             self._core.chunks(scope, stream, segment_id, from_offset=from_offset, to_offset=to_offset, limit=limit)
         )
+
+    def next_cut(
+        self,
+        scope: str,
+        stream: str,
+        start: CutLike = None,
+        *,
+        end: CutLike = None,
+        bytes_max: int | None = None,
+        strict_key_order: bool = False,
+        on_truncation: OnTruncation = "fail",
+    ) -> NextCutView:
+        """Plans the next batch after `start`, of about `bytes_max` bytes: where it ends, and its ranges.
+
+        None means the head for `start`, the tail for `end`, and everything for `bytes_max`. A batch may also end early
+        because it has many segments; then `reached_end` is false. With `strict_key_order` no segment is in one batch
+        with those that it replaced.
+
+        Raises:
+            TruncatedError: bytes after `start` were truncated (details: "lost", "lostBytes", "head", "headText"),
+                unless `on_truncation` is "skip": the batch then starts at the head there.
+            InvalidRequestError: code "stream_recreated": the stream was deleted and created again since `start`.
+        """
+        return self._thread.run(
+            self._core.next_cut(
+                scope,
+                stream,
+                start,
+                end=end,
+                bytes_max=bytes_max,
+                strict_key_order=strict_key_order,
+                on_truncation=on_truncation,
+            )
+        )
+
+    def range_plans(
+        self, scope: str, stream: str, ranges: Sequence[RangeToPlan], *, links: bool = True
+    ) -> tuple[RangePlan, ...]:
+        """Splits ranges into pieces, with links to their bytes in S3 and the addresses of their stores."""
+        return self._thread.run(self._core.range_plans(scope, stream, ranges, links=links))

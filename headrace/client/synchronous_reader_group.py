@@ -90,6 +90,16 @@ class ReaderGroup:
         """
         return self._thread.run(self._core.lag())
 
+    def recorded_cuts(self) -> tuple[StreamCut, ...]:
+        """Returns where `lag` begins to count: the last checkpoint, or where the readers' segments were handed out.
+
+        No reader takes part, and nothing is written. A stream that was read to its end has no cut.
+
+        Raises:
+            TruncatedError: events after the positions have been truncated.
+        """
+        return self._thread.run(self._core.recorded_cuts())
+
     def publish(self, cuts: Iterable[StreamCut]) -> None:
         """Tells retention that the group needs no event before these cuts (a group with MANUAL retention).
 

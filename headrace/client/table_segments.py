@@ -9,13 +9,11 @@ from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.backoff import Backoff
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.segment_requests import REPLY_TIMEOUT_S, RETRY_TIMEOUT_S
 from headrace.model.errors import ConflictError, HeadraceError, NotFoundError
 from headrace.model.key_value_tables import segments_owner
 from headrace.model.names import segment_name
 from headrace.wire.connections.asynchronous import Flow, SingleReply, answer_within, problem_of
-
-REPLY_TIMEOUT_S = 30.0
-RETRY_TIMEOUT_S = 60.0
 
 T = TypeVar("T", bound=wire.WireCommand)
 MakeCommand = Callable[[int, str], wire.WireCommand]

@@ -38,6 +38,10 @@ _HEADER_AS_ONE = Struct(">Q")
 """With the type of an event, the header is its length as one number. With any other type no event has that length."""
 
 _OFFSET_BYTES = 8
+_NOTHING_BETWEEN = pa.LargeBinaryArray.from_buffers(
+    pa.large_binary(), 1, [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")]
+)[0]
+"""An empty value. `pyarrow.scalar` would import pandas, see `int64_array`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,14 @@ class EventColumns:
     events: pa.BinaryArray
     offsets: pa.Int64Array
     bytes_used: int
+
+
+def int64_array(values: IntArray) -> pa.Int64Array:
+    """The numbers as an Arrow array, without a copy.
+
+    `pyarrow.array` would import pandas for them, if that is installed: a second of processor time.
+    """
+    return pa.Int64Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def parse_events(buffer: Buffer, base_offset: int) -> EventColumns:
@@ -83,7 +95,7 @@ def _parse_one_size(view: memoryview, base_offset: int) -> EventColumns | None:
     events = pa.BinaryArray.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(payloads.reshape(-1))]
     )
-    offsets = pa.array(np.arange(count, dtype=np.int64) * frame_bytes + base_offset)
+    offsets = int64_array(np.arange(count, dtype=np.int64) * frame_bytes + base_offset)
     return EventColumns(events, offsets, count * frame_bytes)
 
 
@@ -96,8 +108,8 @@ def _parse_any_size(view: memoryview, base_offset: int) -> EventColumns:
     boundaries[0::2] = starts
     boundaries[1::2] = starts[:-1] + EVENT_HEADER_BYTES
     slices = pa.BinaryArray.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(boundaries), pa.py_buffer(view)])
-    events = slices.take(pa.array(np.arange(count, dtype=np.int64) * 2 + 1))
-    return EventColumns(events, pa.array(starts[:-1].astype(np.int64) + base_offset), int(starts[-1]))
+    events = slices.take(int64_array(np.arange(count, dtype=np.int64) * 2 + 1))
+    return EventColumns(events, int64_array(starts[:-1].astype(np.int64) + base_offset), int(starts[-1]))
 
 
 def _event_starts(view: memoryview) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -236,14 +248,14 @@ def frame_events(payloads: pa.LargeBinaryArray, order: IntArray | None = None) -
     if count and (lengths == lengths[0]).all():
         return _frame_one_size(payloads, int(offsets[0]), count, int(lengths[0]), order)
     if order is not None:
-        payloads, lengths = payloads.take(pa.array(order)), lengths[order]
+        payloads, lengths = payloads.take(int64_array(order)), lengths[order]
     headers = np.zeros((count, 2), ">i4")
     headers[:, 1] = lengths
     ends = np.arange(count + 1, dtype=np.int64) * EVENT_HEADER_BYTES
     column = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(headers.reshape(-1).view(np.uint8))]
     )
-    joined = pc.binary_join_element_wise(column, payloads, pa.scalar(b"", pa.large_binary()))
+    joined = pc.binary_join_element_wise(column, payloads, _NOTHING_BETWEEN)
     framed_ends = payload_offsets(joined)
     return FramedEvents(memoryview(joined.buffers()[2] or b"")[framed_ends[0] : framed_ends[-1]], framed_ends[1:])
 

@@ -2,6 +2,8 @@
 
 A reader that has more than its share releases segments, and the one with the least takes them. Adding a reader moves no
 more segments than its share. The numbers are those with which Pravega's readers decide, so both can be in one group.
+But ours take nothing that they would have to release again, and Pravega's take at least one segment. `group_turns.py`
+says when a reader does this.
 """
 
 from __future__ import annotations
@@ -49,26 +51,30 @@ def loads(state: GroupState) -> dict[str, float]:
     return {reader: count * lags.get(reader, LAG_MS_MIN) / largest for reader, count in counts.items()}
 
 
-def turn(state: GroupState, reader: str) -> int:
-    """How many readers take segments before this one: 0 for the one with the smallest load.
+def readers_before(state: GroupState, reader: str) -> tuple[str, ...]:
+    """The readers that take segments before this one; none for the one with the smallest load.
 
     Raises:
         IllegalStateError: code "reader_offline".
     """
     state.owned_by(reader)
     found = loads(state)
-    return sorted(found, key=lambda one: (found[one], one)).index(reader)
+    order = sorted(found, key=lambda one: (found[one], one))
+    return tuple(order[: order.index(reader)])
 
 
 def to_acquire(state: GroupState, reader: str) -> tuple[StreamSegmentName, ...]:
-    """The segments that the reader takes when it is its turn: its share, and at least one.
+    """The segments that the reader takes when it is its turn: its share, and no more than it would keep.
 
-    None while a checkpoint waits for the reader, so that no segment is in it twice or missing.
+    As long as segments wait, at least one reader can take one. None while a checkpoint waits for the reader, so that no
+    segment is in it twice or missing.
     """
     owned, unassigned = len(state.owned_by(reader)), len(state.unassigned)
     if not unassigned or not state.may_move(reader):
         return ()
     count = max(unassigned // len(state.assigned), min(unassigned, _share(state) - owned), 1)
+    while count and _above_share(state, reader, count) > 0:
+        count -= 1
     return tuple(state.unassigned)[:count]
 
 
@@ -77,15 +83,15 @@ def to_release(
 ) -> tuple[StreamSegmentName, ...]:
     """The segments that the reader releases, those with the smallest lag first, so that a slow segment does not wander.
 
-    They are counted, or with `by_lag` weighted by lag; then it is one at most. None while a checkpoint waits for the
-    reader.
+    They are counted, or with `by_lag` weighted by lag; then it is one at most, and only if another reader can take it.
+    None while a checkpoint waits for the reader.
     """
     owned = state.owned_by(reader)
     if len(owned) <= 1 or not state.may_move(reader):
         return ()
     weights = loads(state) if by_lag else {one: float(len(segments)) for one, segments in state.assigned.items()}
     least = min(weights.values())
-    most = min(len(owned) - 1, 1) if by_lag else _above_share(state, reader)
+    most = min(len(owned) - _floor(state), 1) if by_lag else _above_share(state, reader)
     count = 0
     while count < most:
         if weights[reader] - count <= least + max(1, len(state.unassigned) + count):
@@ -102,14 +108,22 @@ def _share(state: GroupState) -> int:
     return (2 * state.segment_count + len(state.assigned)) // (2 * len(state.assigned))
 
 
-def _above_share(state: GroupState, reader: str) -> int:
-    """How many segments the reader can release, so that in the end all have the same number or one more.
+def _floor(state: GroupState) -> int:
+    """The segments that every reader has at least if all have the same number or one more."""
+    return state.segment_count // len(state.assigned)
+
+
+def _above_share(state: GroupState, reader: str, taken: int = 0) -> int:
+    """How many segments the reader can release after it has taken so many, so that in the end all have the same number
+    or one more.
 
     It keeps the one more unless the others have too little for those who have less.
     """
-    floor, rest = divmod(state.segment_count, len(state.assigned))
-    ceiling = floor + (rest > 0)
+    floor = _floor(state)
+    ceiling = floor + (state.segment_count % len(state.assigned) > 0)
     counts = {one: len(owned) for one, owned in state.assigned.items()}
+    counts[reader] += taken
     missing = sum(max(0, floor - count) for count in counts.values())
-    available = len(state.unassigned) + sum(max(0, count - ceiling) for one, count in counts.items() if one != reader)
+    available = len(state.unassigned) - taken
+    available += sum(max(0, count - ceiling) for one, count in counts.items() if one != reader)
     return min(counts[reader] - floor, max(counts[reader] - ceiling, missing - available))

@@ -44,6 +44,16 @@ def test_the_ends_and_epochs_of_a_stream(bridge: Bridge, scaled: list[int]):
     assert [(one.segmentId.segmentId, one.offset) for one in head.segments] == [(0, 0), (1, 0)]
 
 
+@pytest.mark.parametrize("count", [3, 49, 100])
+def test_ranges_of_many_segments_have_equal_bounds(bridge: Bridge, count: int):
+    """Clients look a key up in a map by these bounds, so a gap as small as a rounding error would lose keys."""
+    bridge.world.create(segments=count)
+    found = sorted((one.minKey, one.maxKey) for one in bridge.call("getCurrentSegments", INFO).segmentRanges)
+    assert len(found) == count
+    assert [high for _, high in found] == [*(low for low, _ in found[1:]), 1.0]
+    assert found[0][0] == 0.0
+
+
 def test_a_stream_being_created_is_asked_about_again_later(bridge: Bridge):
     bridge.world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
     assert bridge.refused("getCurrentSegments", INFO) is grpc.StatusCode.UNAVAILABLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -23,10 +24,12 @@ from headrace.client import (
     TableConfiguration,
     TableKey,
     UnavailableError,
+    table_segments,
 )
 from headrace.client.key_value_table import BATCH_KEYS_MAX
 from headrace.client.table_segments import TableSegmentRequests
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX
+from headrace.wire.connections.asynchronous import Flow, SingleReply
 
 CONFIGURATION = TableConfiguration(partition_count=3, primary_key_length=4, secondary_key_length=2)
 PRIMARIES = [b"%04d" % number for number in range(20)]
@@ -180,6 +183,27 @@ def test_entries_outlive_a_restart_and_lost_connections(real: RealCluster, table
     assert {one.key: one.value for one in table.entries()} == wanted
     real.drop_connections()
     assert table.get(b"0001", b"aa") is not None
+
+
+def test_requests_wait_while_a_container_moves(table: KeyValueTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that does not own the container refuses them at once, and has not carried them out."""
+    refused: list[wire.WireCommand] = []
+
+    class MovingStore(SingleReply):
+        def ask(self, flow: Flow, command: wire.WireCommand) -> asyncio.Future[wire.WireCommand]:
+            if len(refused) == 4:
+                return super().ask(flow, command)
+            refused.append(command)
+            waiting: asyncio.Future[wire.WireCommand] = asyncio.get_running_loop().create_future()
+            waiting.set_result(wire.WrongHost(1, "shop/stock_kvtable/0.#epoch.0"))
+            return waiting
+
+    monkeypatch.setattr(table_segments, "SingleReply", MovingStore)
+    version = table.insert(b"0001", b"one", b"aa")
+    entry = table.get(b"0001", b"aa")
+    assert entry is not None
+    assert entry.version == version
+    assert len(refused) == 4
 
 
 def test_recreated_table_is_another_table(headrace: Headrace, table: KeyValueTable) -> None:

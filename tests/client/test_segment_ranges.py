@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -24,7 +25,9 @@ from headrace.client import (
     StreamCut,
     TruncatedError,
     UnavailableError,
+    range_reader,
 )
+from headrace.client.range_bytes import GATHERED_BYTES_MIN
 from headrace.client.stream_ranges import StreamRanges
 
 KEYS = 13
@@ -300,6 +303,40 @@ def test_closed_reader(orders: Headrace) -> None:
     with pytest.raises(IllegalStateError):
         reader.read_batch()
     assert reader.unread.start > part.start
+
+
+class HangingStore(StreamRanges):
+    """Gives the bytes before `end - 1`, and does not answer the request for the last one until it is told to."""
+
+    def __init__(self, headrace: Headrace) -> None:
+        super().__init__(headrace.admin, "shop", "orders")
+        self.asked, self.answers, self.closed = threading.Event(), threading.Event(), threading.Event()
+
+    def read(self, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:
+        yield from super().read(segment_id, start, stop - 1)
+        self.asked.set()
+        self.answers.wait()
+        yield from super().read(segment_id, stop - 1, stop)
+
+    def close(self) -> None:
+        super().close()
+        self.closed.set()
+
+
+def test_closing_a_reader_leaves_a_request_that_hangs(orders: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the request uses is closed after it, by its thread."""
+    monkeypatch.setattr(range_reader, "CLOSE_TIMEOUT_S", 0.01)
+    with orders.writer("shop", "orders") as writer:
+        writer.write_batch([bytes(GATHERED_BYTES_MIN)] * 2, "key")
+    *_, part = (one for one in orders.segment_ranges("shop", "orders") if one.length_bytes)
+    store = HangingStore(orders)
+    reader = RangeReader(store, part, "segment_store")
+    assert reader.read_batch() is not None
+    store.asked.wait()
+    reader.close()
+    assert not store.closed.is_set()
+    store.answers.set()
+    store.closed.wait()
 
 
 @pytest.mark.parametrize("restarted", [False, True])

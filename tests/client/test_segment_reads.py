@@ -81,3 +81,20 @@ def test_a_store_that_stays_away(cluster: Cluster) -> None:
         with pytest.raises(UnavailableError, match="cannot be reached"):
             list(reads.read(0, 0, 10))
     assert 5 <= now[0] < 15
+
+
+def test_bytes_that_do_not_come_are_given_up(cluster: Cluster) -> None:
+    """A wrong end behind the tail of an open segment must not hold its task for ever."""
+    data = _fill(cluster, 100)
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    with cluster.client() as headrace:
+        reads = SegmentReads(headrace.admin, "s", "t", sleep=sleep, monotonic_s=lambda: now[0], give_up_after_s=5)
+        windows = reads.read(0, 0, 200)
+        assert next(windows) == data
+        with pytest.raises(UnavailableError, match="up to 200, but its store has none after 100 yet"):
+            next(windows)
+        reads.close()

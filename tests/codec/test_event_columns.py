@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -155,3 +157,32 @@ def test_event_length_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(CorruptError) as raised:
         assembler.add(framed(b"x" * 101)[:20])
     assert raised.value.details == {"offset": BASE, "length_bytes": 101, "left_bytes": 100}
+
+
+IMPORTS_OF_PANDAS = """
+import sys
+
+class Recorder:
+    found = 0
+    def find_spec(self, name, path=None, target=None):
+        Recorder.found += name == "pandas"
+
+sys.meta_path.insert(0, Recorder())
+import numpy as np
+import pyarrow as pa
+from headrace.client.arrow_batches import ArrowBatches
+from headrace.codec.event_columns import frame_events
+framed = [bytes(7) + bytes([size]) + bytes(size) for size in (1, 2, 3)]
+batch = ArrowBatches(0, 0).add(memoryview(b"".join(framed))).events
+assert ArrowBatches(0, 0).add(memoryview(framed[0] * 3)).events.num_rows == 3
+frame_events(batch.column("event"), np.array([2, 1, 0]))
+print(Recorder.found)
+pa.array(np.zeros(1))
+print(Recorder.found)
+"""
+
+
+def test_events_become_columns_without_pandas() -> None:
+    """Its import takes longer than reading a million events. The last line shows that imports are seen."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS_OF_PANDAS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1"]

@@ -49,6 +49,16 @@ def test_a_routing_key_leads_all_clients_to_the_same_segment(foreign: Callable[.
     assert len(set(theirs.values())) == 8
 
 
+def test_their_writer_finds_each_of_64_segments(foreign: Callable[..., Any], ours: Headrace):
+    """Its core panics for some keys of a stream of more: see docs/using/pravega-clients.md."""
+    ours.admin.create_stream("s", "many", scaling=ScalingPolicy.fixed(64))
+    keys = [f"key-{number}" for number in range(2000)]
+    foreign(foreign_client.write_events, "s", "many", [(key.encode(), key) for key in keys])
+    read = read_by_ours(ours, "many")
+    assert sorted(one.event.decode() for one in read) == sorted(keys)
+    assert len({one.segment_id for one in read}) == 64
+
+
 def test_what_we_write_they_read(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "ours", scaling=ScalingPolicy.fixed(3))
     events = numbered(KEYS, range(1000))

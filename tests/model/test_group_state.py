@@ -15,11 +15,11 @@ from headrace.model.group_balance import (
     CLOCK_LAG_MS_MIN,
     comparable_lag_ms,
     loads,
+    readers_before,
     slowest_lag_s,
     tells_clock,
     to_acquire,
     to_release,
-    turn,
 )
 from headrace.model.group_checkpoints import silent_checkpoint_name
 from headrace.model.group_state import LAG_MS_MIN, GroupState, initial_state
@@ -48,8 +48,8 @@ def settled(state: GroupState) -> tuple[GroupState, Counter[StreamSegmentName]]:
         before = state
         for reader in state.readers:
             state = after(state, *(ReleaseSegment(reader, one, 0) for one in to_release(state, reader, {})))
-        for reader in sorted(state.readers, key=lambda one: turn(state, one)):
-            taken = to_acquire(state, reader) if turn(state, reader) == 0 else ()
+        for reader in sorted(state.readers, key=lambda one: len(readers_before(state, one))):
+            taken = () if readers_before(state, reader) else to_acquire(state, reader)
             moves.update(taken)
             state = after(state, *(AcquireSegment(reader, one) for one in taken))
         if state == before:
@@ -106,7 +106,8 @@ def test_a_reader_far_behind_gives_up_its_fastest_segment() -> None:
     lags_ms = {segment(0): 900_000, segment(1): 10, segment(2): 500_000}
     assert to_release(state, "slow", lags_ms, by_lag=True) == (segment(1),)
     assert to_release(state, "fast", {}, by_lag=True) == ()
-    assert turn(state, "fast") == 0
+    assert readers_before(state, "fast") == ()
+    assert readers_before(state, "slow") == ("fast",)
 
 
 def test_lags_that_are_clocks_count_nothing() -> None:
@@ -130,7 +131,7 @@ def test_pending_checkpoint_holds_segments() -> None:
 
 
 def test_offline_readers_decide_nothing() -> None:
-    for decide in (turn, to_acquire):
+    for decide in (readers_before, to_acquire):
         with pytest.raises(IllegalStateError) as offline:
             decide(group(1, "r1"), "r2")
         assert offline.value.specific_code == "reader_offline"

@@ -15,14 +15,25 @@ from headrace.model.requests import RequestKind
 
 
 def accept(
-    acceptance: Acceptance, scope: str, group: str, group_id: str, configuration: ReaderGroupConfiguration
+    acceptance: Acceptance,
+    scope: str,
+    group: str,
+    group_id: str,
+    configuration: ReaderGroupConfiguration,
+    *,
+    at_checkpoint: bool = False,
 ) -> ReaderGroup:
     """Accept a new group; raises as `ReaderGroupService.create_reader_group` does."""
-    return acceptance.repeat(lambda: _accept(acceptance, scope, group, group_id, configuration))
+    return acceptance.repeat(lambda: _accept(acceptance, scope, group, group_id, configuration, at_checkpoint))
 
 
 def _accept(
-    acceptance: Acceptance, scope: str, name: str, group_id: str, configuration: ReaderGroupConfiguration
+    acceptance: Acceptance,
+    scope: str,
+    name: str,
+    group_id: str,
+    configuration: ReaderGroupConfiguration,
+    at_checkpoint: bool,
 ) -> ReaderGroup:
     wanted = [scope_guard_key(scope), scope_door_key(scope, name), reader_group_key(scope, name)]
     guard, door, current, *streams = acceptance.store.get_many(wanted + stream_keys(configuration.streams))
@@ -33,7 +44,7 @@ def _accept(
         if stored.group.state is ReaderGroupState.DELETING:
             raise ConflictError(f"reader group {scope}/{name} is being deleted: repeat when it is gone")
         return stored.group
-    check_streams(acceptance, configuration.streams, streams)
+    check_streams(acceptance, configuration.streams, streams, at_checkpoint=at_checkpoint)
     version = 0 if current is None else current.version + 1
     created = new_reader_group(scope, name, group_id, configuration, version)
     intent = acceptance.intent(scope, name, created.pending)

@@ -25,9 +25,13 @@ def accept(
     group_id: str,
     generation: int,
     configuration: ReaderGroupConfiguration | None,
+    *,
+    at_checkpoint: bool = False,
 ) -> ReaderGroup:
     """Accept another configuration, or a reset with None; raises as the methods of `ReaderGroupService` do."""
-    return acceptance.repeat(lambda: _accept(acceptance, scope, group, group_id, generation, configuration))
+    return acceptance.repeat(
+        lambda: _accept(acceptance, scope, group, group_id, generation, configuration, at_checkpoint)
+    )
 
 
 def _accept(
@@ -37,6 +41,7 @@ def _accept(
     group_id: str,
     generation: int,
     configuration: ReaderGroupConfiguration | None,
+    at_checkpoint: bool,
 ) -> ReaderGroup:
     """A reset cannot be distinguished from an older update, so a repeated reset is rejected."""
     stored = ReaderGroupRecords(acceptance.store).get(scope, name)
@@ -47,7 +52,8 @@ def _accept(
     known = frozenset(stored.group.configuration.streams)
     changed = [one for one in wanted.streams if one not in known]
     if changed:
-        check_streams(acceptance, changed, acceptance.store.get_many(stream_keys(changed)))
+        records = acceptance.store.get_many(stream_keys(changed))
+        check_streams(acceptance, changed, records, at_checkpoint=at_checkpoint)
     return change_group(acceptance, stored, updated)
 
 

@@ -34,11 +34,18 @@ class ReaderGroupService:
         self._acceptance = Acceptance(store, queue, clock)
 
     def create_reader_group(
-        self, scope: str, group: str, group_id: str, configuration: ReaderGroupConfiguration
+        self,
+        scope: str,
+        group: str,
+        group_id: str,
+        configuration: ReaderGroupConfiguration,
+        *,
+        at_checkpoint: bool = False,
     ) -> ReaderGroup:
         """Accept a new group with the id that the caller chose. If a group of the name exists, return it unchanged.
 
-        So a repeat is harmless, and the id tells the caller whether the returned group is its own.
+        So a repeat is harmless, and the id tells the caller whether the returned group is its own. With `at_checkpoint`
+        a starting cut may be a checkpoint of Pravega's readers, which leaves out what they have finished.
 
         Raises:
             InvalidRequestError: code "invalid_name" or "invalid_stream_cut"; or the id is not a UUID.
@@ -50,7 +57,9 @@ class ReaderGroupService:
         identifier = check_group_id(group_id)
         from headrace.controller.operations import create_reader_group
 
-        return create_reader_group.accept(self._acceptance, scope, group, identifier, configuration)
+        return create_reader_group.accept(
+            self._acceptance, scope, group, identifier, configuration, at_checkpoint=at_checkpoint
+        )
 
     def get_reader_group(self, scope: str, group: str) -> ReaderGroup:
         """Raises NotFoundError if there is no such group."""
@@ -74,11 +83,19 @@ class ReaderGroupService:
         return Listing(tuple(record.key.sort for record in page.records), page.next_after)
 
     def update_reader_group(
-        self, scope: str, group: str, group_id: str, generation: int, configuration: ReaderGroupConfiguration
+        self,
+        scope: str,
+        group: str,
+        group_id: str,
+        generation: int,
+        configuration: ReaderGroupConfiguration,
+        *,
+        at_checkpoint: bool = False,
     ) -> ReaderGroup:
         """Accept a new configuration for the group with this id and generation; the generation grows by one.
 
-        A repeat of the same update gets the same answer until another update follows.
+        A repeat of the same update gets the same answer until another update follows. `at_checkpoint` is that of
+        `create_reader_group`.
 
         Raises:
             NotFoundError: there is no such group; or code "stream_not_found".
@@ -89,7 +106,9 @@ class ReaderGroupService:
         identifier = check_group_id(group_id)
         from headrace.controller.operations import update_reader_group
 
-        return update_reader_group.accept(self._acceptance, scope, group, identifier, generation, configuration)
+        return update_reader_group.accept(
+            self._acceptance, scope, group, identifier, generation, configuration, at_checkpoint=at_checkpoint
+        )
 
     def reset_reader_group(self, scope: str, group: str, group_id: str, generation: int) -> ReaderGroup:
         """Accept that the readers begin again at the starting stream cuts; the generation grows by one.

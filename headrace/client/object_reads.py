@@ -1,0 +1,167 @@
+"""GET requests for ranges of objects, over connections that are kept.
+
+`http.client` reads from the socket into the caller's window. For large objects that takes a sixth of the CPU time of
+httpx, which the client uses for everything else.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+import threading
+import urllib.request
+from collections.abc import Generator, Mapping
+from functools import cache
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+from headrace.model.errors import UnavailableError
+
+WINDOW_BYTES = 1024 * 1024
+"""What is handed on at a time: some 10,000 small events, one Arrow batch."""
+
+TIMEOUT_S = 30.0
+"""Of silence on a connection."""
+
+IDLE_CONNECTIONS_MAX = 8
+"""Kept per host: about what the threads of one process use at a time."""
+
+_Origin = tuple[str, str, int]
+
+
+class ObjectReadError(UnavailableError):
+    """An object could not be read to its end this time."""
+
+
+class ObjectReads:
+    """Reads ranges of objects. Several threads may use it at once, each on a connection of its own.
+
+    HTTPS goes through the proxy of the environment (HTTPS_PROXY, NO_PROXY). Plain HTTP never does: it is an S3 emulator
+    on this machine.
+    """
+
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._idle: dict[_Origin, list[http.client.HTTPConnection]] = {}
+        self._lock = threading.Lock()
+
+    def read(self, url: str, headers: Mapping[str, str], length: int) -> Generator[bytearray, None, None]:
+        """Yields the `length` bytes of the range that the headers ask for, in new windows of WINDOW_BYTES at most.
+
+        Status and length are checked before the first window. A window is the caller's: it is never written again.
+
+        Raises:
+            ObjectReadError: the answer is not exactly this range, or the connection failed.
+        """
+        address = urlsplit(url)
+        default_port = 443 if address.scheme == "https" else 80
+        origin = (address.scheme, address.hostname or "", address.port or default_port)
+        target = f"{address.path or '/'}?{address.query}" if address.query else address.path or "/"
+        try:
+            connection, response = self._answer(origin, target, headers)
+        except (OSError, http.client.HTTPException) as error:
+            raise ObjectReadError(_said(error)) from error
+        whole = False
+        try:
+            if response.status != http.client.PARTIAL_CONTENT:
+                raise ObjectReadError(f"HTTP status {response.status}")
+            if response.headers.get("content-length") != str(length):
+                raise ObjectReadError(f"the answer has not the {length} bytes of the range")
+            yield from _windows(response, length)
+            whole = True
+        except (OSError, http.client.HTTPException) as error:
+            raise ObjectReadError(_said(error)) from error
+        finally:
+            # A connection with unread bytes would hand them to the next request.
+            self._give_back(origin, connection, keep=whole and not response.will_close)
+
+    def close(self) -> None:
+        """Closes the connections that no thread uses."""
+        with self._lock:
+            connections = [one for idle in self._idle.values() for one in idle]
+            self._idle.clear()
+        for connection in connections:
+            connection.close()
+
+    def _answer(
+        self, origin: _Origin, target: str, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        while True:
+            kept = self._kept(origin)
+            connection = kept or _connect(origin, self._timeout_s)
+            try:
+                connection.request("GET", target, headers={"Accept-Encoding": "identity", **headers})
+                return connection, connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                # The server may close a connection that is idle at any time: then the request has not failed yet.
+                # Silence does not end one. Waiting for it on each kept connection would take minutes.
+                if kept is None or isinstance(error, TimeoutError):
+                    raise
+
+    def _kept(self, origin: _Origin) -> http.client.HTTPConnection | None:
+        with self._lock:
+            idle = self._idle.get(origin)
+            return idle.pop() if idle else None
+
+    def _give_back(self, origin: _Origin, connection: http.client.HTTPConnection, *, keep: bool) -> None:
+        if keep:
+            with self._lock:
+                idle = self._idle.setdefault(origin, [])
+                if len(idle) < IDLE_CONNECTIONS_MAX:
+                    idle.append(connection)
+                    return
+        connection.close()
+
+
+def _windows(response: http.client.HTTPResponse, length: int) -> Generator[bytearray, None, None]:
+    left = length
+    while left:
+        window = bytearray(min(left, WINDOW_BYTES))
+        view = memoryview(window)
+        filled = 0
+        while filled < len(window):
+            count = response.readinto(view[filled:])
+            if not count:
+                raise ObjectReadError(f"only {length - left + filled} of {length} bytes arrived")
+            filled += count
+        left -= filled
+        yield window
+
+
+def _connect(origin: _Origin, timeout_s: float) -> http.client.HTTPConnection:
+    scheme, host, port = origin
+    if scheme != "https":
+        return http.client.HTTPConnection(host, port, timeout=timeout_s)
+    proxy = _proxy(host)
+    if proxy is None:
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls_context())
+    address = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    connection = http.client.HTTPSConnection(
+        address.hostname or "", address.port or 80, timeout=timeout_s, context=tls_context()
+    )
+    credentials = {}
+    if address.username is not None:
+        plain = f"{unquote(address.username)}:{unquote(address.password or '')}"
+        credentials["Proxy-Authorization"] = f"Basic {base64.b64encode(plain.encode()).decode()}"
+    connection.set_tunnel(host, port, headers=credentials)
+    return connection
+
+
+def _proxy(host: str) -> str | None:
+    proxies = urllib.request.getproxies()
+    if urllib.request.proxy_bypass(host):
+        return None
+    return proxies.get("https") or proxies.get("all")
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Reading the certificates takes longer than reading a small range, so it is done once per process."""
+    return httpx.create_ssl_context()
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,158 @@
+"""When readers of a group take and release segments: ours, also together with readers of the Java client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from group_simulation import GroupSimulation, JavaReader, OurReader
+from group_states import after, group, segment
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.group_balance import to_acquire, to_release
+from headrace.model.group_state import GroupState
+from headrace.model.group_turns import KEPT_S, OVERDUE_S, TURN_S, SegmentTurns
+from headrace.model.group_updates import (
+    AcquireSegment,
+    AddReader,
+    BeginCheckpoint,
+    NoteProgress,
+    ReleaseSegment,
+    RemoveReader,
+)
+
+SECONDS_OF_LOOKS = 4.0
+"""In which a reader of the Java client has looked at the state, and its turn has come, in a group of few readers."""
+
+
+def owning(*counts: int, waiting: int = 0) -> GroupState:
+    """A group whose readers r0, r1, ... have so many segments and a lease, and some segments wait."""
+    state = group(sum(counts) + waiting, *(f"r{number}" for number in range(len(counts))))
+    state = after(state, *(NoteProgress(reader, 0, lease_ms=1000) for reader in state.readers))
+    names = iter(range(sum(counts)))
+    owned = ((f"r{reader}", segment(next(names))) for reader, count in enumerate(counts) for _ in range(count))
+    return after(state, *(AcquireSegment(reader, one) for reader, one in owned))
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(1, 6))
+def test_no_reader_takes_what_it_would_release(counts: list[int], waiting: int) -> None:
+    state = owning(*counts, waiting=waiting)
+    shares = {reader: to_acquire(state, reader) for reader in state.readers}
+    assert any(shares.values()), "a segment waits for ever"
+    for reader, share in shares.items():
+        assert not share or not to_release(after(state, *(AcquireSegment(reader, one) for one in share)), reader, {})
+
+
+@given(st.lists(st.integers(0, 6), min_size=2, max_size=5))
+def test_released_segments_have_takers(counts: list[int]) -> None:
+    state = owning(*counts)
+    for reader in state.readers:
+        for by_lag in (False, True):
+            released = to_release(state, reader, {}, by_lag=by_lag)
+            free = after(state, *(ReleaseSegment(reader, one, 0) for one in released))
+            assert not released or any(to_acquire(free, other) for other in state.readers if other != reader)
+
+
+def readers(simulation: GroupSimulation, kinds: str, busy_s: float, checkpoint_s: float | None) -> Iterator[float]:
+    """Adds readers, of ours (o) and of the Java client (j), one after the other. Yields the seconds between them."""
+    for number, kind in enumerate(kinds):
+        if kind == "o":
+            OurReader(simulation, f"ours-{number}", busy_s)
+        else:
+            JavaReader(simulation, f"java-{number}", busy_s, checkpoint_s)
+        yield simulation.random.uniform(0, 8)
+
+
+@pytest.mark.parametrize("checkpoint_s", [None, 30.0])
+@given(st.integers(1, 9), st.text("oj", min_size=1, max_size=4), st.integers(0, 1 << 32))
+def test_no_segment_waits_long_for_a_reader(checkpoint_s: float | None, segments: int, kinds: str, seed: int) -> None:
+    simulation = GroupSimulation(segments, seed)
+    for seconds in readers(simulation, kinds, 0.0, checkpoint_s):
+        simulation.run(seconds)
+    simulation.run(60)
+    assert max(simulation.waits_s) <= SECONDS_OF_LOOKS + TURN_S * len(kinds)
+
+
+@given(st.integers(1, 9), st.text("oj", min_size=1, max_size=4), st.sampled_from([0.0, 1.0, 10.0]), st.integers())
+def test_balanced_readers_move_nothing(segments: int, kinds: str, busy_s: float, seed: int) -> None:
+    simulation = GroupSimulation(segments, seed)
+    for seconds in readers(simulation, kinds, busy_s, None):
+        simulation.run(seconds)
+    simulation.run(300)
+    moved = simulation.moves
+    simulation.run(3600)
+    assert simulation.moves == moved
+    if "j" not in kinds:  # those of the Java client release nothing without checkpoints
+        assert simulation.counts[-1] - simulation.counts[0] <= 1
+
+
+@given(st.integers(2, 9), st.sampled_from(["oo", "oj", "ojj", "ooj"]), st.integers())
+def test_segments_move_few_times_to_new_readers(segments: int, kinds: str, seed: int) -> None:
+    simulation = GroupSimulation(segments, seed)
+    for seconds in readers(simulation, kinds, 0.0, None):
+        simulation.run(seconds + 10)
+    assert simulation.moves <= segments * len(kinds)
+
+
+class Waiting:
+    """A reader of ours with two segments, beside one that takes no part and has none. One segment waits for that."""
+
+    def __init__(self) -> None:
+        self.turns = SegmentTurns("r0", 0.0)
+        self.state = owning(2, 0, waiting=1)
+        assert self.turns.to_acquire(self.state, 0.0) == ()
+
+    def take(self, now_s: float) -> None:
+        (one,) = self.turns.to_acquire(self.state, now_s)
+        self.state = after(self.state, AcquireSegment("r0", one))
+        self.turns.acquired(self.state, now_s)
+
+
+def test_a_reader_takes_more_than_its_share_late() -> None:
+    waiting = Waiting()
+    due_s = OVERDUE_S + TURN_S
+    assert waiting.turns.wait_s(waiting.state, 1.0) == due_s - 1.0
+    assert waiting.turns.to_acquire(waiting.state, due_s - 0.1) == ()
+    waiting.take(due_s)
+    assert waiting.turns.to_release(waiting.state, {}, due_s) == ()
+    assert waiting.turns.wait_s(waiting.state, due_s) == KEPT_S
+    assert len(waiting.turns.to_release(waiting.state, {}, due_s + KEPT_S)) == 1
+
+
+def test_new_readers_get_what_was_kept() -> None:
+    waiting = Waiting()
+    waiting.take(20.0)
+    assert waiting.turns.to_release(after(waiting.state, RemoveReader("r1"), AddReader("r2")), {}, 20.1)
+
+
+def test_a_segment_left_to_others_goes_to_them_first() -> None:
+    turns, state = SegmentTurns("r0", 0.0), owning(1, 1, waiting=1)
+    turns.left_to_others(segment(2), state, 0.0)
+    assert turns.to_acquire(state, 3 * TURN_S - 0.1) == ()
+    assert turns.to_acquire(state, 3 * TURN_S) == (segment(2),)
+
+
+def test_a_segment_that_returns_waits_as_long_again() -> None:
+    turns, state = SegmentTurns("r1", 0.0), owning(1, 1, waiting=1)
+    assert turns.to_acquire(state, 0.0) == ()
+    assert turns.to_acquire(state, TURN_S) == (segment(2),)
+    turns.acquired(after(state, AcquireSegment("r1", segment(2))), TURN_S)
+    assert turns.to_acquire(state, 5.0) == ()
+    assert turns.to_acquire(state, 5.0 + TURN_S) == (segment(2),)
+
+
+def test_readers_without_a_lease_get_time_to_look() -> None:
+    turns, state = SegmentTurns("r1", 0.0), owning(1, 1, waiting=1)
+    assert turns.wait_s(state, 0.0) == TURN_S
+    java = after(group(3, "java", "r1"), AcquireSegment("java", segment(0)), AcquireSegment("r1", segment(1)))
+    until_s = java.configuration.group_refresh_ms / 1000 + TURN_S
+    assert turns.wait_s(java, 0.0) == until_s
+    assert turns.to_acquire(java, until_s - 0.1) == ()
+    assert turns.to_acquire(java, until_s) == (segment(2),)
+
+
+def test_readers_that_may_not_move_decide_nothing() -> None:
+    turns, state = SegmentTurns("r0", 0.0), owning(3, 0, waiting=1)
+    for one in (after(state, BeginCheckpoint("c")), after(state, RemoveReader("r0"))):
+        assert turns.to_acquire(one, 100.0) == turns.to_release(one, {}, 100.0) == ()
