@@ -1,46 +1,171 @@
-"""A stream as the connector sees it, through the Python client.
+"""A stream as planning sees it, through the Python client.
 
-Synchronous: Spark calls readers from plain threads. Requests that fail with something that can pass are repeated for
-`patience_s` seconds inside, because an error that reaches Spark ends a query or fails a task.
+Synchronous: Spark calls from plain threads. Requests that fail with something that can pass are repeated for
+`patience_s` seconds inside, because an error that reaches Spark ends a query.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from headrace.api.plans import LostBytes, OnTruncation, RangePlan, RangeToPlan
+from headrace.api.streams import StreamSummary, StreamView
 from headrace.client.headrace import Headrace
-from headrace.client.segment_ranges import segment_ranges
-from headrace.client.stream_ranges import StreamRanges
-from headrace.codec.stream_cut_text import stream_cut_text
+from headrace.client.range_bytes import Listing
+from headrace.client.range_listing import plan_requests
+from headrace.client.segment_ranges import SegmentRange, joined_ranges, segment_ranges
+from headrace.model.errors import TruncatedError
+from headrace.model.limits import RANGES_PER_PLAN_MAX
 from headrace.model.stream_cuts import StreamCut
+from headrace.spark.lost_bytes import log_skipped, truncated_while_planning
 from headrace.spark.options import ReadOptions, check_cut_text
-from headrace.spark.planner import Positions
-from headrace.spark.stream_access import At, RangesBetween
+from headrace.spark.range_filters import BoundaryQuestion, question_above, question_below
+from headrace.spark.stream_access import At, Batch, PlannedRange, Positions, Unread
 
 
-class ClientStreamAccess(StreamRanges):
-    """See `StreamAccess`. Not for use by several threads at once; not picklable."""
+class ClientStreamAccess:
+    """See `StreamAccess`. Not picklable."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._client = Headrace(options.controller, auth=options.auth, retry_s=options.patience_s)
-        super().__init__(self._client.admin, options.scope, options.stream, give_up_after_s=options.patience_s)
+    def __init__(self, client: Headrace, scope: str, stream: str, on_truncation: OnTruncation) -> None:
+        self._client = client
+        self._admin = client.admin
+        self._scope, self._stream = scope, stream
+        self._on_truncation = on_truncation
 
     def cut(self, at: At) -> Positions:
         return self._admin.stream_cut(self._scope, self._stream, at=at).offsets
 
-    def ranges_between(self, start: Positions | None, end: Positions | None) -> RangesBetween:
-        found = self._admin.segments_between(self._scope, self._stream, start, end)
-        return RangesBetween(segment_ranges(found), found.start.offsets, found.end.offsets)
+    def cut_at(self, time_ms: int) -> Positions:
+        time = datetime.fromtimestamp(time_ms / 1000, UTC)
+        return self._client.stream_cut_at(self._scope, self._stream, time).offsets
+
+    def next_batch(
+        self,
+        start: Positions | None,
+        end: Positions | None,
+        *,
+        bytes_max: int | None = None,
+        strict_key_order: bool = False,
+    ) -> Batch:
+        try:
+            found = self._admin.next_cut(
+                self._scope,
+                self._stream,
+                start,
+                end=end,
+                bytes_max=bytes_max,
+                strict_key_order=strict_key_order,
+                on_truncation=self._on_truncation,
+            )
+        except TruncatedError as error:
+            raise truncated_while_planning(error) from error
+        if found.lost:
+            log_skipped(self._scope, self._stream, found.lost, found.lost_bytes)
+        return Batch(
+            segment_ranges(found.batch),
+            found.start.offsets,
+            found.end.offsets,
+            found.reached_end,
+            found.left_bytes,
+            found.lost,
+            found.lost_bytes,
+        )
+
+    def between(self, start: Positions, end: Positions) -> Sequence[SegmentRange]:
+        ranges: list[SegmentRange] = []
+        reached_end = False
+        while not reached_end:
+            batch = self.next_batch(start, end)
+            ranges += batch.ranges
+            start, reached_end = batch.end, batch.reached_end
+        return joined_ranges(ranges)
+
+    def unread(self, start: Positions) -> Unread:
+        end = self.cut("tail")
+        ranges: list[SegmentRange] = []
+        lost: list[LostBytes] = []
+        reached_end = False
+        while not reached_end:
+            found = self._admin.next_cut(self._scope, self._stream, start, end=end, on_truncation="skip")
+            ranges += segment_ranges(found.batch)
+            lost += found.lost
+            start, reached_end = found.end.offsets, found.reached_end
+        return Unread(joined_ranges(ranges), lost)
+
+    def planned(self, ranges: Sequence[SegmentRange], piece_bytes: int) -> Sequence[PlannedRange]:
+        pieces: list[PlannedRange] = []
+        for some in plan_requests(ranges, piece_bytes):
+            wanted = [RangeToPlan(part.segment_id, part.start, part.end, piece_bytes) for part in some]
+            for part, plan in zip(some, self._range_plans(wanted, links=True), strict=True):
+                pieces += _pieces(part, plan)
+        return pieces
+
+    def bounded(self, ranges: Sequence[SegmentRange], low: int, high: int) -> Sequence[SegmentRange]:
+        starts = self._boundaries([(part, question_below(part, low)) for part in ranges])
+        ends = self._boundaries([(part, question_above(part, high)) for part in ranges])
+        return [
+            replace(part, start=starts.get(part.segment_id, part.start), end=ends.get(part.segment_id, part.end))
+            for part in ranges
+        ]
+
+    def _boundaries(self, asked: Sequence[tuple[SegmentRange, BoundaryQuestion | None]]) -> dict[int, int]:
+        """The answers that are known, by segment. Questions of one request must not overlap."""
+        questions = [(part.segment_id, question) for part, question in asked if question is not None]
+        found: dict[int, int] = {}
+        for first in range(0, len(questions), RANGES_PER_PLAN_MAX):
+            some = questions[first : first + RANGES_PER_PLAN_MAX]
+            wanted = [RangeToPlan(segment, one.start, one.end, -(-(one.end - one.start) // 2)) for segment, one in some]
+            for plan in self._range_plans(wanted, links=False):
+                if len(plan.pieces) > 1:
+                    found[plan.segment_id] = plan.pieces[0].end
+        return found
+
+    def _range_plans(self, wanted: Sequence[RangeToPlan], *, links: bool) -> Sequence[RangePlan]:
+        try:
+            return self._admin.range_plans(self._scope, self._stream, wanted, links=links)
+        except TruncatedError as error:
+            raise truncated_while_planning(error) from error
 
     def cut_of_text(self, text: str) -> Positions:
         return check_cut_text(text, self._scope, self._stream)
 
-    def text_of_cut(self, positions: Positions) -> str:
-        return stream_cut_text(StreamCut.of(self._scope, self._stream, positions))
+
+def _pieces(part: SegmentRange, plan: RangePlan) -> Iterator[PlannedRange]:
+    for piece in plan.pieces:
+        listing = None if piece.stored_until is None else Listing(piece.chunks, piece.stored_until)
+        yield PlannedRange(replace(part, start=piece.start, end=piece.end), listing, plan.endpoint)
+
+
+class ClientStreams:
+    """See `Streams`."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._client = Headrace(options.controller, auth=options.auth, retry_s=options.patience_s)
+        self._on_truncation = options.on_truncation
+        self._patience_s = options.patience_s
+
+    def summaries(self, scope: str, pattern: str) -> Sequence[StreamSummary]:
+        found = (one for one in self._client.admin.list_streams(scope) if not one.stream.startswith("_"))
+        return sorted((one for one in found if re.fullmatch(pattern, one.stream)), key=lambda one: one.stream)
+
+    def view(self, scope: str, name: str) -> StreamView:
+        return self._client.admin.get_stream(scope, name)
+
+    def group_cuts(self, scope: str, group: str) -> Sequence[StreamCut]:
+        patience_s = self._patience_s
+        with self._client.reader_group(scope, group, initialize=False, give_up_after_s=patience_s) as opened:
+            return opened.recorded_cuts()
+
+    def stream(self, scope: str, name: str) -> ClientStreamAccess:
+        return ClientStreamAccess(self._client, scope, name, self._on_truncation)
 
     def close(self) -> None:
-        super().close()
         self._client.close()
 
 
-def open_stream(options: ReadOptions) -> ClientStreamAccess:
-    """Access to the stream that the options name; close it when done."""
-    return ClientStreamAccess(options)
+def open_streams(options: ReadOptions) -> ClientStreams:
+    """The streams behind the controller that the options name; close them when done."""
+    return ClientStreams(options)

@@ -5,18 +5,36 @@ Everything is checked when a DataFrame is loaded. Spark hands option names over 
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from datetime import datetime
+from typing import Literal, get_args
 
+from headrace.api.plans import OnTruncation
 from headrace.client.range_bytes import HistorySource
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_scope_name, check_stream_name
+from headrace.spark.event_schemas import EventType, ScalarType, StructType, parse_event_schema, quoted_name
+from headrace.spark.option_values import (
+    check_known,
+    controller_url,
+    invalid_option,
+    one_of,
+    required,
+    whole_number,
+    yes_or_no,
+)
 from headrace.spark.partitions import PARTITION_BYTES_MAX_DEFAULT
 
-EventFormat = Literal["binary", "text"]
+EventFormat = Literal["binary", "text", "json"]
+OnBadRecord = Literal["fail", "column", "skip"]
+
+CORRUPT_COLUMN_DEFAULT = "_corrupt"
+REASON_SUFFIX = "_reason"
+"""After the name of the column with a bad record: the name of the one with the reason."""
 
 COLUMN_TYPES = {
     "event": "binary",
@@ -27,6 +45,11 @@ COLUMN_TYPES = {
     "key_range_low": "double",
     "key_range_high": "double",
 }
+TIME_PREFIX = "time:"
+"""Of a checked start or end that is a time, in milliseconds since the Unix epoch."""
+TIME_DIGITS_MAX = 14
+"""Times up to the year 5138. Those in micro- or nanoseconds have more digits."""
+
 _START_WORDS = ("earliest", "latest", "unbounded")
 _END_WORDS = ("latest", "unbounded")
 COLUMNS_DEFAULT = ("event", "scope", "stream", "segment_id", "offset")
@@ -38,20 +61,27 @@ _OWN = frozenset(
         "controller",
         "scope",
         "stream",
+        "stream_pattern",
         "start_stream_cut",
         "end_stream_cut",
         "approx_bytes_per_trigger",
         "auth",
         "columns",
+        "corrupt_column",
         "event_format",
+        "event_schema",
+        "filter_pushdown",
         "idle_poll_ms",
         "max_partition_bytes",
+        "on_bad_record",
+        "on_truncation",
+        "parallelism",
         "patience_s",
         "read_history_from",
         "strict_key_order",
     }
 )
-_OF_PRAVEGA_FOR_WRITING = frozenset(
+OF_PRAVEGA_FOR_WRITING = frozenset(
     {
         "allow_create_scope",
         "allow_create_stream",
@@ -71,32 +101,78 @@ _OF_PRAVEGA_FOR_WRITING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class JsonFormat:
+    """How events are read as JSON objects, and what happens to those that do not fit the schema."""
+
+    schema: StructType
+    on_bad_record: OnBadRecord
+    corrupt_column: str
+
+    def column_types(self) -> list[tuple[str, EventType]]:
+        """Name and type of each column that is in the place of `event`."""
+        columns = [(field.name, field.type) for field in self.schema.fields]
+        if self.on_bad_record == "column":
+            columns.append((self.corrupt_column, ScalarType("binary")))
+            columns.append((self.corrupt_column + REASON_SUFFIX, ScalarType("string")))
+        return columns
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Checked options. A stream cut is a word in lower case, the text of a cut of this stream, or None: not given."""
+    """Checked options. `json` is given with the event format json only.
+
+    A stream cut is a word in lower case, a time with TIME_PREFIX, the text of a cut of this stream, or None: not given.
+    """
 
     controller: str
     scope: str
-    stream: str
+    streams: tuple[str, ...]
+    stream_pattern: str | None
     start_stream_cut: str | None
     end_stream_cut: str | None
     approx_bytes_per_trigger: int | None
     auth: Literal["aws-iam"] | None
     columns: tuple[str, ...]
     event_format: EventFormat
+    filter_pushdown: bool | None
+    json: JsonFormat | None
     idle_poll_ms: int
     max_partition_bytes: int
+    on_truncation: OnTruncation
+    parallelism: int | None
     patience_s: int
     read_history_from: HistorySource
     strict_key_order: bool
 
+    def named(self) -> str:
+        """The streams as a person calls them."""
+        return f"{self.scope}/{','.join(self.streams) or self.stream_pattern}"
+
+    def reads(self, scope: str, stream: str) -> bool:
+        """Whether the stream is one of those that the options name."""
+        if self.stream_pattern is not None:
+            return scope == self.scope and re.fullmatch(self.stream_pattern, stream) is not None
+        return scope == self.scope and stream in self.streams
+
+    def own_columns(self) -> frozenset[str]:
+        """The columns of the rows except for the fields of JSON events, which may have any other names of ours."""
+        return frozenset(self.columns) - ({"event"} if self.json is not None else frozenset())
+
     def column_types(self) -> list[tuple[str, str]]:
         """Name and Spark type of each column of the rows."""
-        types = COLUMN_TYPES | ({"event": "string"} if self.event_format == "text" else {})
-        return [(column, types[column]) for column in self.columns]
+        return [(name, str(kind)) for name, kind in self._columns()]
 
     def ddl(self) -> str:
         """The schema of the rows as Spark's DDL."""
-        return ", ".join(f"`{column}` {kind}" for column, kind in self.column_types())
+        return ", ".join(f"{quoted_name(name)} {kind.ddl()}" for name, kind in self._columns())
+
+    def _columns(self) -> Iterator[tuple[str, EventType]]:
+        for name in self.columns:
+            if name == "event" and self.json is not None:
+                yield from self.json.column_types()
+            else:
+                is_text = name == "event" and self.event_format == "text"
+                yield name, ScalarType("string" if is_text else COLUMN_TYPES[name])
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -108,23 +184,30 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     """
     options = {name.lower(): value for name, value in given.items()}
     _check_names(options)
-    scope = check_scope_name(_required(options, "scope"))
-    stream = check_stream_name(_required(options, "stream"))
+    scope = check_scope_name(required(options, "scope"))
+    streams = _streams(options)
+    columns = _columns(options.get("columns"))
+    event_format: EventFormat = one_of(options, "event_format", get_args(EventFormat), "binary")
     return ReadOptions(
-        controller=_controller(_required(options, "controller")),
+        controller=controller_url(options),
         scope=scope,
-        stream=stream,
-        start_stream_cut=_stream_cut(options, "start_stream_cut", _START_WORDS, scope, stream),
-        end_stream_cut=_stream_cut(options, "end_stream_cut", _END_WORDS, scope, stream),
-        approx_bytes_per_trigger=_positive(options, "approx_bytes_per_trigger"),
-        auth=_one_of(options, "auth", ("aws-iam",), None),
-        columns=_columns(options.get("columns")),
-        event_format=_one_of(options, "event_format", get_args(EventFormat), "binary"),
-        idle_poll_ms=_positive(options, "idle_poll_ms") or IDLE_POLL_MS_DEFAULT,
-        max_partition_bytes=_positive(options, "max_partition_bytes") or PARTITION_BYTES_MAX_DEFAULT,
-        patience_s=_positive(options, "patience_s") or PATIENCE_S_DEFAULT,
-        read_history_from=_one_of(options, "read_history_from", get_args(HistorySource), "s3"),
-        strict_key_order=_one_of(options, "strict_key_order", ("true", "false"), "false") == "true",
+        streams=streams,
+        stream_pattern=options.get("stream_pattern"),
+        start_stream_cut=_stream_cut(options, "start_stream_cut", _START_WORDS, scope, streams),
+        end_stream_cut=_stream_cut(options, "end_stream_cut", _END_WORDS, scope, streams),
+        approx_bytes_per_trigger=whole_number(options, "approx_bytes_per_trigger"),
+        auth=one_of(options, "auth", ("aws-iam",), None),
+        columns=columns,
+        event_format=event_format,
+        json=_json_format(options, event_format, columns),
+        filter_pushdown=yes_or_no(options, "filter_pushdown", False) if "filter_pushdown" in options else None,
+        idle_poll_ms=whole_number(options, "idle_poll_ms") or IDLE_POLL_MS_DEFAULT,
+        max_partition_bytes=whole_number(options, "max_partition_bytes") or PARTITION_BYTES_MAX_DEFAULT,
+        on_truncation=one_of(options, "on_truncation", get_args(OnTruncation), "fail"),
+        parallelism=whole_number(options, "parallelism"),
+        patience_s=whole_number(options, "patience_s") or PATIENCE_S_DEFAULT,
+        read_history_from=one_of(options, "read_history_from", get_args(HistorySource), "s3"),
+        strict_key_order=yes_or_no(options, "strict_key_order", False),
     )
 
 
@@ -143,59 +226,115 @@ def check_cut_text(text: str, scope: str, stream: str) -> dict[int, int]:
 
 
 def _check_names(options: Mapping[str, str]) -> None:
-    known = sorted(_OWN | _OF_PRAVEGA_FOR_WRITING)
-    for name in options:
-        if name == "metadata":
-            raise _invalid(name, "metadata tables are not offered; leave it out to read events")
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(sorted(_OWN))}"
-            raise _invalid(name, f"there is no such option; {hint}")
+    if "metadata" in options:
+        raise invalid_option("metadata", "a metadata table can only be read as a batch, with spark.read or read_batch")
+    check_known(options, _OWN | OF_PRAVEGA_FOR_WRITING, _OWN)
 
 
-def _required(options: Mapping[str, str], name: str) -> str:
-    value = options.get(name)
-    if not value:
-        raise _invalid(name, "it is required")
-    return value
+def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The names in the option stream; none with a pattern."""
+    pattern = options.get("stream_pattern")
+    if pattern is None:
+        names = tuple(check_stream_name(name.strip()) for name in required(options, "stream").split(","))
+        if len(set(names)) != len(names):
+            raise invalid_option("stream", f"{options['stream']!r} names a stream twice")
+        return names
+    if "stream" in options:
+        raise invalid_option("stream_pattern", "give either stream or stream_pattern")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise invalid_option("stream_pattern", f"{pattern!r} is not a regular expression: {error}") from error
+    return ()
 
 
-def _controller(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise _invalid("controller", f"{url!r} is not the URL of a controller, like http://127.0.0.1:10080")
-    return url.rstrip("/")
-
-
-def _stream_cut(options: Mapping[str, str], name: str, words: tuple[str, ...], scope: str, stream: str) -> str | None:
-    """A word in lower case, or the text of a cut of this stream."""
+def _stream_cut(
+    options: Mapping[str, str], name: str, words: tuple[str, ...], scope: str, streams: tuple[str, ...]
+) -> str | None:
+    """A word in lower case, a time, the text of a cut of the one stream, or the texts of the cuts of several."""
     value = options.get(name, "").strip()
     if not value:
         return None
     if value.lower() in words:
         return value.lower()
+    time_ms = _time_ms(name, value)
+    if time_ms is not None:
+        return f"{TIME_PREFIX}{time_ms}"
     try:
-        check_cut_text(value, scope, stream)
+        for stream, text in _cut_texts(value, streams).items():
+            check_cut_text(text, scope, stream)
     except InvalidRequestError as error:
-        raise _invalid(name, f"{error.message}. Give one of {', '.join(words)}, or the text of a cut") from error
+        raise invalid_option(
+            name, f"{error.message}. Give one of {', '.join(words)}, a time, or the text of a cut"
+        ) from error
     return value
 
 
-def _positive(options: Mapping[str, str], name: str) -> int | None:
-    value = options.get(name)
-    if value is None:
+def _cut_texts(value: str, streams: tuple[str, ...]) -> dict[str, str]:
+    """By stream."""
+    if not value.startswith("{"):
+        if len(streams) != 1:
+            raise InvalidRequestError('for several streams, cuts are given as {"stream": "text of its cut", ...}')
+        return {streams[0]: value}
+    try:
+        texts = {str(stream): str(text) for stream, text in json.loads(value).items()}
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{value!r} is not JSON: {error}") from error
+    unread = [stream for stream in texts if streams and stream not in streams]
+    if unread:
+        raise InvalidRequestError(f"there is a cut for {unread[0]!r}, which the option stream does not name")
+    return texts
+
+
+def _time_ms(name: str, value: str) -> int | None:
+    """Milliseconds since the Unix epoch, or a date and time of ISO 8601 with its time zone; None: neither."""
+    if value.isascii() and value.isdecimal():
+        if len(value) > TIME_DIGITS_MAX:
+            raise invalid_option(name, f"a time is in milliseconds, so it has not {len(value)} digits")
+        return int(value)
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
         return None
-    if not value.isascii() or not value.isdecimal() or int(value) < 1:
-        raise _invalid(name, f"{value!r} is not a whole number of at least 1")
-    return int(value)
+    if time.tzinfo is None:
+        raise invalid_option(name, f"{value!r} has no time zone: write for example {value}Z")
+    return int(time.timestamp() * 1000)
 
 
-def _one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...], default: Any) -> Any:
-    value = options.get(name)
-    if value is None:
-        return default
-    if value.lower() not in allowed:
-        raise _invalid(name, f"{value!r} is none of {', '.join(allowed)}")
-    return value.lower()
+def _json_format(options: Mapping[str, str], event_format: EventFormat, columns: tuple[str, ...]) -> JsonFormat | None:
+    if event_format != "json":
+        for name in ("event_schema", "on_bad_record", "corrupt_column"):
+            if name in options:
+                raise invalid_option(name, "it needs event_format=json")
+        return None
+    try:
+        schema = parse_event_schema(required(options, "event_schema"))
+    except InvalidRequestError as error:
+        if error.specific_code == "invalid_option":
+            raise
+        raise invalid_option("event_schema", error.message) from error
+    on_bad_record: OnBadRecord = one_of(options, "on_bad_record", get_args(OnBadRecord), "fail")
+    if "corrupt_column" in options and on_bad_record != "column":
+        raise invalid_option("corrupt_column", "it needs on_bad_record=column")
+    json_format = JsonFormat(schema, on_bad_record, options.get("corrupt_column", CORRUPT_COLUMN_DEFAULT))
+    _check_collisions(json_format, columns)
+    return json_format
+
+
+def _check_collisions(json_format: JsonFormat, columns: tuple[str, ...]) -> None:
+    """Spark ignores the case of names, so columns whose names differ only in case are one."""
+    if not json_format.corrupt_column.strip():
+        raise invalid_option("corrupt_column", "it is the name of a column, and cannot be empty")
+    metadata = {name for name in columns if name != "event"}
+    taken: set[str] = set()
+    for name, _ in json_format.column_types():
+        if name.lower() in metadata:
+            raise invalid_option(
+                "event_schema", f"{name!r} is a column of the connector, too: leave it out of the option 'columns'"
+            )
+        if name.lower() in taken:
+            raise invalid_option("corrupt_column", f"{name!r} is a field of event_schema: choose another name")
+        taken.add(name.lower())
 
 
 def _columns(value: str | None) -> tuple[str, ...]:
@@ -204,11 +343,7 @@ def _columns(value: str | None) -> tuple[str, ...]:
     columns = tuple(name.strip().lower() for name in value.split(","))
     for name in columns:
         if name not in COLUMN_TYPES:
-            raise _invalid("columns", f"there is no column {name!r}; there are {', '.join(COLUMN_TYPES)}")
+            raise invalid_option("columns", f"there is no column {name!r}; there are {', '.join(COLUMN_TYPES)}")
     if len(set(columns)) != len(columns):
-        raise _invalid("columns", f"{value!r} names a column twice")
+        raise invalid_option("columns", f"{value!r} names a column twice")
     return columns
-
-
-def _invalid(name: str, problem: str) -> InvalidRequestError:
-    return InvalidRequestError(f"option {name!r}: {problem}", details={"option": name}, code="invalid_option")

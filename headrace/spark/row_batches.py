@@ -1,6 +1,6 @@
 """Event columns into the record batches that Spark asked for: exactly its columns, in its order, with its Arrow types.
 
-Spark takes plain binary, string, int64 and double only: no views, no dictionaries, no large variants.
+Spark takes plain types only: no views, no dictionaries, no large variants.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from headrace.client.segment_ranges import SegmentRange
 from headrace.codec.event_columns import EventColumns
 from headrace.model.errors import CorruptError
-from headrace.spark.options import EventFormat
+from headrace.spark.json_rows import event_slices, json_rows
+from headrace.spark.options import EventFormat, JsonFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +26,49 @@ class RowShape:
     stream: str
     columns: tuple[str, ...]
     event_format: EventFormat
+    json: JsonFormat | None = None
 
 
 def row_batches(shape: RowShape, part: SegmentRange, parsed: Iterable[EventColumns]) -> Iterator[pa.RecordBatch]:
-    """One record batch per block of parsed events of the segment range `part`.
+    """The record batches for blocks of parsed events of the segment range `part`.
 
     Raises:
-        CorruptError: an event is not UTF-8, but text was asked for.
+        CorruptError: an event is not UTF-8, but text was asked for, or it does not fit the schema, and such events
+            fail the read.
     """
     makers = [_column(name, shape, part) for name in shape.columns]
     for events in parsed:
-        yield _batch(shape.columns, makers, events)
+        if shape.json is not None and "event" in shape.columns:
+            for some in event_slices(events):
+                yield from _json_batch(shape, shape.json, part, makers, some)
+        else:
+            yield _batch(shape.columns, [make(events) for make in makers])
 
 
 Maker = Callable[[EventColumns], pa.Array]
 
 
-def _batch(names: Sequence[str], makers: Sequence[Maker], events: EventColumns) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([make(events) for make in makers], names=list(names))
+def _batch(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(columns), names=list(names))
+
+
+def _json_batch(
+    shape: RowShape, json: JsonFormat, part: SegmentRange, makers: Sequence[Maker], events: EventColumns
+) -> Iterator[pa.RecordBatch]:
+    """The fields are in the place of `event`."""
+    rows = json_rows(json, part, events)
+    if not len(rows.events.events):
+        return
+    names: list[str] = []
+    columns: list[pa.Array] = []
+    for name, make in zip(shape.columns, makers, strict=True):
+        if name == "event":
+            names += [field for field, _ in json.column_types()]
+            columns += rows.columns
+        else:
+            names.append(name)
+            columns.append(make(rows.events))
+    yield _batch(names, columns)
 
 
 def _column(name: str, shape: RowShape, part: SegmentRange) -> Maker:

@@ -1,50 +1,126 @@
-"""What the connector asks of a stream, as one Protocol; `client_access.py` answers it with the Python client.
+"""What planning asks of a stream, as one Protocol; `client_access.py` answers it with the Python client.
 
-The planner's driver process asks for cuts and ranges, tasks ask for chunks and bytes. Errors are those of
+Each method is one request to the controller, or one per thousands of segments. Errors are those of
 `headrace.model.errors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from headrace.client.range_bytes import SegmentSource
+from headrace.api.plans import LostBytes
+from headrace.api.segments import SegmentEndpoint
+from headrace.api.streams import StreamSummary, StreamView
+from headrace.client.range_bytes import Listing
 from headrace.client.segment_ranges import SegmentRange
-from headrace.spark.planner import Positions
+from headrace.model.stream_cuts import StreamCut
 
 At = Literal["head", "tail"]
 
+Positions = Mapping[int, int]
+"""A stream cut without its stream's name: segment id -> offset."""
+
 
 @dataclass(frozen=True, slots=True)
-class RangesBetween:
-    """All segments between two stream cuts, and the cuts themselves with "head" and "tail" resolved."""
+class Batch:
+    """The ranges between two stream cuts. `left_bytes` is the length of what follows, None if that is not known.
+
+    `lost` are truncated ranges that were skipped, as far as they are known, and `lost_bytes` is their total length.
+    """
 
     ranges: Sequence[SegmentRange]
     start: Positions
     end: Positions
+    reached_end: bool = True
+    left_bytes: int | None = 0
+    lost: Sequence[LostBytes] = ()
+    lost_bytes: int | None = 0
 
 
-class StreamAccess(SegmentSource, Protocol):
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """All segments between a stream cut, or the head if that is later, and the tail.
+
+    `lost` are the truncated ranges in front of the head, as far as they are known.
+    """
+
+    ranges: Sequence[SegmentRange]
+    lost: Sequence[LostBytes]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """A range with what it takes to read it without another request. Hints may be outdated or missing."""
+
+    part: SegmentRange
+    listing: Listing | None = None
+    endpoint: SegmentEndpoint | None = None
+
+    @property
+    def length_bytes(self) -> int:
+        return self.part.length_bytes
+
+
+class StreamAccess(Protocol):
     """One stream."""
 
     def cut(self, at: At) -> Positions:
         """The stream cut where the stream begins or ends now."""
         ...
 
-    def ranges_between(self, start: Positions | None, end: Positions | None) -> RangesBetween:
-        """All segments between two cuts; None is the head or the tail. For explicit cuts always the same answer."""
+    def cut_at(self, time_ms: int) -> Positions:
+        """The stream cut at a time; the head for a time before it, the tail for a time after it."""
         ...
 
-    def event_boundary(self, segment_id: int, target: int, stop: int) -> int:
-        """An event boundary in `[target, stop]`, near the target if one is known there; `stop` is one itself."""
+    def next_batch(
+        self,
+        start: Positions | None,
+        end: Positions | None,
+        *,
+        bytes_max: int | None = None,
+        strict_key_order: bool = False,
+    ) -> Batch:
+        """About `bytes_max` bytes after `start`, at most up to `end`. None: the head, the tail, and everything."""
+        ...
+
+    def between(self, start: Positions, end: Positions) -> Sequence[SegmentRange]:
+        """All segments between two cuts; always the same answer for the same cuts."""
+        ...
+
+    def unread(self, start: Positions) -> Unread:
+        """What is after a stream cut. Truncated data is not an error."""
+        ...
+
+    def planned(self, ranges: Sequence[SegmentRange], piece_bytes: int) -> Sequence[PlannedRange]:
+        """The ranges in contiguous pieces of about that size, in their order, split between two events."""
+        ...
+
+    def bounded(self, ranges: Sequence[SegmentRange], low: int, high: int) -> Sequence[SegmentRange]:
+        """The ranges without most of the events whose offsets are outside `[low, high]`, as far as that is known."""
         ...
 
     def cut_of_text(self, text: str) -> Positions:
         """The cut that a text encodes; InvalidRequestError if the text is not a cut of this stream."""
         ...
 
-    def text_of_cut(self, positions: Positions) -> str: ...
+
+class Streams(Protocol):
+    """The streams behind one controller."""
+
+    def summaries(self, scope: str, pattern: str) -> Sequence[StreamSummary]:
+        """The streams whose names match the regular expression as a whole, sorted; never internal ones."""
+        ...
+
+    def view(self, scope: str, name: str) -> StreamView:
+        """The state and the configuration of a stream."""
+        ...
+
+    def group_cuts(self, scope: str, group: str) -> Sequence[StreamCut]:
+        """Where the readers of a reader group would begin again, for each stream that has unread events."""
+        ...
+
+    def stream(self, scope: str, name: str) -> StreamAccess: ...
 
     def close(self) -> None: ...

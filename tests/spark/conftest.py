@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import secrets
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from sink_world import SinkWorld
+
+from headrace.client import connect
+from headrace.local.running import running_stack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,27 +21,29 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with two cores, on loopback, that leaves nothing in the working directory."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from pyspark.sql import SparkSession
+    from iceberg_support import ICEBERG_JAR
 
-    directory = tmp_path_factory.mktemp("spark")
-    settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.local.dir": str(directory / "local"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory} -Djava.io.tmpdir={directory}",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("headrace-tests")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
+    from headrace.spark.engines.local_session import local_session
+
+    has_iceberg = ICEBERG_JAR is not None and ICEBERG_JAR.exists()
+    settings = {"spark.jars": str(ICEBERG_JAR)} if has_iceberg else {}
+    session = local_session(tmp_path_factory.mktemp("spark"), "headrace-tests", settings=settings)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_connections_are_left() -> Iterator[None]:
+    """Closes what tasks that a test ran in its own process would keep as long as that lasts."""
+    yield
+    from headrace.spark import shared_clients, worker_reads
+
+    for reads in worker_reads._reads.values():
+        reads.close()
+    for shared in shared_clients._clients.values():
+        shared.client.close()
+    worker_reads._reads.clear()
+    shared_clients._clients.clear()
 
 
 @pytest.fixture
@@ -48,3 +54,33 @@ def store() -> Iterator[StoreDouble]:
 
     with serving(StoreDouble(StreamDouble([(0.0, 0.5), (0.5, 1.0)]))) as double:
         yield double
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """One local stack for all tests that need a real one."""
+    with running_stack(tmp_path_factory.mktemp("stack"), segment_stores=1) as state:
+        yield state
+
+
+@pytest.fixture
+def world(stack: dict[str, Any]) -> Iterator[SinkWorld]:
+    """A scope on the local stack."""
+    url = stack["endpoints"]["http"]
+    with connect(url) as client:
+        yield SinkWorld(client, url, f"sink-{secrets.token_hex(4)}")
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    """The session of all tests, in which `format("headrace")` is known: on Spark 4.0 and later."""
+    pytest.importorskip("pyspark.sql.datasource", reason="Spark 3.5 has no data sources in Python")
+    from headrace.spark import register
+
+    register(spark)
+    return spark
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint"

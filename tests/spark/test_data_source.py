@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
-from headrace.spark import register
+from headrace.spark import has_data_source, read_batch, register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,16 +19,26 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # sockets between pyspark and its JVM
 ]
 
+DATA_SOURCE, FUNCTION = "data source", "function"
+either_form = pytest.mark.parametrize("load", [DATA_SOURCE, FUNCTION], indirect=True)
+
 Load = Callable[..., "DataFrame"]
 
 
 @pytest.fixture
-def load(spark: SparkSession, store: StoreDouble) -> Load:
-    register(spark)
+def load(spark: SparkSession, store: StoreDouble, request: pytest.FixtureRequest) -> Load:
+    """Reads with the data source, on engines without it and where a test asks for that with the function."""
+    form = getattr(request, "param", DATA_SOURCE if has_data_source(spark) else FUNCTION)
+    if form == DATA_SOURCE:
+        pytest.importorskip("pyspark.sql.datasource", reason="Spark 3.5 has no data sources in Python")
+        register(spark)
 
     def loaded(**options: Any) -> DataFrame:
         where = {"controller": store.url, "scope": SCOPE, "stream": STREAM}
-        return spark.read.format("headrace").options(**(where | options)).load()
+        given = where | {name: str(value) for name, value in options.items()}
+        if form == FUNCTION:
+            return read_batch(spark, given)
+        return spark.read.format("headrace").options(**given).load()
 
     return loaded
 
@@ -53,6 +63,7 @@ def expected_rows(store: StoreDouble) -> list[tuple[bytes, str, str, int, int]]:
     ]
 
 
+@either_form
 def test_rows_are_the_events_with_their_places(load: Load, store: StoreDouble) -> None:
     fill_across_a_scale(store)
     rows = load().orderBy("segment_id", "offset").collect()
@@ -86,6 +97,7 @@ def test_columns_can_be_chosen(load: Load, store: StoreDouble) -> None:
     assert {(row.key_range_low, row.key_range_high) for row in rows} == {(0.0, 0.5), (0.5, 1.0)}
 
 
+@either_form
 def test_large_ranges_are_split_and_none_is_lost(load: Load, store: StoreDouble) -> None:
     store.run_bytes = 64 * 1024
     for number in range(6000):
@@ -96,6 +108,14 @@ def test_large_ranges_are_split_and_none_is_lost(load: Load, store: StoreDouble)
     assert split.distinct().count() == split.count() == 6000
 
 
+@either_form
+def test_one_busy_segment_uses_every_core(load: Load, store: StoreDouble) -> None:
+    for _ in range(40):
+        store.stream.append(0.1, bytes(1024 * 1024))
+    assert load(columns="offset").rdd.getNumPartitions() == 2, "the session has two cores"
+
+
+@either_form
 def test_an_empty_stream_has_no_rows(load: Load) -> None:
     assert load().count() == 0
 
@@ -117,10 +137,3 @@ def test_what_is_not_text_is_refused_with_its_offset(load: Load, store: StoreDou
     store.stream.append(0.1, b"\xff\xfe")
     with pytest.raises(Exception, match="event at offset 12 is not UTF-8 text"):
         load(event_format="text").collect()
-
-
-def test_writing_is_refused(spark: SparkSession, store: StoreDouble, load: Load) -> None:
-    frame = spark.createDataFrame([(b"x",)], "event binary")
-    where = {"controller": store.url, "scope": SCOPE, "stream": STREAM}
-    with pytest.raises(Exception, match="reads only"):
-        frame.write.format("headrace").mode("append").options(**where).save()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
-from headrace.spark import register, run_until_caught_up
+from headrace.spark import has_data_source, read_stream, register, run_until_caught_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +29,10 @@ EVENT_BYTES = 100
 class Job:
     """A query that keeps what each batch read; started anew as often as a test wants, from one checkpoint."""
 
-    def __init__(self, spark: SparkSession, store: StoreDouble, directory: Path) -> None:
-        register(spark)
+    def __init__(self, spark: SparkSession, store: StoreDouble, directory: Path, form: str) -> None:
+        if form == DATA_SOURCE:
+            register(spark)
+        self.plans = str(directory / "plans") if form == PLANS else None
         self.spark = spark
         self.store = store
         self.checkpoint = directory / "checkpoint"
@@ -51,13 +54,24 @@ class Job:
     def run(self, **options: Any) -> list[tuple[int, list[Any]]]:
         """Runs until nothing is left; the batches of this run."""
         self.batches = []
-        events = self.spark.readStream.format("headrace").options(**(self.options | options)).load()
+        given = self.options | {name: str(value) for name, value in options.items()}
+        if self.plans is not None:
+            run_until_caught_up(self.spark, given, self.writer, plans=self.plans)
+            return self.batches
+        events = self.spark.readStream.format("headrace").options(**given).load()
         query: StreamingQuery = self.writer(events).start()
         try:
             query.processAllAvailable()
         finally:
             query.stop()
         return self.batches
+
+    def wait_for(self, events: Counter[int]) -> None:
+        """Until the sink has taken exactly these. A batch that was repeated, as its commit was cut off, counts once."""
+        deadline = time.monotonic() + 300
+        while numbers(list(dict(self.batches).items())) != events:
+            assert time.monotonic() < deadline, f"{numbers(self.batches).total()} of {len(events)} events"
+            time.sleep(0.05)
 
     def forget_last_commit(self) -> None:
         """What a crash leaves after the sink took the last batch and before Spark noted that."""
@@ -66,9 +80,19 @@ class Job:
         (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
 
 
+DATA_SOURCE, PLANS = "data source", "plans"
+either_form = pytest.mark.parametrize(
+    "job", [DATA_SOURCE, pytest.param(PLANS, marks=pytest.mark.nightly)], indirect=True
+)
+
+
 @pytest.fixture
-def job(spark: SparkSession, store: StoreDouble, tmp_path: Path) -> Job:
-    return Job(spark, store, tmp_path)
+def job(spark: SparkSession, store: StoreDouble, tmp_path: Path, request: pytest.FixtureRequest) -> Job:
+    """Reads with the data source; on engines without it, and where a test asks for that, with plans in a directory."""
+    form = getattr(request, "param", DATA_SOURCE if has_data_source(spark) else PLANS)
+    if form == DATA_SOURCE:
+        pytest.importorskip("pyspark.sql.datasource", reason="Spark 3.5 has no data sources in Python")
+    return Job(spark, store, tmp_path, form)
 
 
 def fill(store: StoreDouble, first: int, last: int) -> None:
@@ -84,6 +108,7 @@ def each_once(first: int, last: int) -> Counter[int]:
     return Counter(range(first, last))
 
 
+@either_form
 def test_a_scale_is_followed_and_batches_keep_to_their_budget(job: Job, store: StoreDouble) -> None:
     store.run_bytes = EVENT_BYTES
     fill(store, 0, 400)
@@ -99,6 +124,7 @@ def test_a_scale_is_followed_and_batches_keep_to_their_budget(job: Job, store: S
         assert keyed == sorted(keyed), "per key, batches and then (segment_id, offset) give the order written"
 
 
+@either_form
 def test_a_restart_goes_on_where_the_last_run_ended(job: Job, store: StoreDouble) -> None:
     fill(store, 0, 100)
     assert numbers(job.run()) == each_once(0, 100)
@@ -108,6 +134,7 @@ def test_a_restart_goes_on_where_the_last_run_ended(job: Job, store: StoreDouble
     assert numbers(job.run(approx_bytes_per_trigger=2_000)) == each_once(100, 160)
 
 
+@either_form
 def test_a_batch_is_repeated_exactly_after_a_crash_and_a_scale(job: Job, store: StoreDouble) -> None:
     store.run_bytes = EVENT_BYTES
     fill(store, 0, 200)
@@ -152,7 +179,7 @@ def test_troubles_that_pass_do_not_end_the_query(job: Job, store: StoreDouble) -
     store.stored = lambda segment: segment.boundary_at_or_after(len(segment.data) // 2)
     store.refuse("ReadSegment", 0, times=3)
     store.refuse("endpoint", 503)
-    store.refuse("between", 503, times=3)
+    store.refuse("next-cut", 503, times=3)
     store.refuse("stream-cut", 503, times=2)
     store.refuse("chunks", 503, times=2)
     store.refuse("object", 403)
@@ -161,6 +188,33 @@ def test_troubles_that_pass_do_not_end_the_query(job: Job, store: StoreDouble) -
     assert numbers(job.run()) == each_once(0, 100)
 
 
+@pytest.mark.parametrize("job", [PLANS], indirect=True)
+def test_a_problem_of_planning_fails_this_run_only(job: Job, store: StoreDouble) -> None:
+    fill(store, 0, 100)
+    assert numbers(job.run()) == each_once(0, 100)
+    fill(store, 100, 120)
+    events = read_stream(job.spark, job.options | {"patience_s": "1"}, plans=str(job.plans))
+    store.refuse("next-cut", 503, times=1000)
+    query = job.writer(events).start()
+    with pytest.raises(Exception, match=r"(?s)could not be planned.*as the test wants"):
+        query.awaitTermination()
+    store.forgive()
+    assert numbers(job.run()) == each_once(100, 120)
+
+
+@pytest.mark.parametrize("job", [PLANS], indirect=True)
+def test_a_started_query_follows_the_stream(job: Job, store: StoreDouble) -> None:
+    """Without any end, as a job with its own sink and trigger runs it; twice from one DataFrame."""
+    events = read_stream(job.spark, job.options | {"idle_poll_ms": "20"}, plans=str(job.plans))
+    for first in (0, 100):
+        query = job.writer(events).start()
+        for more in (first, first + 50):
+            fill(store, more, more + 50)
+            job.wait_for(each_once(0, more + 50))
+        query.stop()
+
+
+@either_form
 def test_caught_up_means_all_that_was_there_in_limited_batches(job: Job, store: StoreDouble) -> None:
     store.run_bytes = EVENT_BYTES
     fill(store, 0, 300)
@@ -170,21 +224,28 @@ def test_caught_up_means_all_that_was_there_in_limited_batches(job: Job, store: 
         return job.writer(events)
 
     limited = job.options | {"approx_bytes_per_trigger": "6000"}
-    run_until_caught_up(job.spark, limited, write_and_grow)
+    run_until_caught_up(job.spark, limited, write_and_grow, plans=job.plans)
     assert numbers(job.batches) == each_once(0, 300)
     assert len(job.batches) >= 4
     job.batches = []
-    run_until_caught_up(job.spark, limited, job.writer)
+    run_until_caught_up(job.spark, limited, job.writer, plans=job.plans)
     assert numbers(job.batches) == each_once(300, 320)
     job.batches = []
-    query = run_until_caught_up(job.spark, limited, job.writer)
+    query = run_until_caught_up(job.spark, limited, job.writer, plans=job.plans)
     assert job.batches == []
     assert not query.isActive
 
 
-def test_available_now_without_a_budget_reads_everything(job: Job, store: StoreDouble) -> None:
+@pytest.mark.parametrize("job", [DATA_SOURCE], indirect=True)
+@pytest.mark.parametrize("limit", [None, 3_000])
+def test_available_now_reads_what_was_there(job: Job, store: StoreDouble, limit: int | None) -> None:
+    if limit is not None:
+        pytest.importorskip("pyspark.sql.streaming.datasource", reason="before Spark 4.2 it ends after one batch")
+    store.run_bytes = EVENT_BYTES
     fill(store, 0, 100)
-    events = job.spark.readStream.format("headrace").options(**job.options).load()
+    options = job.options if limit is None else job.options | {"approx_bytes_per_trigger": str(limit)}
+    events = job.spark.readStream.format("headrace").options(**options).load()
     query = job.writer(events).trigger(availableNow=True).start()
     query.awaitTermination()
     assert numbers(job.batches) == each_once(0, 100)
+    assert len(job.batches) == (1 if limit is None else 4)

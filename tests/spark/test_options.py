@@ -44,6 +44,13 @@ def test_options_of_pravegas_connector_for_writing_are_accepted() -> None:
     assert read_options(REQUIRED | {"allow_create_scope": "false", "exactly_once": "true"}) == read_options(REQUIRED)
 
 
+@pytest.mark.parametrize(
+    "time", ["1795428000500", "2026-11-23T10:00:00.500Z", "2026-11-23T12:00:00.5+02:00", "2026-11-23 10:00:00.500+00"]
+)
+def test_times_are_milliseconds_or_dates_with_a_zone(time: str) -> None:
+    assert read_options(REQUIRED | {"start_stream_cut": time}).start_stream_cut == "time:1795428000500"
+
+
 @pytest.mark.parametrize("missing", sorted(REQUIRED))
 def test_what_is_required_is_named(missing: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"option '{missing}': it is required") as raised:
@@ -57,6 +64,7 @@ def test_what_is_required_is_named(missing: str) -> None:
         ({"approx_bytes_per_triger": "5"}, "did you mean 'approx_bytes_per_trigger'"),
         ({"zzz": "5"}, "the options are"),
         ({"approx_bytes_per_trigger": "0"}, "whole number of at least 1"),
+        ({"patience_s": "9" * 5_000}, "at most 20 digits"),
         ({"approx_bytes_per_trigger": "1e6"}, "whole number"),
         ({"max_partition_bytes": "-3"}, "whole number"),
         ({"strict_key_order": "yes"}, "none of true, false"),
@@ -64,16 +72,57 @@ def test_what_is_required_is_named(missing: str) -> None:
         ({"columns": "event,event"}, "twice"),
         ({"columns": ""}, "no column ''"),
         ({"controller": "tcp://localhost:9090"}, "not the URL of a controller"),
-        ({"metadata": "Streams"}, "metadata tables are not offered"),
+        ({"metadata": "Streams"}, "can only be read as a batch"),
         ({"read_history_from": "disk"}, "none of s3, segment_store"),
         ({"auth": "basic"}, "none of aws-iam"),
         ({"end_stream_cut": "earliest"}, "Give one of latest, unbounded"),
+        ({"start_stream_cut": "2026-11-23T10:00:00"}, "has no time zone: write for example 2026-11-23T10:00:00Z"),
+        ({"start_stream_cut": "1795428000500000000"}, "in milliseconds, so it has not 19 digits"),
+        ({"on_truncation": "ignore"}, "none of fail, skip"),
+        ({"parallelism": "0"}, "whole number"),
     ],
 )
 def test_wrong_options_say_what_to_do(wrong: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message) as raised:
         read_options(REQUIRED | wrong)
     assert raised.value.details["option"] in wrong
+
+
+JSON = REQUIRED | {"event_format": "json", "event_schema": "id bigint, `a b` struct<Event: date>, Stream string"}
+
+
+def test_the_fields_are_in_the_place_of_the_event() -> None:
+    options = read_options(JSON | {"columns": "offset,event,scope"})
+    assert options.ddl() == (
+        "`offset` bigint, `id` bigint, `a b` struct<`Event`: date>, `Stream` string, `scope` string"
+    )
+    assert options.column_types()[2] == ("a b", "struct<Event:date>")
+    kept = read_options(JSON | {"columns": "event,offset", "on_bad_record": "Column", "corrupt_column": "bad"})
+    assert kept.column_types()[-3:] == [("bad", "binary"), ("bad_reason", "string"), ("offset", "bigint")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "'Stream' is a column of the connector, too: leave it out of the option 'columns'"),
+        ({"event_schema": "id bigint, id int"}, "option 'event_schema': .* 'id' is given twice"),
+        ({"event_schema": ""}, "option 'event_schema': it is required"),
+        ({"on_bad_record": "dead_letter"}, "none of fail, column, skip"),
+        ({"corrupt_column": "bad"}, "it needs on_bad_record=column"),
+        ({"columns": "event", "on_bad_record": "column", "corrupt_column": "ID"}, "'ID' is a field of event_schema"),
+        ({"columns": "event", "on_bad_record": "column", "corrupt_column": " "}, "cannot be empty"),
+        (
+            {"columns": "event", "on_bad_record": "column", "event_schema": "_corrupt_reason int"},
+            "'_corrupt_reason' is a field of event_schema",
+        ),
+        ({"columns": "event,offset", "on_bad_record": "column", "corrupt_column": "offset"}, "'offset' is a column"),
+        ({"event_format": "text"}, "option 'event_schema': it needs event_format=json"),
+    ],
+)
+def test_wrong_options_of_json_say_what_to_do(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message) as raised:
+        read_options(JSON | wrong)
+    assert raised.value.specific_code == "invalid_option"
 
 
 @pytest.mark.parametrize("name", ["scope", "stream"])

@@ -1,19 +1,37 @@
-"""However a batch is cut into tasks, it is the same bytes in the same order."""
+"""However a batch is cut into tasks, it is the same bytes in the same order, and every core gets some."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.segment_ranges import SegmentRange, split_range
-from headrace.spark.partitions import partition_ranges
+from headrace.client.segment_ranges import SegmentRange
+from headrace.model.range_pieces import split_pieces
+from headrace.spark.partitions import PARTITION_BYTES_MAX_DEFAULT, Partition, pack_pieces, piece_bytes
+from headrace.spark.stream_access import PlannedRange
 
 STREAM = "weather", "stations"
 BOUNDARY = 30
+MIB = 1024 * 1024
 
 
-def next_boundary(segment_id: int, target: int, stop: int) -> int:
-    return min(-(-target // BOUNDARY) * BOUNDARY, stop)
+def next_boundary(target: int) -> int:
+    return -(-target // BOUNDARY) * BOUNDARY
+
+
+def partitions(parts: list[SegmentRange], tasks: int | None, bytes_max: int) -> list[Partition]:
+    """As they are planned, with pieces as the controller makes them."""
+    total = sum(part.length_bytes for part in parts)
+    most = piece_bytes(total, tasks, bytes_max)
+    pieces = [
+        PlannedRange(replace(part, start=start, end=end))
+        for part in parts
+        for start, end in split_pieces(part.start, part.end, most, next_boundary)
+    ]
+    return pack_pieces(pieces, total, tasks, most)
 
 
 ranges = st.builds(
@@ -26,47 +44,44 @@ ranges = st.builds(
 )
 
 
-@given(st.lists(ranges, max_size=20, unique_by=lambda part: part.segment_id), st.integers(1, 20_000))
-def test_every_byte_is_in_one_partition(parts: list[SegmentRange], bytes_max: int) -> None:
-    groups = partition_ranges(parts, bytes_max, next_boundary)
-    pieces = sorted((piece for group in groups for piece in group), key=lambda piece: (piece.segment_id, piece.start))
+@given(
+    st.lists(ranges, max_size=20, unique_by=lambda part: part.segment_id),
+    st.none() | st.integers(1, 16),
+    st.integers(1, 20_000),
+)
+def test_every_byte_is_in_one_partition(parts: list[SegmentRange], tasks: int | None, bytes_max: int) -> None:
+    groups = partitions(parts, tasks, bytes_max)
+    pieces = sorted((one.part for group in groups for one in group), key=lambda piece: (piece.segment_id, piece.start))
     for part in parts:
         mine = [piece for piece in pieces if piece.segment_id == part.segment_id]
         assert [piece.start for piece in mine] == [part.start, *(piece.end for piece in mine[:-1])]
         assert mine[-1].end == part.end
-        assert all(piece.start < piece.end for piece in mine)
     order = {part.segment_id: place for place, part in enumerate(parts)}
     for group in groups:
-        places = [(order[piece.segment_id], piece.start) for piece in group]
+        places = [(order[one.part.segment_id], one.part.start) for one in group]
         assert places == sorted(places)
-
-
-@given(ranges, st.integers(1, 20_000))
-def test_pieces_keep_to_the_limit_up_to_one_boundary(part: SegmentRange, bytes_max: int) -> None:
-    pieces = list(split_range(part, bytes_max, next_boundary))
-    assert all(piece.length_bytes <= bytes_max + BOUNDARY for piece in pieces)
-    assert all(piece.end % BOUNDARY == 0 for piece in pieces)
-
-
-def test_a_range_without_known_boundaries_stays_whole() -> None:
-    part = SegmentRange(*STREAM, 1, 0.0, 1.0, 0, 1000)
-    assert list(split_range(part, 100, lambda identifier, target, stop: stop)) == [part]
-
-
-def test_boundaries_more_than_a_piece_apart_are_asked_for_once() -> None:
-    asked: list[int] = []
-
-    def far(identifier: int, target: int, stop: int) -> int:
-        asked.append(target)
-        return 500 if target <= 500 else stop
-
-    pieces = list(split_range(SegmentRange(*STREAM, 1, 0.0, 1.0, 0, 1000), 100, far))
-    assert [(piece.start, piece.end) for piece in pieces] == [(0, 500), (500, 1000)]
-    assert asked == [100, 600]
 
 
 def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
     parts = [SegmentRange(*STREAM, identifier, 0.0, 1.0, 0, 100 * 1024) for identifier in range(25)]
-    parts.append(SegmentRange(*STREAM, 99, 0.0, 1.0, 0, 5 * 1024 * 1024))
-    groups = partition_ranges(parts, 64 * 1024 * 1024, next_boundary)
-    assert [len(group) for group in groups] == [11, 11, 1, 3]
+    parts.append(SegmentRange(*STREAM, 99, 0.0, 1.0, 0, 5 * MIB))
+    assert [len(group) for group in partitions(parts, None, 64 * MIB)] == [11, 11, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("length_mib", "tasks", "pieces"),
+    [(256, 8, 8), (40, 8, 3), (10, 8, 1), (4096, 8, 32), (256, None, 2)],
+    ids=["one per core", "at least 16 MiB", "small", "at most the limit", "unknown cores"],
+)
+def test_one_busy_segment_uses_every_core(length_mib: int, tasks: int | None, pieces: int) -> None:
+    part = SegmentRange(*STREAM, 1, 0.0, 1.0, 0, length_mib * MIB)
+    groups = partitions([part], tasks, PARTITION_BYTES_MAX_DEFAULT)
+    assert len(groups) == pieces
+    assert max(planned.length_bytes for (planned,) in groups) <= length_mib * MIB / pieces + BOUNDARY
+
+
+def test_many_small_ranges_make_one_task_per_core() -> None:
+    parts = [SegmentRange(*STREAM, identifier, 0.0, 1.0, 0, MIB // 2) for identifier in range(400)]
+    groups = partitions(parts, 8, PARTITION_BYTES_MAX_DEFAULT)
+    assert 8 <= len(groups) <= 17
+    assert sum(map(len, groups)) == 400

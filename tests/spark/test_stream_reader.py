@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import InputPartition
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
-from headrace.spark.batch import SegmentRanges
-from headrace.spark.micro_batch import HeadraceStreamReader, Offset
+from headrace.model.errors import InvalidRequestError
+from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import read_options
+
+pytest.importorskip("pyspark.sql.datasource", reason="Spark 3.5 has no data sources in Python")
+from pyspark.sql.datasource import InputPartition
+
+from headrace.spark.engines.batch_reader import SegmentRanges
+from headrace.spark.engines.stream_reader import HeadraceStreamReader, Offset
 
 FRAME_BYTES = 20
 Open = Callable[..., HeadraceStreamReader]
 
 
-@pytest.fixture
-def waits() -> list[float]:
-    return []
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
 @pytest.fixture
-def opened(store: StoreDouble, waits: list[float]) -> Iterator[Open]:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def opened(store: StoreDouble, clock: Clock) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def open_reader(**options: Any) -> HeadraceStreamReader:
             where = {"controller": store.url, "scope": SCOPE, "stream": STREAM, "start_stream_cut": "earliest"}
             given = {name: str(value) for name, value in (where | options).items()}
-            reader = HeadraceStreamReader(read_options(given), wait=waits.append)
+            checked = read_options(given)
+            reader = HeadraceStreamReader(checked, MicroBatches(checked, monotonic_s=clock))
             stack.callback(reader.stop)
             return reader
 
@@ -46,7 +60,7 @@ def fill(store: StoreDouble, events: int) -> None:
 def planned_bytes(partitions: list[InputPartition]) -> int:
     groups = [one.ranges for one in partitions if isinstance(one, SegmentRanges)]
     assert len(groups) == len(partitions)
-    return sum(part.length_bytes for group in groups for part in group)
+    return sum(planned.length_bytes for group in groups for planned in group)
 
 
 def test_a_fresh_start_asks_for_the_latest_first(opened: Open, store: StoreDouble) -> None:
@@ -100,29 +114,36 @@ def test_newer_sparks_say_where_the_batch_starts(opened: Open, store: StoreDoubl
     fill(store, 100)
     start, end = logged(opened)
     reader = opened(approx_bytes_per_trigger=10 * FRAME_BYTES)
-    assert reader.latestOffset(start, object()) == end
-    assert reader.latestOffset(end, object()) != end
+    assert reader.latestOffset(start) == end
+    assert reader.latestOffset(end) != end
 
 
-def test_idle_questions_are_spaced_out(opened: Open, store: StoreDouble, waits: list[float]) -> None:
+def test_an_idle_source_answers_from_memory(opened: Open, store: StoreDouble, clock: Clock) -> None:
     fill(store, 10)
     reader = opened(idle_poll_ms=250)
     latest = reader.latestOffset()
     reader.partitions(reader.initialOffset(), latest)
     assert reader.latestOffset() == latest
-    assert waits == []
-    assert reader.latestOffset() == latest
-    assert waits == [0.25]
+    asked = store.requests["next-cut"]
     fill(store, 2)
-    following = reader.latestOffset()
-    assert following != latest
-    reader.partitions(latest, following)
-    assert waits == [0.25, 0.25]
-    reader.latestOffset()
-    assert waits == [0.25, 0.25]
+    clock.now_s = 0.249
+    assert reader.latestOffset() == latest
+    assert store.requests["next-cut"] == asked
+    clock.now_s = 0.25
+    assert reader.latestOffset() != latest
 
 
-def test_nobody_is_asked_beyond_the_end(opened: Open, store: StoreDouble) -> None:
+def test_a_source_that_reads_is_never_answered_from_memory(opened: Open, store: StoreDouble) -> None:
+    fill(store, 100)
+    reader = opened(approx_bytes_per_trigger=10 * FRAME_BYTES)
+    start = reader.initialOffset()
+    for _ in range(10):
+        end = reader.latestOffset(start)
+        assert planned_bytes(reader.partitions(start, end)) == 10 * FRAME_BYTES
+        start = end
+
+
+def test_the_controller_is_not_asked_beyond_the_end(opened: Open, store: StoreDouble) -> None:
     fill(store, 10)
     reader = opened(end_stream_cut=cut_text(store.stream.tail()))
     latest = reader.latestOffset()
@@ -145,3 +166,100 @@ def test_an_offset_of_another_source_is_refused(opened: Open, store: StoreDouble
     with pytest.raises(Exception, match="offset of another source") as raised:
         opened().partitions({"offset": "1"}, {"offset": "2"})
     assert raised.value.specific_code == "foreign_checkpoint"  # type: ignore[attr-defined]
+
+
+def test_newer_sparks_give_the_limit(opened: Open, store: StoreDouble) -> None:
+    limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 and later give limits")
+    fill(store, 100)
+    reader = opened(approx_bytes_per_trigger=10 * FRAME_BYTES)
+    start = reader.initialOffset()
+
+    def bytes_with(limit: object) -> int:
+        return planned_bytes(reader.partitions(start, reader.latestOffset(start, limit)))
+
+    assert reader.getDefaultReadLimit() == limits.ReadMaxBytes(10 * FRAME_BYTES)
+    assert bytes_with(reader.getDefaultReadLimit()) == 10 * FRAME_BYTES
+    assert bytes_with(limits.ReadMaxBytes(30 * FRAME_BYTES)) == 30 * FRAME_BYTES
+    assert bytes_with(limits.ReadAllAvailable()) == 100 * FRAME_BYTES
+    with pytest.raises(InvalidRequestError, match="limited in bytes"):
+        reader.latestOffset(start, limits.ReadMaxRows(5))
+    assert opened().getDefaultReadLimit() == limits.ReadAllAvailable()
+    assert isinstance(reader, limits.SupportsTriggerAvailableNow)
+
+
+def test_newer_sparks_can_freeze_the_end(opened: Open, store: StoreDouble) -> None:
+    fill(store, 20)
+    reader = opened(approx_bytes_per_trigger=10 * FRAME_BYTES)
+    reader.prepareForTriggerAvailableNow()
+    fill(store, 20)
+    first = reader.latestOffset(reader.initialOffset())
+    assert reader.reportLatestOffset() == {"stream_cut": cut_text({0: 10 * FRAME_BYTES, 1: 10 * FRAME_BYTES})}
+    last = reader.latestOffset(first)
+    assert last == reader.reportLatestOffset() == reader.latestOffset(last)
+
+
+def test_a_given_end_is_not_moved_by_available_now(opened: Open, store: StoreDouble) -> None:
+    fill(store, 10)
+    end = cut_text(store.stream.tail())
+    fill(store, 10)
+    reader = opened(end_stream_cut=end)
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(reader.initialOffset()) == {"stream_cut": end}
+
+
+def test_a_batch_takes_three_requests_and_its_tasks_none(opened: Open, store: StoreDouble) -> None:
+    for _ in range(3):
+        store.stream.scale(list(store.stream.active), [(part / 64, (part + 1) / 64) for part in range(64)])
+        for number in range(640):
+            store.stream.append(number % 64 / 64, bytes(FRAME_BYTES - 8))
+    store.stored = lambda segment: segment.boundary_at_or_after(len(segment.data) // 2)
+    reader = opened(max_partition_bytes=2 * FRAME_BYTES)
+    start = reader.initialOffset()
+    store.requests.clear()
+    end = reader.latestOffset(start)
+    partitions = reader.partitions(start, end)
+    reader.reportLatestOffset()
+    assert store.requests.total() <= 3, store.requests
+    assert len(partitions) == 3 * 64 * 5, "a task for each two of the ten events of a segment"
+    assert len({planned.part.segment_id for one in partitions for planned in one.ranges}) == 3 * 64  # type: ignore[attr-defined]
+    assert sum(batch.num_rows for part in partitions for batch in reader.read(part)) == 3 * 640
+    kinds = set(store.requests) - {"next-cut", "range-plans", "stream-cut"}
+    assert kinds == {"object", "Hello", "ReadSegment"}, "chunks and endpoints are in the plan"
+
+
+def test_a_batch_of_many_segments_ends_early(opened: Open, store: StoreDouble) -> None:
+    for _ in range(6):
+        fill(store, 20)
+        store.stream.scale(list(store.stream.active), [(0.0, 0.5), (0.5, 1.0)])
+    store.segments_per_cut = 2
+    reader = opened()
+    offset, read = reader.initialOffset(), 0
+    for _ in range(6):
+        end = reader.latestOffset(offset)
+        read += planned_bytes(reader.partitions(offset, end))
+        offset = end
+    assert read == 120 * FRAME_BYTES
+    again = opened()
+    assert planned_bytes(again.partitions(reader.initialOffset(), offset)) == 120 * FRAME_BYTES
+
+
+def test_a_batch_logs_its_lag(opened: Open, store: StoreDouble, caplog: pytest.LogCaptureFixture) -> None:
+    fill(store, 100)
+    reader = opened(approx_bytes_per_trigger=10 * FRAME_BYTES)
+    with caplog.at_level(logging.INFO, "headrace.spark"):
+        reader.latestOffset(reader.initialOffset())
+    assert f"event=spark_batch_planned streams='weather/stations' batch_bytes={10 * FRAME_BYTES}" in caplog.text
+    assert f"left_bytes={90 * FRAME_BYTES}" in caplog.text
+
+
+def test_the_tail_is_reported_with_few_requests(opened: Open, store: StoreDouble, clock: Clock) -> None:
+    fill(store, 20)
+    reader = opened(approx_bytes_per_trigger=10 * FRAME_BYTES, idle_poll_ms=500)
+    reader.latestOffset(reader.initialOffset())
+    store.requests.clear()
+    tail = {"stream_cut": cut_text(store.stream.tail())}
+    assert [reader.reportLatestOffset() for _ in range(10)] == [tail] * 10
+    assert store.requests.total() == 1
+    fill(store, 2)
+    clock.now_s = 0.5
+    assert reader.reportLatestOffset() == {"stream_cut": cut_text(store.stream.tail())}

@@ -14,18 +14,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from spark_stream_double import SCOPED_NAME, SegmentDouble, StreamDouble
 
 from headrace import wire
+from headrace.api.plans import LostBytes, NextCutView
+from headrace.api.segments import RangeBetween, RangesBetween, SegmentView
 from headrace.codec.stream_cut_text import stream_cut_text
+from headrace.model.cut_planning import BatchRules
 from headrace.model.names import parse_segment_name, segment_name
+from headrace.model.range_pieces import split_pieces
 from headrace.model.stream_cuts import StreamCut
 
 SCOPE, STREAM = SCOPED_NAME
-_STREAM_PATH = f"/v1/scopes/{SCOPE}/streams/{STREAM}"
+_STREAM_PATH = re.compile(rf"/v1/scopes/{SCOPE}/streams/([^/]+)(/.+)")
+
+
+class RefusedError(Exception):
+    """An error answer of the controller."""
+
+    def __init__(self, status: int, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"error": {"code": code, "message": message, "retry": "never", "details": dict(details or {})}}
 
 
 class StoreDouble:
@@ -33,10 +47,15 @@ class StoreDouble:
 
     def __init__(self, stream: StreamDouble, *, run_bytes: int = 4096) -> None:
         self.stream = stream
+        self.streams = {STREAM: stream}
+        """All streams of the scope by name; most tests have one."""
         self.run_bytes = run_bytes
         self.indexed = True
         """Whether the segment store knows append boundaries; without, it answers the segment's length."""
         self.stored: Callable[[SegmentDouble], int] = lambda segment: len(segment.data)
+        self.segments_per_cut: int | None = None
+        self.gone: RefusedError | None = None
+        """What the controller answers to everything, for example after the stream was deleted."""
         self.requests: Counter[str] = Counter()
         """Requests answered, by kind: the last literal part of the path, "object", or the wire command's name."""
         self.lock = threading.RLock()
@@ -48,28 +67,95 @@ class StoreDouble:
         """The next `times` requests of that kind get this HTTP status; 0 breaks the connection in mid-answer."""
         self._refusals.setdefault(kind, []).extend([status] * times)
 
+    def forgive(self) -> None:
+        """No request is refused any more."""
+        with self.lock:
+            self._refusals.clear()
+
     def refusal(self, kind: str) -> int | None:
         waiting = self._refusals.get(kind)
         return waiting.pop(0) if waiting else None
 
     def answer(self, method: str, path: str, query: Mapping[str, str], body: Any) -> Any:
         """The JSON answer of the controller."""
-        rest = path.removeprefix(_STREAM_PATH)
+        if self.gone is not None:
+            raise self.gone
+        if path == f"/v1/scopes/{SCOPE}/streams":
+            return {"streams": [{"scopeName": SCOPE, "streamName": name} for name in self.streams], "next": None}
+        matched = _STREAM_PATH.fullmatch(path)
+        assert matched is not None, f"the double knows no {method} {path}"
+        stream, rest = self.streams[matched[1]], matched[2]
         if rest == "/stream-cut":
-            cut = self.stream.tail() if query["at"] == "tail" else self.stream.head()
-            return {"scopeName": SCOPE, "streamName": STREAM, "cut": _keys_as_text(cut), "text": cut_text(cut)}
+            cut = stream.tail() if query["at"] == "tail" else stream.head()
+            text = cut_text(cut, matched[1])
+            return {"scopeName": SCOPE, "streamName": matched[1], "cut": _keys_as_text(cut), "text": text}
         if rest == "/segments/between":
-            return self._between(body)
+            return self._between(stream, body)
+        if rest == "/next-cut":
+            return self._next_cut(stream, body)
+        if rest == "/range-plans":
+            _check_ranges(body["ranges"])
+            return {"ranges": [self._plan(matched[1], one, body["links"]) for one in body["ranges"]]}
         if match := re.fullmatch(r"/segments/(\d+)/chunks", rest):
-            return self._chunks(self.stream.segments[int(match[1])], query)
+            return self._chunks(matched[1], int(match[1]), query)
         if match := re.fullmatch(r"/segments/(\d+)/endpoint", rest):
-            assert int(match[1]) in self.stream.segments
-            return {"host": "127.0.0.1", "port": self.wire_port, "zone": "local", "container": 0, "epoch": 1}
+            assert int(match[1]) in stream.segments
+            return self._endpoint()
         raise AssertionError(f"the double knows no {method} {path}")
 
-    def _between(self, body: Any) -> dict[str, Any]:
-        start = _keys_as_ids(body["from"]) if body.get("from") is not None else self.stream.head()
-        end = _keys_as_ids(body["to"]) if body.get("to") is not None else self.stream.tail()
+    def _endpoint(self) -> dict[str, Any]:
+        return {"host": "127.0.0.1", "port": self.wire_port, "zone": "local", "container": 0, "epoch": 1}
+
+    def _next_cut(self, stream: StreamDouble, body: Any) -> dict[str, Any]:
+        start = _keys_as_ids(body["from"]) if body["from"] is not None else stream.head()
+        end = _keys_as_ids(body["to"]) if body["to"] is not None else None
+        if end is not None and stream.is_before(end, start):
+            raise RefusedError(400, "invalid_stream_cut", "the stream cut is not valid: 'to' is before 'from'")
+        lost: tuple[LostBytes, ...] = ()
+        if head := stream.readable(start):
+            ranges_lost = stream.between(start, head)
+            lost = tuple(
+                LostBytes(one.segment_id, one.start, one.length_bytes) for one in ranges_lost if one.length_bytes
+            )
+            if body["onTruncation"] == "fail":
+                raise _truncated(stream, lost)
+            start, end = head, end and (stream.readable(end) or end)
+        rules = BatchRules(body["bytes"], body["strictKeyOrder"], self.segments_per_cut)
+        batch = stream.next_batch(start, end, rules, self.indexed)
+        ranges = tuple(
+            RangeBetween(
+                SegmentView.of(one.segment, segment_name(SCOPE, STREAM, one.segment.segment_id)),
+                one.start_offset,
+                one.end_offset,
+                one.predecessors,
+                one.successors,
+            )
+            for one in batch.ranges
+        )
+        cuts = (StreamCut.of(SCOPE, STREAM, positions) for positions in (start, batch.positions))
+        rest = stream.next_batch(batch.positions, end, BatchRules())
+        lost_bytes = sum(one.length for one in lost)
+        found = RangesBetween(ranges, *cuts)
+        return NextCutView(found, batch.reached_end, rest.length_bytes, lost, lost_bytes).to_json()
+
+    def _plan(self, name: str, wanted: Any, links: bool) -> dict[str, Any]:
+        segment = self.streams[name].segments[wanted["segmentId"]]
+
+        def boundary(target: int) -> int:
+            return segment.boundary_at_or_after(target) if self.indexed else len(segment.data)
+
+        pieces = []
+        for start, end in split_pieces(wanted["start"], wanted["end"], wanted["pieceBytes"], boundary):
+            found = self._chunks(name, segment.identifier, {"from": str(start), "to": str(end)}) if links else None
+            complete = found is not None and found["next"] is None
+            chunks = found["chunks"] if found is not None and complete else []
+            stored_until = found["storedUntil"] if found is not None and complete else None
+            pieces.append({"start": start, "end": end, "chunks": chunks, "storedUntil": stored_until})
+        return {"segmentId": segment.identifier, "pieces": pieces, "endpoint": self._endpoint()}
+
+    def _between(self, stream: StreamDouble, body: Any) -> dict[str, Any]:
+        start = _keys_as_ids(body["from"]) if body.get("from") is not None else stream.head()
+        end = _keys_as_ids(body["to"]) if body.get("to") is not None else stream.tail()
         segments = [
             {
                 "segmentId": part.segment_id,
@@ -81,12 +167,15 @@ class StoreDouble:
                 "predecessors": list(part.predecessors),
                 "successors": list(part.successors),
             }
-            for part in self.stream.between(start, end)
+            for part in stream.between(start, end)
         ]
         return {"segments": segments, "from": _keys_as_text(start), "to": _keys_as_text(end)}
 
-    def _chunks(self, segment: SegmentDouble, query: Mapping[str, str]) -> dict[str, Any]:
+    def _chunks(self, name: str, segment_id: int, query: Mapping[str, str]) -> dict[str, Any]:
+        segment = self.streams[name].segments[segment_id]
         start, stop, limit = int(query["from"]), int(query["to"]), int(query.get("limit", 100))
+        if start < self.streams[name].first_byte(segment_id):
+            raise RefusedError(410, "truncated", f"bytes of segment {segment.identifier} were truncated")
         stored = self.stored(segment)
         chunks: list[dict[str, Any]] = []
         position = start
@@ -97,7 +186,7 @@ class StoreDouble:
                 {
                     "offset": position,
                     "length": end - position,
-                    "url": f"{self.url}/object/{segment.identifier}",
+                    "url": f"{self.url}/object/{name}/{segment.identifier}",
                     "headers": {"Range": f"bytes={position}-{end - 1}"},
                     "expiresAt": 4_102_444_800_000,
                 }
@@ -107,8 +196,25 @@ class StoreDouble:
         return {"chunks": chunks, "storedUntil": position, "next": position if more else None}
 
 
-def cut_text(positions: Mapping[int, int]) -> str:
-    return stream_cut_text(StreamCut.of(SCOPE, STREAM, positions))
+def _check_ranges(ranges: list[dict[str, int]]) -> None:
+    """As the controller does: ranges of a request have bytes, and do not overlap."""
+    in_order = sorted((one["segmentId"], one["start"], one["end"]) for one in ranges)
+    follows = [left[0] != right[0] or left[2] <= right[1] for left, right in pairwise(in_order)]
+    if not all(follows) or any(start >= end for _, start, end in in_order):
+        raise RefusedError(400, "invalid_request", "the ranges are empty or overlap")
+
+
+def _truncated(stream: StreamDouble, lost: tuple[LostBytes, ...]) -> RefusedError:
+    details = {
+        "lost": [one.to_json() for one in lost],
+        "lostBytes": sum(one.length for one in lost),
+        "headText": cut_text(stream.head()),
+    }
+    return RefusedError(410, "truncated", "stream weather/stations was truncated beyond this cut", details)
+
+
+def cut_text(positions: Mapping[int, int], stream: str = STREAM) -> str:
+    return stream_cut_text(StreamCut.of(SCOPE, stream, positions))
 
 
 def _keys_as_text(cut: Mapping[int, int]) -> dict[str, int]:
@@ -144,10 +250,14 @@ def _http_handler(double: StoreDouble) -> type[BaseHTTPRequestHandler]:
                     error = {"code": "unavailable", "message": "as the test wants", "retry": "later", "details": {}}
                     self._send(refused, json.dumps({"error": error}).encode())
                 elif kind == "object":
-                    self._send_range(double.stream.segments[int(address.path.rpartition("/")[2])], refused == 0)
+                    _, _, name, segment_id = address.path.split("/")
+                    self._send_range(double.streams[name].segments[int(segment_id)], refused == 0)
                 else:
                     query = {name: values[0] for name, values in parse_qs(address.query).items()}
-                    self._send(200, json.dumps(double.answer(method, address.path, query, body)).encode())
+                    try:
+                        self._send(200, json.dumps(double.answer(method, address.path, query, body)).encode())
+                    except RefusedError as refusal:
+                        self._send(refusal.status, json.dumps(refusal.body).encode())
 
         def _send_range(self, segment: SegmentDouble, cut_off: bool) -> None:
             match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "")
@@ -188,16 +298,23 @@ def _wire_handler(double: StoreDouble) -> type[socketserver.BaseRequestHandler]:
             if isinstance(command, wire.Hello | wire.KeepAlive):
                 return command
             name = command.segment  # type: ignore[attr-defined]
-            segment = double.stream.segments[parse_segment_name(name).segment_id]
+            parsed = parse_segment_name(name)
+            stream = double.streams[parsed.stream]
+            segment = stream.segments[parsed.segment_id]
             if isinstance(command, wire.LocateOffset):
                 boundary = len(segment.data)
-                if double.indexed:
+                if command.ordering_number:
+                    boundary = segment.boundary_at_time(command.ordering_number // 1000)
+                elif double.indexed:
                     boundary = segment.boundary_at_or_after(command.target_offset)
                 return wire.OffsetLocated(command.request_id, name, boundary)
             if isinstance(command, wire.GetStreamSegmentInfo):
                 length = len(segment.data)
                 return wire.StreamSegmentInfo(command.request_id, name, True, segment.sealed, False, 0, length)
             assert isinstance(command, wire.ReadSegment), f"the double knows no {command}"
+            first_byte = stream.first_byte(segment.identifier)
+            if command.offset < first_byte:
+                return wire.SegmentIsTruncated(command.request_id, name, first_byte, "", command.offset)
             data = bytes(segment.data[command.offset : command.offset + command.suggested_length])
             at_end = segment.sealed and command.offset + len(data) == len(segment.data)
             return wire.SegmentRead(name, command.offset, not data, at_end, data, command.request_id)

@@ -1,0 +1,40 @@
+"""Batch reads of the data source, Spark 4.0 and later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from headrace.spark.options import ReadOptions
+from headrace.spark.partitions import Partition
+from headrace.spark.plans import open_plans
+from headrace.spark.range_filters import EVERYTHING
+from headrace.spark.task_reads import read_partition
+
+
+class SegmentRanges(InputPartition):
+    """What one task reads, in order."""
+
+    def __init__(self, ranges: Partition) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+class HeadraceBatchReader(DataSourceReader):
+    """Reads the events between two stream cuts, once."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._wanted = EVERYTHING
+
+    def partitions(self) -> list[InputPartition]:
+        with closing(open_plans(self._options, self._wanted)) as plans:
+            # Without any partition Spark would make one itself, which is not one of ours.
+            return [SegmentRanges(part) for part in plans.batch_partitions() or [()]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SegmentRanges), f"not one of our partitions: {partition!r}"
+        return read_partition(self._options, partition.ranges)

@@ -1,0 +1,71 @@
+"""Batch reads that Spark hands filters to, Spark 4.1 and later.
+
+A class of its own, because Spark refuses a reader with `pushFilters` if spark.sql.python.filterPushdown.enabled is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from headrace.spark.engines.batch_reader import HeadraceBatchReader
+from headrace.spark.range_filters import Comparison, Condition, RangeFilter
+
+_COMPARISONS: Final[dict[type[Filter], Comparison]] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    In: "in",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+}
+
+
+class HeadraceFilteringReader(HeadraceBatchReader):
+    """Leaves out streams, segments and ranges of offsets that the query does not ask for."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Returns the filters that Spark still has to apply."""
+        own = self._options.own_columns()
+        conditions: list[Condition] = []
+        left: list[Filter] = []
+        for one in filters:
+            is_own = _column(one) in own
+            if is_own and isinstance(one, IsNotNull):
+                continue  # none of our columns is ever null
+            found = _condition(one) if is_own else None
+            if found is not None:
+                conditions.append(found)
+            if found is None or not found.is_of_segment:
+                left.append(one)
+        self._wanted = RangeFilter(tuple(conditions))
+        return left
+
+
+def _column(one: Filter) -> str | None:
+    """The column that the filter is about; None if it is about several, or a field of one."""
+    name, *nested = getattr(one, "attribute", (None,))
+    return None if nested else name
+
+
+def _condition(one: Filter) -> Condition | None:
+    """A filter on one of our columns; None: planning has no use for it."""
+    comparison = _COMPARISONS.get(type(one))
+    if comparison is None:
+        return None
+    column, value = one.attribute[0], one.value  # type: ignore[attr-defined]
+    found = Condition(column, comparison, tuple(value) if comparison == "in" else value)
+    return found if found.is_known else None

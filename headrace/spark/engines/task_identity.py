@@ -1,0 +1,46 @@
+"""What Spark tells about a run, a batch and a task: the local properties of a streaming query, and the task's context.
+
+The properties are set by Spark's micro-batches (`StreamExecution`, `MicroBatchExecution`) on all versions from 3.5 to
+4.3, in the driver's thread and in tasks. A data source's writer has no other way to learn the query and the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headrace.model.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+RUN_ID: Final = "spark.jobGroup.id"
+"""The query's run id: each start of a query is a job group of its own."""
+
+Property = Callable[[str], str | None]
+
+
+def task_context() -> TaskContext:
+    """The context of the task that runs in this process."""
+    from pyspark import TaskContext  # not above: `import headrace.spark` works without pyspark
+
+    context = TaskContext.get()
+    if context is None:
+        raise IllegalStateError("this runs in a Spark task only", code="no_task")
+    return context
+
+
+def query_of(read: Property, writer: str) -> tuple[str, int]:
+    """The query's id and the number of its batch, from local properties.
+
+    Raises:
+        IllegalStateError: this does not run in a batch of a streaming query. `writer` names what needs one.
+    """
+    query_id, batch_id = read(QUERY_ID), read(BATCH_ID)
+    if not query_id or batch_id is None:
+        raise IllegalStateError(
+            f"{writer} works in a micro-batch of a streaming query only: Spark has set no {QUERY_ID}", code="no_query"
+        )
+    return query_id, int(batch_id)

@@ -1,0 +1,186 @@
+"""The batches of a streaming query: each is the range between two stream cuts, and only the checkpoint holds progress.
+
+What the engines do, and this module has to serve:
+- on a first start, Spark 4.0 and 4.1 ask for the latest offset before the initial one, so the start is resolved once
+  and remembered;
+- they do not say where a batch starts, so `partitions` remembers where it ended; after a restart they call
+  `partitions(end, end)` with the newest logged offset before anything else, so that this holds there, too;
+- a logged pair of offsets is final: it is planned again after a crash, from the pair alone;
+- an error while planning ends the query, so what can pass is waited for (by the stream access);
+- while there is nothing to read, the default trigger asks 100 times a second. One thread asks all sources of a query,
+  so an idle source answers at once, from memory, until `idle_poll_ms` have passed since it asked the controller.
+An offset is one string, the text of a stream cut: thousands of segments stay one JSON string in the checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.client.segment_ranges import SegmentRange
+from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError
+from headrace.spark.offsets import offset_positions, offset_text
+from headrace.spark.options import ReadOptions
+from headrace.spark.partitions import Partition
+from headrace.spark.plans import ReadPlans, StreamPlans, open_plans
+from headrace.spark.stream_access import Batch, Positions
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A batch between two offsets, whose ranges are known by stream. `left_bytes` is None if that is not known."""
+
+    start: str
+    end: str
+    ranges: Mapping[str, Sequence[SegmentRange]]
+    left_bytes: int | None
+
+
+class MicroBatches:
+    """Where the batches of one query begin and end, and what is in them. Belongs to one thread of the driver."""
+
+    def __init__(self, options: ReadOptions, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self.options = options
+        self._monotonic_s = monotonic_s
+        self._plans: ReadPlans | None = None
+        self._initial: str | None = None
+        self._planned_to: str | None = None
+        self._end: Mapping[str, Positions | None] | None = None
+        self._newest: tuple[str, float] | None = None
+        self._planned: _Planned | None = None
+        self._idle_at: tuple[str, float] | None = None
+
+    def initial(self) -> str:
+        """Where a query without a checkpoint starts: the option start_stream_cut, by default the tail."""
+        if self._initial is None:
+            self._initial = offset_text(self.options, self._opened().starts("latest"))
+        return self._initial
+
+    def latest(self, start: str | None, budget_bytes: int | None) -> str:
+        """The end of the next batch: about `budget_bytes` after `start`, by default after the last batch."""
+        plans = self._opened()
+        current = start or self._planned_to or self.initial()
+        if self._asked_just_now(current):
+            return current
+        planned = self._plan(plans, current, budget_bytes)
+        is_idle = planned.end == current
+        self._idle_at = (current, self._monotonic_s()) if is_idle else None
+        if not is_idle:
+            self._planned = planned
+            self._log(planned)
+        if planned.left_bytes == 0:
+            self._newest = (planned.end, self._monotonic_s())
+        return planned.end
+
+    def partitions(self, start: str, end: str) -> list[Partition]:
+        """What is between two offsets. A stream that only the second one has begins there."""
+        plans = self._opened()
+        self._planned_to = end
+        if start == end:
+            return []
+        known = self._planned
+        if known is not None and (known.start, known.end) == (start, end):
+            try:
+                return plans.partitions(known.ranges)
+            except TruncatedError:
+                if self.options.on_truncation != "skip":
+                    raise
+        starts, ends = offset_positions(self.options, start), offset_positions(self.options, end)
+        return plans.partitions_between(starts, ends)
+
+    def end_now(self) -> None:
+        """Reads no further than the tail is now, unless the option end_stream_cut names an end."""
+        plans = self._opened()
+        self._end = plans.with_tails(self._end)
+
+    def newest(self) -> str | None:
+        """Where the stream ends, as known from the last batch or asked at most once in `idle_poll_ms`.
+
+        None for several streams, of which each would be a request.
+        """
+        if len(self.options.streams) != 1:
+            return None
+        now_s = self._monotonic_s()
+        if self._newest is None or now_s - self._newest[1] >= self.options.idle_poll_ms / 1000:
+            plans = self._opened()
+            self._newest = (offset_text(self.options, plans.with_tails(self._end)), now_s)
+        return self._newest[0]
+
+    def close(self) -> None:
+        if self._plans is not None:
+            self._plans.close()
+            self._plans = None
+
+    def _opened(self) -> ReadPlans:
+        if self._plans is None:
+            plans = open_plans(self.options)
+            try:
+                self._end = plans.ends("unbounded")
+            except BaseException:
+                plans.close()  # the next call must ask for the end again, and not read beyond it
+                raise
+            self._plans = plans
+        return self._plans
+
+    def _is_read(self, stream: str) -> bool:
+        """A new stream is read unless each that was there at the start has an end."""
+        return self._end is None or stream in self._end or None in self._end.values()
+
+    def _asked_just_now(self, current: str) -> bool:
+        if self._idle_at is None:
+            return False
+        idle, at_s = self._idle_at
+        return idle == current and self._monotonic_s() - at_s < self.options.idle_poll_ms / 1000
+
+    def _plan(self, plans: ReadPlans, current: str, budget_bytes: int | None) -> _Planned:
+        """Each stream gets an equal share of the budget, and of what others leave."""
+        positions = offset_positions(self.options, current)
+        upcoming, ranges = dict(positions), dict[str, Sequence[SegmentRange]]()
+        left_bytes: int | None = 0
+        names = [name for name in plans.names() if self._is_read(name)]
+        for number, name in enumerate(names):
+            if name not in positions:  # A new stream begins at its head, where the next batch finds it.
+                upcoming[name] = plans.stream(name).access.cut("head")
+                left_bytes = None
+                continue
+            share = None if budget_bytes is None else max(1, budget_bytes // (len(names) - number))
+            batch = self._next_batch(plans.stream(name), positions[name], share)
+            if batch is None:
+                continue
+            upcoming[name], ranges[name] = batch.end, batch.ranges
+            left_bytes = None if left_bytes is None or batch.left_bytes is None else left_bytes + batch.left_bytes
+            if budget_bytes is not None:
+                budget_bytes = max(1, budget_bytes - sum(part.length_bytes for part in batch.ranges))
+        # Spark compares offsets as strings, so the same cut must keep its text, even if another version wrote the text.
+        end = current if upcoming == positions else offset_text(self.options, upcoming)
+        return _Planned(current, end, ranges, left_bytes)
+
+    def _next_batch(self, plans: StreamPlans, start: Positions, budget_bytes: int | None) -> Batch | None:
+        """None: there is nothing to do, because the end to read up to is reached or before the start."""
+        end = None if self._end is None else self._end.get(plans.stream)
+        if start == end:
+            return None
+        try:
+            return plans.access.next_batch(
+                start, end, bytes_max=budget_bytes, strict_key_order=self.options.strict_key_order
+            )
+        except InvalidRequestError as error:
+            if end is None or error.specific_code != "invalid_stream_cut":
+                raise
+            try:
+                plans.access.next_batch(end, start, bytes_max=1)
+            except HeadraceError:
+                raise error from None
+            return None
+
+    def _log(self, planned: _Planned) -> None:
+        _log.info(
+            "event=spark_batch_planned streams=%r batch_bytes=%d left_bytes=%s",
+            self.options.named(),
+            sum(part.length_bytes for ranges in planned.ranges.values() for part in ranges),
+            planned.left_bytes,
+        )

@@ -1,0 +1,140 @@
+"""What batch and streaming reads share in the driver: options resolved to cuts, cuts to partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from headrace.client.segment_ranges import SegmentRange, ranges_to_read
+from headrace.model.errors import TruncatedError
+from headrace.model.stream_cuts import END_OF_SEGMENT
+from headrace.spark.client_access import open_streams
+from headrace.spark.offsets import offset_text, option_for_stream
+from headrace.spark.options import TIME_PREFIX, ReadOptions
+from headrace.spark.partitions import Partition, pack_pieces, piece_bytes
+from headrace.spark.range_filters import EVERYTHING, RangeFilter
+from headrace.spark.stream_access import At, Positions, StreamAccess, Streams
+
+REPEATS_MAX = 3
+"""A plan takes less than a second, and retention truncates once in minutes."""
+
+
+class StreamPlans:
+    """The stream cuts of one stream. Never pickled."""
+
+    def __init__(self, options: ReadOptions, stream: str, access: StreamAccess) -> None:
+        self.options = options
+        self.stream = stream
+        self.access = access
+
+    def start_cut(self, default: str) -> Positions:
+        """Where the option start_stream_cut says; `default` is what it means when it is not given."""
+        word = option_for_stream(self.options.start_stream_cut, self.stream) or default
+        return self._resolve(word, "tail" if word == "latest" else "head")
+
+    def end_cut(self, default: str) -> Positions | None:
+        """Where the option end_stream_cut says, "latest" as of now; None: never ends."""
+        word = option_for_stream(self.options.end_stream_cut, self.stream) or default
+        return None if word == "unbounded" else self._resolve(word, "tail")
+
+    def _resolve(self, word: str, at: At) -> Positions:
+        if word in ("earliest", "latest", "unbounded"):
+            return self.access.cut(at)
+        if word.startswith(TIME_PREFIX):
+            return self.access.cut_at(int(word.removeprefix(TIME_PREFIX)))
+        cut = self.access.cut_of_text(word)
+        return self.access.next_batch(cut, cut).start if END_OF_SEGMENT in cut.values() else cut
+
+
+class ReadPlans:
+    """The cuts and partitions of all streams of a read. Keeps connections open; never pickled."""
+
+    def __init__(self, options: ReadOptions, streams: Streams, wanted: RangeFilter = EVERYTHING) -> None:
+        self.options = options
+        self._streams = streams
+        self._wanted = wanted
+        self._plans: dict[str, StreamPlans] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """The streams to read; with a pattern those that there are now."""
+        options = self.options
+        names: Iterable[str] = options.streams
+        if not names:
+            names = (found.stream for found in self._streams.summaries(options.scope, options.stream_pattern or ""))
+        return tuple(name for name in names if self._wanted.takes_stream(options.scope, name))
+
+    def stream(self, name: str) -> StreamPlans:
+        found = self._plans.get(name)
+        if found is None:
+            found = StreamPlans(self.options, name, self._streams.stream(self.options.scope, name))
+            self._plans[name] = found
+        return found
+
+    def starts(self, default: str) -> dict[str, Positions]:
+        """The start of each stream, see `StreamPlans.start_cut`."""
+        return {name: self.stream(name).start_cut(default) for name in self.names()}
+
+    def ends(self, default: str) -> dict[str, Positions | None] | None:
+        """The end of each stream that there is now, see `StreamPlans.end_cut`; None: no stream ever ends."""
+        if (self.options.end_stream_cut or default) == "unbounded":
+            return None
+        return {name: self.stream(name).end_cut(default) for name in self.names()}
+
+    def ends_now(self) -> dict[str, Positions]:
+        """The end of each stream, by default and instead of none the tail."""
+        return self.with_tails(self.ends("latest"))
+
+    def with_tails(self, ends: Mapping[str, Positions | None] | None) -> dict[str, Positions]:
+        """The ends that `ends` returned, with the tails as of now where streams never end."""
+        if ends is None:
+            return {name: self.tail(name) for name in self.names()}
+        return {name: self.tail(name) if end is None else end for name, end in ends.items()}
+
+    def tail(self, name: str) -> Positions:
+        return self.stream(name).access.cut("tail")
+
+    def partitions(self, ranges: Mapping[str, Sequence[SegmentRange]]) -> list[Partition]:
+        """The ranges of a batch by stream, split and packed for the tasks."""
+        parts = {name: self._to_read(name, own) for name, own in ranges.items()}
+        total_bytes = sum(part.length_bytes for own in parts.values() for part in own)
+        tasks = self.options.parallelism
+        most = piece_bytes(total_bytes, tasks, self.options.max_partition_bytes)
+        pieces = [piece for name, own in parts.items() if own for piece in self.stream(name).access.planned(own, most)]
+        return pack_pieces(pieces, total_bytes, tasks, most)
+
+    def _to_read(self, name: str, ranges: Sequence[SegmentRange]) -> Sequence[SegmentRange]:
+        """The ranges that hold bytes that are wanted."""
+        parts = self._wanted.of_ranges(ranges_to_read(ranges))
+        low, high = self._wanted.offsets
+        return self.stream(name).access.bounded(parts, low, high)
+
+    def partitions_between(self, starts: Mapping[str, Positions], ends: Mapping[str, Positions]) -> list[Partition]:
+        """The partitions of a batch that is known by its cuts alone. A stream without both has nothing in it.
+
+        A truncation between two requests of planning fails it, or, if that may be skipped, has it planned again.
+        """
+        moved = [name for name in ends if name in starts and starts[name] != ends[name]]
+        repeats = 0
+        while True:
+            ranges = {name: self.stream(name).access.between(starts[name], ends[name]) for name in moved}
+            try:
+                return self.partitions(ranges)
+            except TruncatedError:
+                repeats += 1
+                if self.options.on_truncation != "skip" or repeats > REPEATS_MAX:
+                    raise
+
+    def batch_partitions(self) -> list[Partition]:
+        """The partitions of a batch read: between the options' cuts, by default all that is there now."""
+        return self.partitions_between(self.starts("earliest"), self.ends_now())
+
+    def end_text(self) -> str:
+        """The offset at the end of a read that starts now."""
+        return offset_text(self.options, self.ends_now())
+
+    def close(self) -> None:
+        self._streams.close()
+
+
+def open_plans(options: ReadOptions, wanted: RangeFilter = EVERYTHING) -> ReadPlans:
+    """Plans of the rows that are wanted, on a connection of their own; close them when done."""
+    return ReadPlans(options, open_streams(options), wanted)

@@ -1,0 +1,91 @@
+"""The rows of a partition, in a task."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+
+import pyarrow as pa
+
+from headrace.client.range_bytes import Window, gathered, one_ahead, read_ahead_thread
+from headrace.client.segment_ranges import SegmentRange
+from headrace.codec.event_columns import assemble_events
+from headrace.model.errors import NotFoundError, TruncatedError
+from headrace.spark.lost_bytes import truncated_while_reading
+from headrace.spark.options import ReadOptions
+from headrace.spark.partitions import Partition
+from headrace.spark.row_batches import RowShape, row_batches
+from headrace.spark.stream_access import PlannedRange
+from headrace.spark.worker_reads import WorkerReads, worker_reads
+
+SMALL_RANGE_BYTES = 1024 * 1024
+RANGES_AT_ONCE = 4
+"""Small ranges of a task that are on their way together: each waits for S3 or a store longer than it is read."""
+
+
+def read_partition(options: ReadOptions, partition: Partition) -> Iterator[pa.RecordBatch]:
+    """The rows, in the order of the ranges and their offsets.
+
+    Raises:
+        HeadraceError: see `RangeBytes.windows`, `assemble_events` and `row_batches`.
+    """
+    reads = worker_reads(options)
+    with read_ahead_thread() as thread, closing(_windows_in_order(reads, partition, thread)) as ranges:
+        for planned, windows in ranges:
+            left: SegmentRange | None = planned.part
+            while left is not None:
+                left = yield from _rows(options, reads, left, windows)
+                if left is not None:
+                    windows = one_ahead(gathered(reads.windows(PlannedRange(left))), thread)
+
+
+def _rows(
+    options: ReadOptions, reads: WorkerReads, part: SegmentRange, windows: Generator[Window, None, None]
+) -> Generator[pa.RecordBatch, None, SegmentRange | None]:
+    """Yields the rows of a range; returns what is left of it if some of it was truncated, which may be skipped."""
+    shape = RowShape(part.scope, part.stream, options.columns, options.event_format, options.json)
+    position = part.start
+    try:
+        with closing(windows):
+            for events in assemble_events(windows, part.start, part.end):
+                yield from row_batches(shape, part, (events,))
+                position += events.bytes_used
+    except (TruncatedError, NotFoundError) as error:
+        unread = replace(part, start=position)
+        if options.on_truncation != "skip":
+            raise truncated_while_reading(unread, error) from error
+        return reads.after_truncation(unread, error)
+    return None
+
+
+def _windows_in_order(
+    reads: WorkerReads, partition: Partition, thread: ThreadPoolExecutor
+) -> Generator[tuple[PlannedRange, Generator[Window, None, None]], None, None]:
+    """Each range with its bytes. Those of small ones are fetched while their predecessors are worked on."""
+    waiting, coming = deque(partition), deque[tuple[PlannedRange, Future[bytes]]]()
+    with ThreadPoolExecutor(RANGES_AT_ONCE, thread_name_prefix="headrace-ranges") as pool:
+        try:
+            while waiting or coming:
+                while waiting and waiting[0].length_bytes <= SMALL_RANGE_BYTES and len(coming) < RANGES_AT_ONCE:
+                    planned = waiting.popleft()
+                    coming.append((planned, pool.submit(_whole, reads, planned)))
+                if coming:
+                    planned, fetched = coming.popleft()
+                    yield planned, _fetched(fetched)
+                else:
+                    planned = waiting.popleft()
+                    yield planned, one_ahead(gathered(reads.windows(planned)), thread)
+        finally:
+            for _, fetched in coming:
+                fetched.cancel()
+
+
+def _whole(reads: WorkerReads, planned: PlannedRange) -> bytes:
+    return b"".join(reads.windows(planned))
+
+
+def _fetched(window: Future[bytes]) -> Generator[Window, None, None]:
+    yield window.result()

@@ -1,0 +1,130 @@
+"""What tasks read with: connections that live as long as the Python worker, which Spark keeps for many tasks.
+
+A client and its connections cost more than reading a small range: three TLS contexts alone take 57 ms of CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Event
+
+from headrace.api.plans import LostBytes
+from headrace.client.headrace import Headrace
+from headrace.client.object_reads import ObjectReads
+from headrace.client.range_bytes import RangeBytes, Window
+from headrace.client.segment_ranges import SegmentRange
+from headrace.client.stream_ranges import StreamRanges
+from headrace.model.errors import HeadraceError
+from headrace.model.segments import segment_epoch
+from headrace.spark.lost_bytes import log_skipped
+from headrace.spark.options import ReadOptions
+from headrace.spark.shared_clients import shared_client
+from headrace.spark.stream_access import PlannedRange
+
+IDLE_S_MAX = 30.0
+"""A segment store closes a connection that is idle for longer than a minute."""
+
+_Key = tuple[str, str]
+
+
+class WorkerReads:
+    """Reads ranges of any stream behind one controller. Several threads may use it at once."""
+
+    def __init__(self, options: ReadOptions, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._monotonic_s = monotonic_s
+        self._objects = ObjectReads()
+        self._idle: dict[_Key, list[tuple[float, StreamRanges]]] = {}
+        self._lock = threading.Lock()
+
+    def windows(self, planned: PlannedRange) -> Generator[Window, None, None]:
+        """The bytes of a range; raises as `RangeBytes.windows`."""
+        part = planned.part
+        use_links = self._options.read_history_from == "s3"
+        with (
+            self._borrowed(part.scope, part.stream) as source,
+            RangeBytes(
+                source,
+                self._objects,
+                wait=Event().wait,
+                use_links=use_links,
+                patience_s=self._options.patience_s,
+            ) as reader,
+        ):
+            if planned.endpoint is not None:
+                source.expect(part.segment_id, planned.endpoint)
+            yield from reader.windows(part.segment_id, part.start, part.end, planned.listing)
+
+    def after_truncation(self, unread: SegmentRange, error: HeadraceError) -> SegmentRange | None:
+        """What of a range is behind the head of its stream, None if nothing is. Logs what is lost.
+
+        Raises:
+            HeadraceError: the `error`, if the range is not truncated at all.
+        """
+        admin = self._client().admin
+        head = admin.stream_cut(unread.scope, unread.stream, at="head").offsets
+        start = head.get(unread.segment_id, unread.end)
+        if start <= unread.start or segment_epoch(unread.segment_id) > max(map(segment_epoch, head)):
+            raise error
+        start = min(start, unread.end)
+        lost = LostBytes(unread.segment_id, unread.start, start - unread.start)
+        log_skipped(unread.scope, unread.stream, [lost], lost.length)
+        return replace(unread, start=start) if start < unread.end else None
+
+    def close(self) -> None:
+        """Closes the connections that no thread uses."""
+        with self._lock:
+            sources = [source for idle in self._idle.values() for _, source in idle]
+            self._idle.clear()
+        for source in sources:
+            source.close()
+        self._objects.close()
+
+    @contextmanager
+    def _borrowed(self, scope: str, stream: str) -> Iterator[StreamRanges]:
+        """For one thread; a source that failed or was left early is not used again."""
+        source = self._idle_source(scope, stream) or self._new_source(scope, stream)
+        try:
+            yield source
+        except BaseException:
+            source.close()
+            raise
+        with self._lock:
+            self._idle.setdefault((scope, stream), []).append((self._monotonic_s(), source))
+
+    def _idle_source(self, scope: str, stream: str) -> StreamRanges | None:
+        oldest_s = self._monotonic_s() - IDLE_S_MAX
+        with self._lock:
+            idle = self._idle.get((scope, stream), [])
+            stale = [source for since_s, source in idle if since_s < oldest_s]
+            fresh = [entry for entry in idle if entry[0] >= oldest_s]
+            found = fresh.pop()[1] if fresh else None
+            self._idle[scope, stream] = fresh
+        for source in stale:
+            source.close()
+        return found
+
+    def _new_source(self, scope: str, stream: str) -> StreamRanges:
+        return StreamRanges(self._client().admin, scope, stream, give_up_after_s=self._options.patience_s)
+
+    def _client(self) -> Headrace:
+        return shared_client(self._options.controller, self._options.auth, self._options.patience_s).client
+
+
+_reads: dict[tuple[object, ...], WorkerReads] = {}
+_lock = threading.Lock()
+
+
+def worker_reads(options: ReadOptions) -> WorkerReads:
+    """Those of this process. They are never closed; connections end with the process."""
+    key = (os.getpid(), options.controller, options.auth, options.patience_s, options.read_history_from)
+    with _lock:
+        found = _reads.get(key)
+        if found is None:
+            found = _reads[key] = WorkerReads(options)
+        return found

@@ -1,0 +1,146 @@
+"""Tasks: exact rows in order, small ranges together, and nothing that is paid for in each task again."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+from spark_store_double import SCOPE, STREAM, StoreDouble
+
+from headrace.api.chunks import Chunk
+from headrace.api.segments import SegmentEndpoint
+from headrace.client import object_reads
+from headrace.client.range_bytes import Listing
+from headrace.client.segment_ranges import SegmentRange
+from headrace.model.errors import HeadraceError
+from headrace.spark import shared_clients, task_reads, worker_reads
+from headrace.spark.options import ReadOptions, read_options
+from headrace.spark.partitions import Partition
+from headrace.spark.stream_access import PlannedRange
+from headrace.spark.task_reads import RANGES_AT_ONCE, read_partition
+
+EVENT = b"0123456789ab"
+FRAME_BYTES = len(EVENT) + 8
+
+
+@pytest.fixture
+def options(store: StoreDouble) -> ReadOptions:
+    return read_options({"controller": store.url, "scope": SCOPE, "stream": STREAM, "patience_s": "1"})
+
+
+def small_ranges(store: StoreDouble, count: int) -> Partition:
+    """Ranges of ten events each, of segment 0."""
+    for _ in range(count * 10):
+        store.stream.append(0.1, EVENT)
+    size = 10 * FRAME_BYTES
+    return tuple(planned(number * size, (number + 1) * size) for number in range(count))
+
+
+def planned(start: int, end: int) -> PlannedRange:
+    return PlannedRange(SegmentRange(SCOPE, STREAM, 0, 0.0, 0.5, start, end))
+
+
+def offsets(options: ReadOptions, partition: Partition) -> list[int]:
+    return [offset for batch in read_partition(options, partition) for offset in batch.column("offset").to_pylist()]
+
+
+def test_rows_keep_the_order_of_the_ranges(store: StoreDouble, options: ReadOptions) -> None:
+    parts = small_ranges(store, 20)
+    assert offsets(options, parts) == list(range(0, 200 * FRAME_BYTES, FRAME_BYTES))
+    assert offsets(options, ()) == []
+
+
+@pytest.mark.parametrize("limit", [0, 15 * FRAME_BYTES])
+def test_large_and_small_ranges_keep_their_order(
+    store: StoreDouble, options: ReadOptions, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(task_reads, "SMALL_RANGE_BYTES", limit)
+    first, second, third, fourth = small_ranges(store, 4)
+    joined = planned(second.part.start, third.part.end)
+    assert offsets(options, (first, joined, fourth)) == list(range(0, 40 * FRAME_BYTES, FRAME_BYTES))
+
+
+def test_small_ranges_are_fetched_together(
+    store: StoreDouble, options: ReadOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(RANGES_AT_ONCE)
+    fetch = task_reads._whole
+
+    def wait_for_others(*arguments: Any) -> bytes:
+        together.wait(timeout=30)
+        return fetch(*arguments)
+
+    monkeypatch.setattr(task_reads, "_whole", wait_for_others)
+    assert len(offsets(options, small_ranges(store, 2 * RANGES_AT_ONCE))) == 20 * RANGES_AT_ONCE
+
+
+def test_clients_and_connections_outlive_tasks(
+    store: StoreDouble, options: ReadOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.stored = lambda segment: 0
+    (part,) = small_ranges(store, 1)
+    offsets(options, (part,))
+    made: list[str] = []
+    for owner, name in ((shared_clients, "Headrace"), (worker_reads, "StreamRanges"), (object_reads, "_connect")):
+        monkeypatch.setattr(owner, name, lambda *arguments, name=name, **named: made.append(name))
+    for _ in range(5):
+        offsets(options, (part,))
+    assert made == []
+    assert store.requests["Hello"] <= 1
+
+
+def test_connections_that_were_idle_for_long_are_not_used(store: StoreDouble, options: ReadOptions) -> None:
+    now_s = 0.0
+    reads = worker_reads.WorkerReads(options, monotonic_s=lambda: now_s)
+    (part,) = small_ranges(store, 1)
+    list(reads.windows(part))
+    ((_, kept),) = reads._idle[SCOPE, STREAM]
+    now_s = worker_reads.IDLE_S_MAX + 1
+    list(reads.windows(part))
+    ((_, fresh),) = reads._idle[SCOPE, STREAM]
+    assert fresh is not kept
+    assert kept._reads.closed
+    reads.close()
+    assert fresh._reads.closed
+
+
+def test_a_failed_connection_is_not_used_again(store: StoreDouble, options: ReadOptions) -> None:
+    parts = small_ranges(store, 2)
+    store.stored = lambda segment: 0
+    store.refuse("ReadSegment", 0, times=1000)
+    with pytest.raises(HeadraceError):
+        offsets(options, parts)
+    store.forgive()
+    assert len(offsets(options, parts)) == 20
+
+
+def hinted(store: StoreDouble, port: int, expires_at_ms: int) -> Partition:
+    """A range whose first half is in S3, with a link and an endpoint from the plan."""
+    (one,) = small_ranges(store, 1)
+    store.stored = lambda segment: 5 * FRAME_BYTES
+    chunk = Chunk(
+        0, 5 * FRAME_BYTES, f"{store.url}/object/{STREAM}/0", {"Range": f"bytes=0-{5 * FRAME_BYTES - 1}"}, expires_at_ms
+    )
+    endpoint = SegmentEndpoint("127.0.0.1", port, "local", 0, 1)
+    return (PlannedRange(one.part, Listing((chunk,), 5 * FRAME_BYTES), endpoint),)
+
+
+def test_what_is_planned_is_not_asked_for_again(store: StoreDouble, options: ReadOptions) -> None:
+    partition = hinted(store, store.wire_port, 2**53)
+    assert len(offsets(options, partition)) == 10
+    assert store.requests == {"object": 1, "Hello": 1, "ReadSegment": 1}
+
+
+@pytest.mark.parametrize("outdated", ["link expired", "link refused", "store moved"])
+def test_an_outdated_plan_is_replaced(store: StoreDouble, options: ReadOptions, outdated: str) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1] if outdated == "store moved" else store.wire_port
+        partition = hinted(store, port, 1000 if outdated == "link expired" else 2**53)
+        if outdated == "link refused":
+            store.refuse("object", 403)
+        assert len(offsets(options, partition)) == 10
+    assert store.requests["chunks"] == (0 if outdated == "store moved" else 2)
+    assert store.requests["endpoint"] == (1 if outdated == "store moved" else 0)
