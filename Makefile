@@ -6,19 +6,24 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 NODE_INSTALLED := node_modules/.installed
+SPARKS_INSTALLED := $(foreach spark,3.5 4.0 4.3,.venv-spark-$(spark)/.installed)
 
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports generated synth openapi synchronous reference docs costs protocol words bench fuzz conformance nightly up lock clean
+.PHONY: help setup demo test check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance nightly up lock clean test-spark-4.1
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z][a-z0-9.%-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 setup: $(INSTALLED) ## make .venv from the lock file
 
 $(INSTALLED): requirements.lock pyproject.toml scripts/setup
 	@scripts/setup $(VENV)
+	@touch $@
+
+.venv-spark-%/.installed: requirements-spark-%.lock pyproject.toml scripts/setup
+	@scripts/setup $(@D) $< $(if $(filter 3.5,$*),3.11)
 	@touch $@
 
 $(NODE_INSTALLED): package-lock.json $(INSTALLED)
@@ -32,7 +37,15 @@ up: $(INSTALLED) ## start the local stack and keep it running
 	@$(PYTHON) -m headrace.local
 
 test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
-	@$(CDK_ENV) $(PYTHON) -m pytest -n 2 --dist loadgroup
+	@$(CDK_ENV) $(PYTHON) -m pytest -n 2 --dist loadgroup -m "not nightly"
+
+test-spark-4.1: $(INSTALLED) ## run all of the connector's tests on Spark 4.1, that of `make test`
+	@-$(PYTHON) scripts/fetch_iceberg.py 4.1
+	@$(PYTHON) -m pytest tests/spark
+
+test-spark-%: .venv-spark-%/.installed ## run them on another Spark, in an environment of its own: 3.5, 4.0, 4.3
+	@-.venv-spark-$*/bin/python scripts/fetch_iceberg.py $*
+	@.venv-spark-$*/bin/python -m pytest tests/spark
 
 check: lint types imports generated docs synth ## everything that CI checks except the tests
 
@@ -74,6 +87,9 @@ words: $(INSTALLED) ## list retired words with the standard terms, and count per
 bench: $(INSTALLED) ## measure, together with the raw limits of this disk; writes build/bench/results.json
 	@$(PYTHON) -m benchmarks
 
+bench-spark: $(INSTALLED) ## measure what an event costs in Spark, next to Parquet; writes build/bench/spark.json
+	@$(PYTHON) -m benchmarks.spark
+
 fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut power, soak: about ten minutes
 	@set -e; for decoder in $$(ls fuzz/corpus); do $(PYTHON) -m fuzz $$decoder --seconds 20; done
 	@$(PYTHON) -m fuzz kill-nine --minutes 2
@@ -83,13 +99,15 @@ fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut po
 conformance: $(INSTALLED) ## run Pravega's own clients (Java: needs JDK 17 and Maven) against a stack, and update their table
 	@PYTHONPATH=. $(PYTHON) scripts/run_conformance.py; outcome=$$?; $(PYTHON) scripts/generate_conformance_table.py; exit $$outcome
 
-nightly: $(INSTALLED) ## simulate the replicated log and whole stores, with all deliberate bugs; lose real stores
+nightly: $(INSTALLED) $(SPARKS_INSTALLED) ## simulate logs and whole stores, lose real stores, kill Spark, other Sparks and Pravega's clients
 	@$(PYTHON) -m simulation run --faults 3000000 --each 1000
 	@$(PYTHON) -m simulation mutations
 	@$(PYTHON) -m simulation stores run --seeds 0-1999
 	@$(PYTHON) -m simulation stores mutations
 	@$(PYTHON) -m fuzz lost-stores --minutes 5 --faults kill_one kill_one kill_one kill_one kill_one kill_one
 	@$(PYTHON) -m fuzz lost-stores --minutes 15
+	@$(PYTHON) -m fuzz spark-sink --spark 3.5 4.0 4.1 4.3 --minutes 5
+	@$(MAKE) --no-print-directory test-spark-3.5 test-spark-4.0 test-spark-4.1 test-spark-4.3
 	@$(MAKE) --no-print-directory conformance
 
 protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file
@@ -99,6 +117,9 @@ lock: ## resolve the dependencies again
 	@$(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
 		--all-extras --group test --group check --group infra --group demo --group fuzz --group docs pyproject.toml \
 		--custom-compile-command "make lock" -o requirements.lock
+	@for spark in 3.5 4.0 4.3; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade \
+		--quiet --extra local --extra spark --extra aws-auth --group spark-$${spark/./-} pyproject.toml \
+		--custom-compile-command "make lock" -o requirements-spark-$$spark.lock || exit; done
 
 clean: ## remove what builds leave behind; keeps .venv
 	@rm -rf build cdk.out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

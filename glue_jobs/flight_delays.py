@@ -3,49 +3,68 @@
     python glue_jobs/flight_delays.py --controller URL --scope S --stream T --checkpoint DIR --output DIR
 
 The job reads the stream up to its tail and stops. Started again with the same checkpoint, it reads only the new events
-and writes the results again. Each micro-batch stores its sums next to the checkpoint, under its batch number. A
-batch that Spark repeats after a crash replaces its own sums, so no event counts twice. Sums are in whole minutes, so
-that the order of addition does not change them.
+and writes the results again. Each micro-batch adds its sums to a table next to the checkpoint, once, even if Spark
+repeats the batch after a crash. The table merges the sums of many batches into one directory from time to time. Sums
+are in whole minutes, so that the order of addition does not change them.
+
+An event that is not a flight does not fail the job. It goes to the kind `quarantine` of the table, with its segment and
+offset, and the job counts it.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from headrace.spark import run_until_caught_up
+from headrace.spark import has_data_source, run_until_caught_up
 from headrace.spark.job_arguments import job_arguments
+from headrace.spark.jobs.batch_table import BatchRows
+from headrace.spark.jobs.job_files import HadoopFiles
+from headrace.spark.jobs.json_records import classified, good_rows, quarantined
+from headrace.spark.jobs.spark_tables import open_table, query_of, read_rows
+from headrace.spark.jobs.table_versions import MERGED_AT_ONCE
 
-FLIGHT = "carrier string, hour bigint, dep_delay double, arr_delay double"
+FLIGHT = {"carrier": "string", "hour": "bigint", "dep_delay": "double", "arr_delay": "double"}
 """What this job needs of an event's JSON object; delays are null where a flight was cancelled."""
 
-SUMS = (
-    "carrier string, hour bigint, events bigint, departures bigint, dep_delay_sum double, arrivals bigint,"
-    " arr_delay_sum double"
-)
-"""What a batch leaves behind: one row per carrier and hour."""
+TOTALS = ("events", "departures", "dep_delay_sum", "arrivals", "arr_delay_sum")
+SUMS = {
+    "carrier": "string",
+    "hour": "bigint",
+    "events": "bigint",
+    "departures": "bigint",
+    "dep_delay_sum": "double",
+    "arrivals": "bigint",
+    "arr_delay_sum": "double",
+}
+"""What a batch adds to the table: one row per carrier and hour."""
 
+KINDS = ("sums", "quarantine")
 BYTES_PER_BATCH = 32 * 1024 * 1024
 
 
-def partial_sums(events: DataFrame) -> DataFrame:
-    """Counts and sums per carrier and hour of the JSON flights in the column `event`; fails on any other event."""
-    parsed = F.from_json(F.col("event"), FLIGHT, {"mode": "FAILFAST"})
-    return (
-        events.select(parsed.alias("flight"))
-        .select("flight.*")
-        .groupBy("carrier", "hour")
-        .agg(
-            F.count(F.lit(1)).alias("events"),
-            F.count("dep_delay").alias("departures"),
-            F.coalesce(F.sum("dep_delay"), F.lit(0.0)).alias("dep_delay_sum"),
-            F.count("arr_delay").alias("arrivals"),
-            F.coalesce(F.sum("arr_delay"), F.lit(0.0)).alias("arr_delay_sum"),
-        )
+@dataclass(slots=True)
+class RunCounts:
+    """The events that a run has read, and how many of them went to the quarantine."""
+
+    events: int = 0
+    quarantined: int = 0
+
+
+def partial_sums(flights: DataFrame) -> DataFrame:
+    """Counts and sums per carrier and hour."""
+    return flights.groupBy("carrier", "hour").agg(
+        F.count(F.lit(1)).alias("events"),
+        F.count("dep_delay").alias("departures"),
+        F.coalesce(F.sum("dep_delay"), F.lit(0.0)).alias("dep_delay_sum"),
+        F.count("arr_delay").alias("arrivals"),
+        F.coalesce(F.sum("arr_delay"), F.lit(0.0)).alias("arr_delay_sum"),
     )
 
 
@@ -55,10 +74,7 @@ def delays(sums: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 def _delays_by(sums: DataFrame, key: str) -> DataFrame:
-    totals = sums.groupBy(key).agg(
-        *(F.sum(name).alias(name) for name in ("events", "departures", "dep_delay_sum", "arrivals", "arr_delay_sum"))
-    )
-    return totals.select(
+    return _totals(sums, key).select(
         key,
         "events",
         "departures",
@@ -72,37 +88,103 @@ def _mean(total: str, count: str) -> Column:
     return F.when(F.col(count) > 0, F.col(total) / F.col(count))
 
 
-class BatchSums:
-    """Writes each micro-batch's sums to a directory of its own; counts the events of this run."""
+def _totals(sums: DataFrame, *keys: str) -> DataFrame:
+    return sums.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in TOTALS))
 
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-        self.events = 0
+
+class FlightSums:
+    """The table of sums next to a checkpoint, and the counts of this run."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str, *, merged_at_once: int = MERGED_AT_ONCE) -> None:
+        self.counts = RunCounts()
+        self.table = open_table(spark, f"{checkpoint}/flight-sums")
+        self._spark = spark
+        self._merged_at_once = merged_at_once
+        if self.table.version.number == 0:
+            self._adopt_directories(checkpoint)
+        self.table.clean(KINDS)
 
     def write(self, events: DataFrame, batch_id: int) -> None:
-        directory = f"{self.directory}/batch={batch_id}"
-        partial_sums(events).coalesce(1).write.mode("overwrite").parquet(directory)
-        written = events.sparkSession.read.schema(SUMS).parquet(directory).agg(F.sum("events")).first()
-        self.events += (written[0] or 0) if written else 0
+        """Add a micro-batch."""
+        counts = RunCounts()
+        if self.table.add_batch(query_of(events), batch_id, lambda path: self._write(events, path, counts)):
+            self.counts.events += counts.events
+            self.counts.quarantined += counts.quarantined
+        if self.table.merge("sums", self._merge, at_once=self._merged_at_once):
+            self.table.clean(KINDS)
+
+    def read(self) -> DataFrame:
+        return read_rows(self._spark, self.table.paths("sums"), SUMS)
+
+    def _write(self, events: DataFrame, path: Callable[[str], str], counts: RunCounts) -> BatchRows:
+        """One pass over the batch, and a second one only if a record is bad."""
+        # Adaptive execution drops a stage without rows, and the observed count with it: that of a batch of bad records.
+        events.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
+        bad = Observation()
+        records = classified(events, FLIGHT, required=("carrier", "hour"))
+        observed = records.observe(bad, F.count("reason").alias("records"))
+        _write_one_file(partial_sums(good_rows(observed, FLIGHT)), path("sums"))
+        rows = {"sums": 0, "quarantine": 0}
+        rows["sums"], counts.events = self._rows_and_events([path("sums")])
+        if bad.get["records"]:
+            _write_one_file(quarantined(records), path("quarantine"))
+            rows["quarantine"] = self._spark.read.parquet(path("quarantine")).count()
+            counts.quarantined = rows["quarantine"]
+            counts.events += rows["quarantine"]
+        return BatchRows(rows)
+
+    def _merge(self, directories: Sequence[str], into: str) -> None:
+        _write_one_file(_totals(read_rows(self._spark, list(directories), SUMS), "carrier", "hour"), into)
+
+    def _rows_and_events(self, directories: Sequence[str]) -> tuple[int, int]:
+        found = read_rows(self._spark, list(directories), SUMS).agg(F.count(F.lit(1)), F.sum("events")).first()
+        return (int(found[0]), int(found[1] or 0)) if found else (0, 0)
+
+    def _adopt_directories(self, checkpoint: str) -> None:
+        """Take over what release 0.1.0 left: a directory of sums per batch. Only the last one may be unfinished."""
+        files = HadoopFiles(self._spark)
+        found = [f"{checkpoint}/sums/{name}" for name in files.names(f"{checkpoint}/sums")]
+        finished = {int(one.rpartition("=")[2]): one for one in found if files.exists(f"{one}/_SUCCESS")}
+        if not finished:
+            return
+        query_id = json.loads(files.read(f"{checkpoint}/progress/metadata"))["id"]
+
+        def merge(path: Callable[[str], str]) -> BatchRows:
+            self._merge(list(finished.values()), path("sums"))
+            return BatchRows({"sums": self._rows_and_events([path("sums")])[0]})
+
+        self.table.add_batch(query_id, max(finished), merge)
 
 
-def run(spark: SparkSession, options: dict[str, str], checkpoint: str, output: str) -> int:
-    """Reads up to the tail, or to the option end_stream_cut, writes the results; the number of events read in this run.
+def _write_one_file(rows: DataFrame, directory: str) -> None:
+    rows.coalesce(1).write.mode("overwrite").parquet(directory)
+
+
+def run(
+    spark: SparkSession,
+    options: dict[str, str],
+    checkpoint: str,
+    output: str,
+    *,
+    merged_at_once: int = MERGED_AT_ONCE,
+) -> RunCounts:
+    """Reads up to the tail, or to the option end_stream_cut, and writes the results; the counts of this run.
 
     `options` are those of `format("headrace")`.
     """
-    sums = BatchSums(f"{checkpoint}/sums")
+    sums = FlightSums(spark, checkpoint, merged_at_once=merged_at_once)
 
     def query(events: DataFrame) -> DataStreamWriter:
         return events.writeStream.foreachBatch(sums.write).option("checkpointLocation", f"{checkpoint}/progress")
 
     wanted = {"start_stream_cut": "earliest", "approx_bytes_per_trigger": str(BYTES_PER_BATCH)}
-    wanted |= {"event_format": "text", "columns": "event"}
-    run_until_caught_up(spark, wanted | options, query)
-    per_carrier, per_hour = delays(spark.read.schema(SUMS).parquet(sums.directory))
+    wanted |= {"columns": "event,segment_id,offset"}
+    plans = None if has_data_source(spark) else f"{checkpoint}/plans"
+    run_until_caught_up(spark, wanted | options, query, plans=plans)
+    per_carrier, per_hour = delays(sums.read())
     for name, key, results in (("per_carrier", "carrier", per_carrier), ("per_hour", "hour", per_hour)):
         results.coalesce(1).sortWithinPartitions(key).write.mode("overwrite").parquet(f"{output}/{name}")
-    return sums.events
+    return sums.counts
 
 
 def main() -> None:
@@ -114,11 +196,11 @@ def main() -> None:
     checkpoint, output = str(arguments.pop("checkpoint")), str(arguments.pop("output"))
     options = {name: value for name, value in arguments.items() if value is not None}
     spark = SparkSession.builder.appName("flight-delays").getOrCreate()
-    events = run(spark, options, checkpoint, output)
+    counts = run(spark, options, checkpoint.rstrip("/"), output.rstrip("/"))
     spark.stop()
-    print(f"events read in this run: {events}")
+    print(f"events read in this run: {counts.events}, of which in quarantine: {counts.quarantined}")
     if metrics:
-        Path(metrics).write_text(json.dumps({"events": events}) + "\n")
+        Path(metrics).write_text(json.dumps(asdict(counts)) + "\n")
 
 
 if __name__ == "__main__":

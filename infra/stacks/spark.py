@@ -1,7 +1,8 @@
-"""The Spark stack: the example job on Glue 6.0 (Spark 4.1, Python 3.13), in the network of the segment stores.
+"""The Spark stack: jobs on Glue 6.0 (Spark 4.1, Python 3.13), in the network of the segment stores.
 
-The job calls the HTTP API over the internet (an HTTP API has no private endpoint), reads history from S3 with links
-that the controller signs, and the tail from the segment stores: so it runs in the client subnets, behind a NAT gateway.
+It has the example, and the jobs that the setting `spark_jobs` names. A job calls the HTTP API over the internet (an
+HTTP API has no private endpoint), reads history from S3 with links that the controller signs, and the tail from the
+segment stores: so it runs in the client subnets, behind a NAT gateway.
 The library comes as a zip on the Python path; its few dependencies are locked with their hashes, and Glue installs them
 once into a virtual environment that it keeps in the job's bucket.
 """
@@ -24,19 +25,25 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
-from infra.constructs.caller_policies import READ_STREAMS_POLICY
-from infra.constructs.deployed_resources import SPARK_JOB_NAME, DeployedResources
+from infra.constructs.caller_policies import READ_STREAMS_POLICY, WRITE_STREAMS_POLICY
+from infra.constructs.deployed_resources import DeployedResources
 from infra.constructs.least_privilege import closed_role
+from infra.constructs.spark_job import (
+    FLIGHT_DELAYS,
+    ICEBERG_DATABASE,
+    ICEBERG_PREFIX,
+    LOG_GROUP_PREFIX,
+    OTHER_JOBS,
+    JobDeclaration,
+    JobEnvironment,
+    SparkJob,
+)
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.project import ROOT
 from infra.packaging.spark_archive import write_spark_archive, write_spark_requirements
 from infra.settings import Settings
 
 CONNECTION_NAME = "headrace-clients"
-WORKERS = 2
-TIMEOUT = cdk.Duration.hours(1)
-
-LOG_GROUP_PREFIX = "/headrace/spark"
 _LOG_GROUPS = ("error", "output")
 """Glue's names of the two groups below the prefix: the logs of Spark, and the output of the job."""
 INCOMPLETE_UPLOAD_DAYS = 1
@@ -53,6 +60,10 @@ _JOB_INTERFACE_READS = (
 )
 _JOB_INTERFACE_WRITES = ("ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface")
 
+_TABLE_ACTIONS = ("glue:CreateTable", "glue:GetDatabase", "glue:GetTable", "glue:UpdateTable")
+"""What an Iceberg table needs of the Glue catalog. No job deletes a table."""
+
+TABLES_REASON = "The tables are named when a job is started: the statement covers those of the jobs' own database."
 RESULTS_REASON = "Spark names checkpoint and output files itself: the statement covers the objects of the job's bucket."
 GLUE_LOGS_REASON = "Glue names a log stream per run and worker: the statement covers those of the job's log groups."
 INTERFACES_REASON = (
@@ -62,12 +73,10 @@ INTERFACES_REASON = (
 NEW_INTERFACES_REASON = "The network interfaces do not exist yet: limited to this account and Region."
 JOB_BUCKET_REASON = "Scratch of one job, which alone reads and writes it: access logs would show no other reader."
 ZONE_REASON = "The zones of a deployment are the operator's choice, and a subnet's zone cannot be looked up otherwise."
-LOG_KEY_REASON = "Logs are encrypted with the key of CloudWatch Logs; they hold no events, so no key of their own."
-BOOKMARK_REASON = "Bookmarks are off: the progress of the job is its Spark checkpoint in the encrypted bucket."
 
 
 class SparkStack(cdk.Stack):
-    """Glue job, its connection to the network, its bucket and its role."""
+    """Glue jobs, their connection to the network, their bucket and their role."""
 
     def __init__(
         self,
@@ -79,47 +88,36 @@ class SparkStack(cdk.Stack):
         api: apigateway.HttpApi,
         **kwargs: Any,
     ) -> None:
-        super().__init__(scope, id_, description="Headrace: flight delays on Glue", **kwargs)
+        super().__init__(scope, id_, description="Headrace: Spark jobs on Glue", **kwargs)
         self.bucket = self._bucket(cdk.RemovalPolicy.RETAIN if settings.keep_data else cdk.RemovalPolicy.DESTROY)
-        script = s3_assets.Asset(self, "Script", path=str(ROOT / "glue_jobs" / "flight_delays.py"))
         library = self._file("Library", "headrace.zip", write_spark_archive)
         requirements = self._file("Requirements", "requirements.txt", write_spark_requirements)
+        declared = (FLIGHT_DELAYS, *(OTHER_JOBS[name] for name in settings.spark_jobs))
+        scripts = {job.name: self._script(job) for job in declared}
         self._log_groups()
-        connection = self._connection(network)
-        role = self._role((script, library, requirements))
-        self.job = glue.PySparkEtlJob(
-            self,
-            "Job",
-            job_name=SPARK_JOB_NAME,
-            description="Delays per carrier and hour of a stream of flights",
-            glue_version=glue.GlueVersion.V6_0,
-            role=role,
-            script=glue.Code.from_bucket(script.bucket, script.s3_object_key),
-            extra_python_files=[glue.Code.from_bucket(library.bucket, library.s3_object_key)],
-            connections=[connection],
-            worker_configuration=glue.WorkerConfiguration(worker_type=glue.WorkerType.G_1X, number_of_workers=WORKERS),
-            timeout=TIMEOUT,
-            max_retries=0,
-            max_concurrent_runs=1,  # one checkpoint, one writer
-            # Its log group, which would never expire, is of older versions: since 5.0 Glue logs while the job runs.
-            continuous_logging=glue.ContinuousLoggingProps(enabled=False),
-            default_arguments={
-                "--additional-python-modules": requirements.s3_object_url,
-                "--python-modules-installer-option": "-r",
-                "--custom-logGroup-prefix": LOG_GROUP_PREFIX,
-                "--TempDir": self.bucket.s3_url_for_object("temporary/"),
-                "--python-virtual-env-storage-prefix": self.bucket.s3_url_for_object("python/"),
-                "--job-bookmark-option": "job-bookmark-disable",
-                "--controller": api.api_endpoint,
-                "--auth": "aws-iam",
-                "--checkpoint": self.bucket.s3_url_for_object("checkpoints/flight-delays"),
-                "--output": self.bucket.s3_url_for_object("output/flight-delays"),
-            },
+        tables = self._iceberg_database() if any(job.iceberg for job in declared) else []
+        environment = JobEnvironment(
+            library=library,
+            requirements=requirements,
+            bucket=self.bucket,
+            connection=self._connection(network),
+            role=self._role(
+                (library, requirements, *scripts.values()),
+                tables,
+                writes_streams=any(job.writes_streams for job in declared),
+            ),
+            controller_url=api.api_endpoint,
         )
-        acknowledge(self.job, "AwsSolutions-GL1", LOG_KEY_REASON)
-        acknowledge(self.job, "AwsSolutions-GL3", BOOKMARK_REASON)
-        cdk.CfnOutput(self, "JobName", value=SPARK_JOB_NAME)
+        for job in declared:
+            # The example keeps the logical id that deployments have: its name cannot be used by a new resource.
+            id_of_job = "Job" if job is FLIGHT_DELAYS else f"Job-{job.name}"
+            SparkJob(self, id_of_job, job, script=scripts[job.name], environment=environment)
+        cdk.CfnOutput(self, "JobName", value=FLIGHT_DELAYS.job_name)
         cdk.CfnOutput(self, "JobBucketName", value=self.bucket.bucket_name)
+
+    def _script(self, job: JobDeclaration) -> s3_assets.Asset:
+        id_ = "Script" if job is FLIGHT_DELAYS else f"Script-{job.name}"
+        return s3_assets.Asset(self, id_, path=str(ROOT / "glue_jobs" / job.script))
 
     def _bucket(self, removal_policy: cdk.RemovalPolicy) -> s3.Bucket:
         """Checkpoints, results and the job's virtual environment; nothing here is the only copy of an event."""
@@ -183,7 +181,26 @@ class SparkStack(cdk.Stack):
         acknowledge(connection, "CloudFormation-Validate::W3010", ZONE_REASON)
         return connection
 
-    def _role(self, assets: tuple[s3_assets.Asset, ...]) -> iam.IRole:
+    def _iceberg_database(self) -> list[str]:
+        """The database of the tables; the names in the catalog that a job with Iceberg may read and change."""
+        glue.CfnDatabase(
+            self,
+            "IcebergDatabase",
+            catalog_id=self.account,
+            database_input=glue.CfnDatabase.DatabaseInputProperty(
+                name=ICEBERG_DATABASE,
+                description="Iceberg tables of Headrace's Spark jobs",
+                location_uri=self.bucket.s3_url_for_object(ICEBERG_PREFIX.rstrip("/")),
+            ),
+        )
+        return [
+            self.format_arn(service="glue", resource="catalog", arn_format=cdk.ArnFormat.NO_RESOURCE_NAME),
+            self.format_arn(service="glue", resource="database", resource_name=ICEBERG_DATABASE),
+            self.format_arn(service="glue", resource="table", resource_name=f"{ICEBERG_DATABASE}/*"),
+        ]
+
+    def _role(self, assets: tuple[s3_assets.Asset, ...], tables: list[str], *, writes_streams: bool) -> iam.IRole:
+        """The role of all jobs. It may write to streams only if one of them does, and only to the given tables."""
         account_ec2 = self.format_arn(service="ec2", resource="*")
         resources = DeployedResources.seen_from(self)
         log_streams = [resources.log_streams_arn(f"{LOG_GROUP_PREFIX}/{name}") for name in _LOG_GROUPS]
@@ -200,6 +217,7 @@ class SparkStack(cdk.Stack):
                 _allow("ListJobBucket", ["s3:ListBucket"], [self.bucket.bucket_arn]),
                 _allow("UseJobBucket", ["s3:DeleteObject", "s3:GetObject", "s3:PutObject"], [objects]),
                 _allow("ReadConnection", ["glue:GetConnection"], connection),
+                *([_allow("UseTables", list(_TABLE_ACTIONS), tables)] if tables else []),
                 _allow("WriteLogs", ["logs:CreateLogStream", "logs:PutLogEvents"], log_streams),
                 _allow("FindNetwork", list(_JOB_INTERFACE_READS), ["*"]),
                 _allow("AttachToNetwork", list(_JOB_INTERFACE_WRITES), [account_ec2]),
@@ -218,11 +236,14 @@ class SparkStack(cdk.Stack):
             ],
         )
         acknowledge_wildcard(role, objects, RESULTS_REASON)
+        for arn in tables[-1:]:
+            acknowledge_wildcard(role, arn, TABLES_REASON)
         for arn in log_streams:
             acknowledge_wildcard(role, arn, GLUE_LOGS_REASON)
         acknowledge_wildcard(role, account_ec2, NEW_INTERFACES_REASON)
         acknowledge_wildcard(role, "*", INTERFACES_REASON)
-        role.add_managed_policy(iam.ManagedPolicy.from_managed_policy_name(self, "ReadStreams", READ_STREAMS_POLICY))
+        id_, policy = ("WriteStreams", WRITE_STREAMS_POLICY) if writes_streams else ("ReadStreams", READ_STREAMS_POLICY)
+        role.add_managed_policy(iam.ManagedPolicy.from_managed_policy_name(self, id_, policy))
         return role.without_policy_updates()
 
 

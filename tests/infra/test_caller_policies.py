@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from syntax_trees import syntax_tree
 
 from headrace import client
 from headrace.client import StreamCut
@@ -51,13 +52,19 @@ ARGUMENTS = {
     "from_offset": 0,
     "to_offset": 1,
     "limit": 1,
+    "epoch": 0,
+    "segments": [0],
+    "label_prefix": "q",
     "transactions": ["0123456789abcdef0123456789abcdef"],
+    "ranges": [],
 }
 CALLED_OTHERWISE = {
     ("subscribers", "register"),
     ("subscribers", "publish"),
     ("subscribers", "unregister"),
     ("transactions", "commit_all"),
+    ("transactions", "committed_epoch"),
+    ("transactions", "abort_labelled"),
     ("tables", "segments"),
     ("tables", "endpoint"),
     (None, "endpoint"),
@@ -65,8 +72,14 @@ CALLED_OTHERWISE = {
 """What applications that read or write call themselves, as the manual shows it, and what goes through a protocol."""
 
 
-MANAGING = {("reader_groups", "update"), (None, "seal_stream")}
-"""What only managers may call: a reset changes the record of a reader group, `close_and_seal` the state of a stream."""
+MANAGING = {
+    ("reader_groups", "update"),
+    (None, "seal_stream"),
+    (None, "create_scope"),
+    (None, "create_stream"),
+}
+"""What only managers may call: a reset changes the record of a reader group, `close_and_seal` the state of a
+stream, and a sink of Spark creates streams."""
 
 
 class _Called(Exception):
@@ -95,7 +108,7 @@ def _chain(node: ast.expr) -> list[str]:
 
 def _calls_of(module: Path) -> Iterator[tuple[str | None, str]]:
     """The group, if it is named there, and the method of each call of an admin."""
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in ast.walk(syntax_tree(module.read_text())):
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=method)):
                 chain = _chain(owner)

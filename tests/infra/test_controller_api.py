@@ -70,6 +70,8 @@ def test_readers_may_not_change_streams(assembly: Assembly, as_text: Callable[[o
     (statement,) = policy.properties["PolicyDocument"]["Statement"]
     routes = [as_text(resource).partition("/$default/")[2] for resource in statement["Resource"]]
     assert [route for route in routes if not route.startswith("GET/")] == [
+        "POST/v1/scopes/*/streams/*/next-cut",
+        "POST/v1/scopes/*/streams/*/range-plans",
         "POST/v1/scopes/*/streams/*/segments/between",
         "POST/v1/scopes/*/streams/*/stream-cuts/distance",
     ]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from cdk_assembly import Assembly
+from syntax_trees import syntax_tree
 
 import functions.environment
 import headrace.topology.functions
@@ -69,5 +70,5 @@ def test_functions_are_told_nothing_that_they_do_not_read(
 def _strings_of(module) -> set[str]:
     """String constants in the source of a module."""
     with open(module.__file__, encoding="utf-8") as source:
-        tree = ast.parse(source.read())
+        tree = syntax_tree(source.read())
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}

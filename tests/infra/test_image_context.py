@@ -60,7 +60,7 @@ def image_of(tmp_path: Path, sources: Path):
         "headrace/controller/operations/scale_stream.py",
         "headrace/client/event_writer.py",
         "headrace/cli/stream.py",
-        "headrace/spark/planner.py",
+        "headrace/spark/plans.py",
     ],
 )
 def test_a_change_elsewhere_replaces_no_store(sources: Path, image_of, changed):

@@ -114,6 +114,8 @@ def test_sizes_of_a_deployment_reach_its_functions():
         ({"vpc_cidr": "8.8.0.0/16"}, "vpc_cidr"),
         ({"vpc_cidr": "10.0.0.1/16"}, "host bits"),
         ({"spark_job": "no"}, "spark_job"),
+        ({"spark_jobs": "replay,repaly"}, "repaly is none of"),
+        ({"spark_jobs": "replay", "spark_job": "false"}, "spark_jobs"),
         ({"keep_data": "0"}, "keep_data"),
         ({"alarm_email": "nobody"}, "alarm_email"),
         ({"metrics_from": "prometheus"}, "metrics_from"),

@@ -8,9 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cdk_assembly import Assembly
+from cdk_assembly import Assembly, synthesize
+
+from infra.settings import SPARK_JOBS
 
 STACK = "HeadraceSpark"
+EXAMPLE_ID = "JobB9D00F9F"
+"""In deployments of release 0.1.0."""
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
@@ -91,6 +95,63 @@ def test_the_library_is_on_the_python_path(assembly: Assembly, project: Path, jo
         library = {path.as_posix() for path in files if path.parts[1] not in ("bridge", "local")}
         assert sorted(archive.namelist()) == sorted(library)
         assert archive.testzip() is None
+
+
+@pytest.fixture(scope="module")
+def with_all_jobs(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    return synthesize(project, tmp_path_factory.mktemp("cdk.jobs.out"), spark_jobs=", ".join(SPARK_JOBS))
+
+
+def test_every_other_job_can_be_deployed(with_all_jobs: Assembly, assembly: Assembly, as_text: Callable[[object], str]):
+    """The example keeps its logical id: another resource could not be created under the name in use."""
+    jobs = with_all_jobs.named("AWS::Glue::Job", "Name")
+    assert set(jobs) == {"headrace-flight-delays", *(f"headrace-{name}" for name in SPARK_JOBS)}
+    assert jobs["headrace-flight-delays"].logical_id == assembly.only("AWS::Glue::Job").logical_id == EXAMPLE_ID
+    roles = with_all_jobs.resources("AWS::IAM::Role", STACK)
+    assert "headrace-write-streams" in as_text(roles[0].properties["ManagedPolicyArns"][0])
+    (without,) = assembly.resources("AWS::IAM::Role", STACK)
+    assert "headrace-read-streams" in as_text(without.properties["ManagedPolicyArns"][0]), "the example only reads"
+    statements = {each["Sid"]: each for each in roles[0].properties["Policies"][0]["PolicyDocument"]["Statement"]}
+    readable = {as_text(each).rpartition("/")[2] for each in statements["ReadCode"]["Resource"]}
+    for name in SPARK_JOBS:
+        job = jobs[f"headrace-{name}"].properties
+        script = as_text(job["Command"]["ScriptLocation"]).rpartition("/")[2]
+        assert script in readable, "the role may read the script"
+        assert "--checkpoint" not in job["DefaultArguments"]
+        assert "HeadraceControllerApi" in as_text(job["DefaultArguments"]["--controller"])
+        assert job["Timeout"] <= 8 * 60
+    (rule,) = [one for one in with_all_jobs.resources("AWS::Events::Rule") if "jobName" in as_text(one.properties)]
+    assert set(rule.properties["EventPattern"]["detail"]["jobName"]) == set(jobs)
+
+
+def test_only_the_job_with_iceberg_uses_the_catalog(
+    with_all_jobs: Assembly, assembly: Assembly, as_text: Callable[[object], str]
+):
+    jobs = with_all_jobs.named("AWS::Glue::Job", "Name")
+    arguments = jobs["headrace-stream-to-iceberg"].properties["DefaultArguments"]
+    assert (arguments["--format"], arguments["--datalake-formats"]) == ("iceberg", "iceberg")
+    settings = as_text(arguments["--conf"]).split(" --conf ")
+    catalog = "spark.sql.catalog.glue_catalog"
+    assert f"{catalog}.catalog-impl=org.apache.iceberg.aws.glue.GlueCatalog" in settings
+    assert [one for one in settings if one.startswith(f"{catalog}.warehouse=s3://") and one.endswith("/iceberg")]
+    others = [job for name, job in jobs.items() if name != "headrace-stream-to-iceberg"]
+    assert not [job for job in others if {"--conf", "--datalake-formats"} & set(job.properties["DefaultArguments"])]
+
+    statements = _statements(with_all_jobs)
+    assert statements["UseTables"]["Action"] == [
+        "glue:CreateTable", "glue:GetDatabase", "glue:GetTable", "glue:UpdateTable",
+    ]  # fmt: skip
+    (database,) = with_all_jobs.resources("AWS::Glue::Database", STACK)
+    name = database.properties["DatabaseInput"]["Name"]
+    resources = [as_text(each).rpartition(":")[2] for each in statements["UseTables"]["Resource"]]
+    assert resources == ["catalog", f"database/{name}", f"table/{name}/*"]
+    assert "UseTables" not in _statements(assembly)
+    assert not assembly.resources("AWS::Glue::Database", STACK)
+
+
+def _statements(assembly: Assembly):
+    roles = assembly.resources("AWS::IAM::Role", STACK)
+    return {each["Sid"]: each for each in roles[0].properties["Policies"][0]["PolicyDocument"]["Statement"]}
 
 
 def test_without_the_job_there_is_no_stack_for_it(smallest_assembly: Assembly):

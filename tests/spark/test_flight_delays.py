@@ -1,10 +1,11 @@
-"""The Glue job on local Spark: figures as of the data, runs that continue, crashes that count nothing twice."""
+"""The Glue job on local Spark: figures as of the data, runs that continue, crashes and bad records without effect."""
 
 from __future__ import annotations
 
 import json
 import math
 import random
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,11 @@ import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble
 
 from glue_jobs import flight_delays
+from headrace.spark.jobs.batch_table import read_version
+from headrace.spark.jobs.job_files import HadoopFiles
+from headrace.spark.jobs.json_records import QUARANTINE_COLUMNS
+from headrace.spark.jobs.spark_tables import read_table
+from headrace.spark.jobs.table_versions import StoredPart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,9 +76,17 @@ class Job:
         self.checkpoint = directory / "checkpoint"
         self.output = directory / "delays"
 
-    def run(self) -> int:
+    def run(self, merged_at_once: int = 16) -> flight_delays.RunCounts:
         where = {"controller": self.store.url, "scope": SCOPE, "stream": STREAM, "approx_bytes_per_trigger": "40000"}
-        return flight_delays.run(self.spark, where, str(self.checkpoint), str(self.output))
+        return flight_delays.run(
+            self.spark, where, str(self.checkpoint), str(self.output), merged_at_once=merged_at_once
+        )
+
+    def stored(self) -> tuple[StoredPart, ...]:
+        return read_version(HadoopFiles(self.spark), f"{self.checkpoint}/flight-sums").of_kind("sums")
+
+    def batches(self) -> int:
+        return len(list((self.checkpoint / "progress" / "commits").glob("[0-9]*")))
 
     def results(self, name: str, key: str) -> dict[Any, tuple[Any, ...]]:
         rows = self.spark.read.parquet(str(self.output / name)).collect()
@@ -97,29 +111,76 @@ def test_figures_match_the_data_and_later_runs_add_new_flights(job: Job, store: 
     write(store, first[:400])
     store.stream.scale(list(store.stream.active), [(0.0, 0.3), (0.3, 0.6), (0.6, 1.0)])
     write(store, first[400:])
-    assert job.run() == 700
+    assert job.run(merged_at_once=2).events == 700
+    assert len(job.stored()) < job.batches()
     job.check(first)
-    assert job.run() == 0
+    assert job.run().events == 0
     job.check(first)
     write(store, second)
-    assert job.run() == 100
+    assert job.run().events == 100
     job.check(first + second)
+
+
+def forget_last_commit(job: Job) -> None:
+    """The state of a checkpoint when the process is killed after the batch was stored and before Spark notes that."""
+    commits = sorted((job.checkpoint / "progress" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink()
 
 
 def test_a_batch_that_is_repeated_counts_once(job: Job, store: StoreDouble) -> None:
     rows = flights(3, 300)
     write(store, rows)
-    job.run()
-    commits = sorted((job.checkpoint / "progress" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
-    commits[-1].unlink()
-    (commits[-1].parent / f".{commits[-1].name}.crc").unlink()
-    assert 0 < job.run() <= 300
+    assert job.run().events == 300
+    forget_last_commit(job)
+    assert job.run().events == 0
     job.check(rows)
 
 
-def test_an_event_that_is_no_flight_fails_the_job(job: Job, store: StoreDouble) -> None:
-    write(store, flights(4, 5))
-    store.stream.append(0.5, b"not json")
-    with pytest.raises(Exception, match=r"MALFORMED|not json"):
-        job.run()
-    assert not (job.output / "per_carrier").exists()
+BAD_RECORDS = {
+    b"not json": "not_a_json_object",
+    b"[1, 2]": "not_a_json_object",
+    b"\xff\xfe": "not_utf8",
+    b'{"carrier": "AA"}': "field_missing",
+    b'{"carrier": "AA", "hour": "seven"}': "field_type",
+    b'{"carrier": "AA", "hour": 7, "hour": 8}': "repeated_field",
+}
+
+
+def test_a_bad_record_goes_to_the_quarantine(job: Job, store: StoreDouble) -> None:
+    rows = flights(4, 50)
+    write(store, rows[:25])
+    places = {}
+    for record in BAD_RECORDS:
+        places[record] = (store.stream.active[1], len(store.stream.segments[store.stream.active[1]].data))
+        store.stream.append(0.9, record)
+    write(store, rows[25:])
+    assert job.run() == flight_delays.RunCounts(events=50 + len(BAD_RECORDS), quarantined=len(BAD_RECORDS))
+    job.check(rows)
+    found = read_table(job.spark, f"{job.checkpoint}/flight-sums", "quarantine", QUARANTINE_COLUMNS).collect()
+    assert {bytes(row["event"]): row["reason"] for row in found} == BAD_RECORDS
+    assert {bytes(row["event"]): (row["segment_id"], row["offset"]) for row in found} == places
+
+
+def test_a_batch_of_bad_records_only_is_no_error(job: Job, store: StoreDouble) -> None:
+    for record in BAD_RECORDS:
+        store.stream.append(0.9, record)
+    assert job.run() == flight_delays.RunCounts(events=len(BAD_RECORDS), quarantined=len(BAD_RECORDS))
+    job.check([])
+
+
+def test_a_checkpoint_of_release_0_1_0_continues(job: Job, store: StoreDouble) -> None:
+    """It had a directory of sums per batch; the last one may be unfinished, and Spark repeats its batch."""
+    rows = flights(5, 450)
+    write(store, rows)
+    job.run()
+    table = job.checkpoint / "flight-sums"
+    stored = job.stored()
+    assert len(stored) > 1
+    for number, part in enumerate(stored):
+        shutil.copytree(table / part.directory, job.checkpoint / "sums" / f"batch={number}")
+    (job.checkpoint / "sums" / f"batch={len(stored) - 1}" / "_SUCCESS").unlink()
+    shutil.rmtree(table)
+    forget_last_commit(job)
+    assert 0 < job.run().events < 450
+    job.check(rows)

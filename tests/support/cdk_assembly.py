@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
@@ -11,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from syntax_trees import syntax_tree
 
 from infra.packaging.import_closure import run_time_imports
 
@@ -137,7 +138,7 @@ def walk_imports(folder: Path, start: str) -> set[str]:
         if module in seen or not source.is_file():
             continue
         seen.add(module)
-        for imported in run_time_imports(ast.parse(source.read_text())):
+        for imported in run_time_imports(syntax_tree(source.read_text())):
             top = imported.partition(".")[0]
             if top in OWN_PACKAGES:
                 waiting += [imported, imported.rpartition(".")[0]]

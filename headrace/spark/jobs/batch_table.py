@@ -1,0 +1,137 @@
+"""A table of Parquet directories that grows by micro-batches, each exactly once, and is compacted as it grows.
+
+    <table>/_versions/0000000012.json   the state of the table: directories and batches (`table_versions.py`)
+    <table>/rows/version=0000000012-…/  rows of one batch, or of a merge
+
+Rows are written first, to a directory of their own. Creating the file of the next version then adds them to the table.
+A batch that Spark repeats is in the table already, or its first attempt left a directory that no version names, which
+is deleted later. A merge works in the same way. So a crash between any two steps neither loses nor repeats a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.ports.clock import Clock
+from headrace.spark.jobs.job_files import JobFiles
+from headrace.spark.jobs.table_versions import (
+    MERGED_AT_ONCE,
+    StoredPart,
+    TableVersion,
+    directory_name,
+    number_of_directory,
+    parts_to_merge,
+)
+
+VERSIONS_KEPT = 3
+REMOVED_KEPT_MS = 24 * 3600 * 1000
+"""A reader that has read a version may use its directories for this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRows:
+    """What was written of a batch: rows by kind, and columns and state of the table from now on (None: unchanged)."""
+
+    rows: Mapping[str, int]
+    columns: Mapping[str, str] | None = None
+    state: Mapping[str, Any] | None = None
+
+
+WriteBatch = Callable[[Callable[[str], str]], BatchRows]
+"""Writes the rows of a batch; the argument gives the directory for a kind of rows. Must replace what is there."""
+
+MergeParts = Callable[[Sequence[str], str], None]
+"""Writes the rows of some directories into one."""
+
+
+class BatchTable:
+    """One table, for the one process that writes it. `run_id` differs between objects of this class."""
+
+    def __init__(
+        self, files: JobFiles, root: str, *, run_id: str, clock: Clock, removed_kept_ms: int = REMOVED_KEPT_MS
+    ) -> None:
+        self._files = files
+        self._root = root.rstrip("/")
+        self._run_id = run_id
+        self._attempts = 0
+        self._clock = clock
+        self._removed_kept_ms = removed_kept_ms
+        self.version = read_version(files, self._root)
+
+    def add_batch(self, query_id: str, batch_id: int, write: WriteBatch) -> BatchRows | None:
+        """Write a batch and add it to the table; None, and nothing is written, if it is in the table already.
+
+        Raises:
+            ConflictError: another process writes the table.
+        """
+        if self.version.has_batch(query_id, batch_id):
+            return None
+        self._attempts += 1
+        written = write(lambda kind: self._path(self._new_directory(kind)))
+        added = {kind: self._part(self._new_directory(kind), rows) for kind, rows in written.rows.items() if rows}
+        self._commit(self.version.with_batch(query_id, batch_id, added, written.columns, written.state))
+        return written
+
+    def record(self, state: Mapping[str, Any]) -> None:
+        """Change what the job keeps with the rows. Raises ConflictError if another process writes the table."""
+        self._commit(self.version.with_state(state))
+
+    def merge(
+        self, kind: str, merge: MergeParts, *, at_once: int = MERGED_AT_ONCE, bytes_max: int | None = None
+    ) -> int:
+        """Combine small parts of a kind (see `parts_to_merge`) until there are few; the number of merges."""
+        merges = 0
+        while chosen := parts_to_merge(self.version.of_kind(kind), at_once=at_once, bytes_max=bytes_max):
+            self._attempts += 1
+            directory = self._new_directory(kind)
+            merge([self._path(part.directory) for part in chosen], self._path(directory))
+            into = self._part(directory, sum(part.rows for part in chosen))
+            self._commit(self.version.with_merge(kind, chosen, into, self._clock.now_ms()))
+            merges += 1
+        return merges
+
+    def paths(self, kind: str) -> list[str]:
+        """The directories with the rows of a kind, now."""
+        return [self._path(part.directory) for part in self.version.of_kind(kind)]
+
+    def clean(self, kinds: Collection[str]) -> None:
+        """Delete directories of attempts that failed, of merged parts whose time is over, and old versions."""
+        expired = self.version.expired(self._clock.now_ms(), self._removed_kept_ms)
+        for directory in expired:
+            self._files.delete(self._path(directory))
+        self.version = self.version.without_removed(expired)
+        known = self.version.known_directories()
+        for kind in kinds:
+            for name in self._files.names(self._path(kind)):
+                number = number_of_directory(name)
+                # A larger number is of an attempt that may still be running.
+                if number is not None and number <= self.version.number and f"{kind}/{name}" not in known:
+                    self._files.delete(self._path(f"{kind}/{name}"))
+        for name in self._files.names(_versions(self._root))[:-VERSIONS_KEPT]:
+            self._files.delete(f"{_versions(self._root)}/{name}")
+
+    def _commit(self, version: TableVersion) -> None:
+        self._files.create(f"{_versions(self._root)}/{version.number:010}.json", version.to_json())
+        self.version = version
+
+    def _new_directory(self, kind: str) -> str:
+        """Of this attempt: a former one with the same number may be in the table, although it reported an error."""
+        return directory_name(kind, self.version.number + 1, f"{self._run_id}-{self._attempts}")
+
+    def _part(self, directory: str, rows: int) -> StoredPart:
+        return StoredPart(directory, rows, self._files.size_bytes(self._path(directory)))
+
+    def _path(self, relative: str) -> str:
+        return f"{self._root}/{relative}"
+
+
+def read_version(files: JobFiles, root: str) -> TableVersion:
+    """The current version of a table; version 0, without parts, if there is no table yet."""
+    names = files.names(_versions(root))
+    return TableVersion.from_json(files.read(f"{_versions(root)}/{names[-1]}")) if names else TableVersion()
+
+
+def _versions(root: str) -> str:
+    return f"{root}/_versions"

@@ -1,0 +1,180 @@
+"""The report of a stream as one HTML page, without scripts and without anything from elsewhere. Pure.
+
+Every name and value from outside is escaped, because streams, readers and JSON fields are named by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+
+from headrace.spark.jobs.stream_measures import Lag, SegmentMeasure, StreamMeasures
+
+_STYLE = """
+body{font:14px/1.4 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}
+table{border-collapse:collapse;margin:.5rem 0}
+th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #d8dee4}
+th:first-child,td:first-child{text-align:left}.rates td,.rates th{padding:.2rem .3rem;font-size:12px}
+svg{display:block;width:100%;height:3.5rem}.note{color:#57606a}
+@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}.note{color:#8b949e}}
+"""
+_KEY_SPACE_WIDTH = 1000
+_HUE = 212
+_SHARES_BARS_REM = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FieldShares:
+    """The most frequent values of a JSON field, with their numbers of events, out of all `events` of the report."""
+
+    field: str
+    counts: tuple[tuple[str | None, int], ...]
+    events: int
+    quarantined: int = 0
+
+
+def report_html(measures: StreamMeasures, shares: FieldShares | None = None) -> str:
+    """The page."""
+    title = escape(f"{measures.scope}/{measures.stream}")
+    parts = [
+        f"<h1>Stream {title}</h1>",
+        f'<p class="note">{_time(measures.times[0])} to {_time(measures.times[-1])}</p>',
+        _summary(measures),
+        "<h2>Rates by segment</h2>",
+        _rates(measures),
+        "<h2>Key space</h2>",
+        _key_space(measures),
+        "<h2>Readers</h2>",
+        _lags(measures.lags, measures.unmeasured),
+    ]
+    if shares is not None:
+        parts += [f"<h2>Values of {escape(shares.field)}</h2>", _shares(shares)]
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n' + "\n".join(parts) + "\n</body></html>\n"
+
+
+def rate_text(bytes_per_s: float) -> str:
+    """A rate with a unit, for example 1.5 MB/s."""
+    return f"{size_text(bytes_per_s)}/s"
+
+
+def size_text(size_bytes: float) -> str:
+    """A size with a decimal unit and at most three digits or a tenth."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.1f} TB"
+
+
+def _summary(measures: StreamMeasures) -> str:
+    total, seconds = sum(measures.bytes_written), sum(measures.interval_s)
+    skew = "no bytes" if measures.skew is None else f"{measures.skew:.2f} times the mean"
+    rows = [
+        ("Written", size_text(total)),
+        ("Mean rate", rate_text(total / seconds)),
+        ("Active segments with data", str(sum(one.is_active for one in measures.segments))),
+        ("Busiest active key range, for its width", skew),
+    ]
+    return _table([], ((escape(name), escape(value)) for name, value in rows))
+
+
+def _rates(measures: StreamMeasures) -> str:
+    """One row per segment, one column per interval; the darker a cell, the higher the rate."""
+    if not measures.segments:
+        return '<p class="note">Nothing was written.</p>'
+    highest = max(
+        count / seconds
+        for segment in measures.segments
+        for count, seconds in zip(segment.bytes_written, measures.interval_s, strict=True)
+    )
+    head = "".join(f"<th>{time:%m-%d %H:%M}</th>" for time in measures.times[:-1])
+    lines = [f"<tr><th>segment</th>{head}</tr>"]
+    for segment in measures.segments:
+        cells = "".join(
+            _cell(count / seconds, highest)
+            for count, seconds in zip(segment.bytes_written, measures.interval_s, strict=True)
+        )
+        sealed = "" if segment.is_active else " (sealed)"
+        lines.append(f"<tr><td>{_segment_name(segment.segment_id)}{sealed}</td>{cells}</tr>")
+    totals = (count / seconds for count, seconds in zip(measures.bytes_written, measures.interval_s, strict=True))
+    lines.append("<tr><td>all</td>" + "".join(f"<td>{rate_text(rate)}</td>" for rate in totals) + "</tr>")
+    return f'<div style="overflow-x:auto"><table class="rates">{"".join(lines)}</table></div>'
+
+
+def _cell(rate: float, highest: float) -> str:
+    share = rate / highest if highest else 0.0
+    return f'<td style="background:hsl({_HUE} 90% 50% / {share * 0.6:.2f})">{rate_text(rate)}</td>'
+
+
+def _key_space(measures: StreamMeasures) -> str:
+    """The active segments as a bar from key 0 to 1, darker where more bytes arrive for the width."""
+    active = sorted((one for one in measures.segments if one.is_active), key=lambda one: one.low)
+    densities = [one.total_bytes / (one.high - one.low) for one in active]
+    highest = max(densities, default=0.0) or 1.0
+    bars = "".join(_bar(one, density / highest) for one, density in zip(active, densities, strict=True))
+    note = "A dark bar is a busy key range. If it is wide, a scale divides its load."
+    return (
+        f'<svg viewBox="0 0 {_KEY_SPACE_WIDTH} 40" preserveAspectRatio="none" role="img">{bars}</svg>'
+        f'<p class="note">{note}</p>'
+    )
+
+
+def _bar(segment: SegmentMeasure, share: float) -> str:
+    left, width = segment.low * _KEY_SPACE_WIDTH, (segment.high - segment.low) * _KEY_SPACE_WIDTH
+    told = f"{_segment_name(segment.segment_id)}: {segment.low:.4f} to {segment.high:.4f}"
+    told += f", {size_text(segment.total_bytes)}"
+    return (
+        f'<rect x="{left:.2f}" y="0" width="{width:.2f}" height="40" fill="hsl({_HUE} 90% 45%)"'
+        f' fill-opacity="{0.08 + 0.92 * share:.2f}" stroke="#888"><title>{told}</title></rect>'
+    )
+
+
+def _lags(lags: Sequence[Lag], unmeasured: Sequence[str]) -> str:
+    if not lags and not unmeasured:
+        return '<p class="note">There are no subscribers and no reader groups of this stream.</p>'
+    rows = (
+        (
+            f"{escape(lag.kind)} {escape(lag.name)}",
+            size_text(lag.bytes_unread),
+            "" if lag.events_unread is None else f"{lag.events_unread:,}",
+            "" if lag.seconds is None else f"{lag.seconds:.0f} s",
+        )
+        for lag in lags
+    )
+    notes = "".join(f'<p class="note">Not measured: {escape(text)}</p>' for text in unmeasured)
+    return _table(["reader", "unread", "events", "time"], rows) + notes
+
+
+def _shares(shares: FieldShares) -> str:
+    rows = (
+        (
+            "<i>none</i>" if value is None else escape(value),
+            f"{count:,}",
+            f"{count / shares.events:.1%}" if shares.events else "",
+            f'<div style="width:{_SHARES_BARS_REM * count / max(shares.events, 1):.2f}rem;height:.8rem;'
+            f'background:hsl({_HUE} 90% 50%)"></div>',
+        )
+        for value, count in shares.counts
+    )
+    bad = f" {shares.quarantined:,} are not JSON objects." if shares.quarantined else ""
+    note = f'<p class="note">The most frequent values of {shares.events:,} events.{bad}</p>'
+    return _table(["value", "events", "share", ""], rows) + note
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are HTML already."""
+    lines = ["<tr>" + "".join(f"<th>{escape(name)}</th>" for name in head) + "</tr>"] if head else []
+    lines += ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows]
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _segment_name(segment_id: int) -> str:
+    """Number and epoch, as the command line shows them."""
+    return f"{segment_id & 0xFFFFFFFF}.{segment_id >> 32}"
+
+
+def _time(time: datetime) -> str:
+    return escape(time.isoformat(timespec="seconds"))
