@@ -1,4 +1,5 @@
-"""`python -m fuzz WHAT`: a decoder to give any bytes to, or `kill-nine`, `power-cuts`, `soak`, `lost-stores`.
+"""`python -m fuzz WHAT`: a decoder to give any bytes to, or `kill-nine`, `power-cuts`, `soak`, `lost-stores`,
+`spark-sink`.
 
 Ends with exit code 0 if nothing was found. What breaks a decoder is left in build/fuzz; a torture prints the seed with
 which it can be repeated.
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+
+from fuzz.sink_command import add_sink_arguments, copy_streams
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 DECODERS: Final = sorted(path.name for path in CORPUS.iterdir())
@@ -44,6 +47,8 @@ def main() -> int:
     stores.add_argument("--minutes", type=float, default=0, help="at least so long")
     stores.add_argument("--count", type=int, default=6, help="faults of a seed")
     stores.add_argument("--faults", nargs="*", default=(), help="these instead of random ones")
+    sink = commands.add_parser("spark-sink", help="a Spark query that copies a stream, with everything killed under it")
+    add_sink_arguments(sink)
     options = parser.parse_args()
     if options.what in DECODERS:
         return _fuzz(options.what, options.seconds, options.runs, options.output)
@@ -54,6 +59,8 @@ def main() -> int:
         return 0
     if options.what == "lost-stores":
         return _lose_stores(options.seed, options.rounds, options.minutes * _MINUTE_S, options.count, options.faults)
+    if options.what == "spark-sink":
+        return copy_streams(options)
     return _torture(_torturer(options.what, options.crashes), options.seed, options.rounds, options.minutes * _MINUTE_S)
 
 
