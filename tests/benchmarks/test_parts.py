@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import instructions, prototype
-from benchmarks.processor_time import processor_s
+from benchmarks.processor_time import processor_s, processor_s_of_tree
 from benchmarks.s3_double import FREE, LIKE_S3, PACES, running_s3_double
 from benchmarks.settings import KIB, MIB, AppendLoad, PacedLoad, Settings
 from headrace.adapters.s3.chunk_storage import S3ChunkStorage
@@ -32,6 +32,21 @@ async def test_the_s3_double_takes_objects_and_keeps_none(monkeypatch: pytest.Mo
         assert await storage.read("object", 10, 1000) == bytes(1000)
         assert list(await storage.list("")) == []
         await storage.delete(["object"])
+        storage.close()
+
+
+@pytest.mark.anyio
+async def test_the_s3_double_keeps_objects_if_it_is_told_to(monkeypatch: pytest.MonkeyPatch):
+    for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "us-east-1")
+    with running_s3_double("free", keep=True) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        storage = S3ChunkStorage("bucket", s3_client())
+        parts = [os.urandom(100), os.urandom(MIB)]
+        await storage.put("object", parts)
+        await storage.put("another", [b"other"])
+        assert await storage.read("object", 10, 1000) == b"".join(parts)[10:1010]
+        assert await storage.read("another", 0, 5) == b"other"
         storage.close()
 
 
@@ -69,6 +84,13 @@ def test_processor_time_of_this_process_grows():
     while processor_s(os.getpid()) == before_s:
         sum(range(10_000))
     assert processor_s(os.getpid()) > before_s
+
+
+def test_processor_time_of_a_tree_includes_ended_children():
+    before_s = processor_s_of_tree(os.getpid())
+    work = "import time\nwhile time.process_time() < 0.3: sum(range(10_000))"
+    subprocess.run([sys.executable, "-c", work], check=True)
+    assert processor_s_of_tree(os.getpid()) >= before_s + 0.3
 
 
 @pytest.mark.parametrize(
