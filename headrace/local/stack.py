@@ -50,7 +50,7 @@ HEALTH_TIMEOUT_S = 10.0
 NO_AWS_PATIENCE_S = 1.0
 """The patience with stores if the AWS emulator has ended: they cannot write, so more time could save no data."""
 
-_FUNCTION_ENVIRONMENT = {
+FUNCTION_ENVIRONMENT = {
     "POWERTOOLS_SERVICE_NAME": "headrace-local",
     "POWERTOOLS_METRICS_NAMESPACE": "Headrace",
     "POWERTOOLS_METRICS_DISABLED": "true",
@@ -194,7 +194,7 @@ class LocalStack:
 
     def _load_functions(self) -> None:
         """Import the handlers. They read the names and addresses of resources only when they are called."""
-        self._parts.enter_context(_process_environment(_FUNCTION_ENVIRONMENT))
+        self._parts.enter_context(_process_environment(FUNCTION_ENVIRONMENT))
         self.functions = LambdaHost(self._clock)
 
     def _start_functions(self) -> None:

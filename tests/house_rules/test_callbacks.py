@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from syntax_trees import syntax_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,7 +16,7 @@ def assigned_callbacks(source: str) -> list[str]:
     """The assignments to an attribute `on_...` of another object than `self`, with their lines."""
     return [
         f"line {target.lineno}: {ast.unparse(target)}"
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(syntax_tree(source))
         for assigned in _targets(node)
         for target in ast.walk(assigned)
         if isinstance(target, ast.Attribute)

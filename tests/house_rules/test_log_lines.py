@@ -1,4 +1,4 @@
-"""Log lines of stores and bridge can be searched: `event=name key=value ...`, all in docs/operating/log-lines.md."""
+"""Log lines of processes can be searched: `event=name key=value ...`, all in docs/operating/log-lines.md."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from syntax_trees import syntax_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "operating" / "log-lines.md"
-SOURCES = ("headrace/segmentstore/*.py", "headrace/adapters/*.py", "segmentstore_fargate/*.py", "headrace/bridge/*.py")
+SOURCES = (
+    "headrace/segmentstore/*.py",
+    "headrace/adapters/*.py",
+    "segmentstore_fargate/*.py",
+    "headrace/bridge/*.py",
+    "headrace/spark/*.py",
+)
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
 LINE = re.compile(r"event=[a-z0-9_]+( [a-z0-9_]+=%(r|s|d|\.\df))*")
 FREE_TEXT = re.compile(r"(segment|source|target|scope|stream|error|reason|path)=%[^r]")
@@ -23,7 +30,7 @@ def _lines() -> list[tuple[str, str]]:
     listed = subprocess.run(["git", "ls-files", *SOURCES], cwd=ROOT, capture_output=True, text=True, check=True)
     found = []
     for name in listed.stdout.split():
-        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+        for node in ast.walk(syntax_tree((ROOT / name).read_text())):
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="_log" | "logging"), attr=attr)) if attr in LEVELS:
                     text = node.args[1 if attr == "log" else 0]

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from syntax_trees import syntax_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = "headrace.ports.metadata_store"
@@ -43,7 +44,7 @@ def _modules() -> list[str]:
 
 def _known_of_records(source: str) -> set[str]:
     """The names that a module uses and that make a key, or make or read a body."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     imported = {
         alias.asname or alias.name: (node.module or "", alias.name)
         for node in ast.walk(tree)

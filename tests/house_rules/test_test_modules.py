@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from syntax_trees import syntax_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME_CHARACTERS_MAX = 60
@@ -29,7 +30,7 @@ FOLDERS = _folders()
 
 
 def _functions(text: str) -> Iterator[Function]:
-    return (node for node in ast.walk(ast.parse(text)) if isinstance(node, Function))
+    return (node for node in ast.walk(syntax_tree(text)) if isinstance(node, Function))
 
 
 def long_test_names(text: str) -> list[str]:
