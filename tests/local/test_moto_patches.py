@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -376,5 +377,8 @@ def test_a_body_is_read_at_once_and_missed_when_it_breaks_off():
 
 
 def _printed(program: str) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    """What the program prints. A local stack of this process sets `AWS_ENDPOINT_URL`: moto would not be asked then."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_ENDPOINT_URL")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
