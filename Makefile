@@ -100,15 +100,7 @@ conformance: $(INSTALLED) ## run Pravega's own clients (Java: needs JDK 17 and M
 	@PYTHONPATH=. $(PYTHON) scripts/run_conformance.py; outcome=$$?; $(PYTHON) scripts/generate_conformance_table.py; exit $$outcome
 
 nightly: $(INSTALLED) $(SPARKS_INSTALLED) ## simulate logs and whole stores, lose real stores, kill Spark, other Sparks and Pravega's clients
-	@$(PYTHON) -m simulation run --faults 3000000 --each 1000
-	@$(PYTHON) -m simulation mutations
-	@$(PYTHON) -m simulation stores run --seeds 0-1999
-	@$(PYTHON) -m simulation stores mutations
-	@$(PYTHON) -m fuzz lost-stores --minutes 5 --faults kill_one kill_one kill_one kill_one kill_one kill_one
-	@$(PYTHON) -m fuzz lost-stores --minutes 15
-	@$(PYTHON) -m fuzz spark-sink --spark 3.5 4.0 4.1 4.3 --minutes 5
-	@$(MAKE) --no-print-directory test-spark-3.5 test-spark-4.0 test-spark-4.1 test-spark-4.3
-	@$(MAKE) --no-print-directory conformance
+	@$(PYTHON) scripts/run_nightly.py
 
 protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file
 	@$(PYTHON) scripts/generate_controller_protocol

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Runs everything that takes longer than `make test` may, and writes one report.
+
+`make nightly` calls it. A step that fails does not stop the later ones. The exit code is 1 if a step failed. The report
+is `build/nightly/report.md`, and the whole output of each step is next to it. `--only TEXT` runs the steps whose names
+contain the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+REPORTS: Final = ROOT / "build" / "nightly"
+SPARKS: Final = ("3.5", "4.0", "4.1", "4.3")
+REPORTED_LINES_MAX: Final = 100
+
+_PYTHON: Final = (sys.executable, "-m")
+_MAKE: Final = ("make", "--no-print-directory")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`reported_lines` of the end of its output are in the report, all of it in its log."""
+
+    name: str
+    command: Sequence[str]
+    reported_lines: int = 5
+
+    @property
+    def log(self) -> Path:
+        return REPORTS / f"{self.name}.log"
+
+    @property
+    def shown_command(self) -> str:
+        return " ".join(["python" if part == sys.executable else part for part in self.command])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a step ended: its exit code, and its time in seconds."""
+
+    step: Step
+    exit_code: int
+    seconds: float
+
+
+STEPS: Final = (
+    Step(
+        "simulation",
+        (*_PYTHON, "simulation", "run", "--faults", "3000000", "--each", "1000"),
+        reported_lines=REPORTED_LINES_MAX,
+    ),
+    Step("deliberate-bugs", (*_PYTHON, "simulation", "mutations"), reported_lines=30),
+    Step(
+        "whole-stores",
+        (*_PYTHON, "simulation", "stores", "run", "--seeds", "0-1999"),
+        reported_lines=REPORTED_LINES_MAX,
+    ),
+    Step("deliberate-bugs-of-stores", (*_PYTHON, "simulation", "stores", "mutations")),
+    Step("six-kills", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "5", "--faults", *["kill_one"] * 6)),
+    Step("lost-stores", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "15"), reported_lines=20),
+    *(
+        Step(f"spark-sink-{spark}", (*_PYTHON, "fuzz", "spark-sink", "--spark", spark, "--minutes", "5"), 20)
+        for spark in SPARKS
+    ),
+    *(Step(f"spark-tests-{spark}", (*_MAKE, f"test-spark-{spark}")) for spark in SPARKS),
+    Step("conformance", (*_MAKE, "conformance"), reported_lines=10),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="only the steps with TEXT in their name")
+    options = parser.parse_args(arguments)
+    steps = [step for step in STEPS if options.only in step.name]
+    if not steps:
+        parser.error(f"no step has {options.only!r} in its name; there are {', '.join(step.name for step in STEPS)}")
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    started = datetime.now(UTC)
+    outcomes: list[Outcome] = []
+    for step in steps:
+        print(f"nightly: {step.name}: {step.shown_command}", flush=True)
+        outcome = run_step(step)
+        outcomes.append(outcome)
+        print(f"nightly: {step.name}: {result_text(outcome)} after {outcome.seconds:.0f} s", flush=True)
+        (REPORTS / "report.md").write_text(report(started, outcomes))
+    print(f"nightly: the report is {(REPORTS / 'report.md').relative_to(ROOT)}")
+    return int(any(outcome.exit_code for outcome in outcomes))
+
+
+def run_step(step: Step) -> Outcome:
+    """Run the step to its end, with its output in its log."""
+    started_s = time.monotonic()
+    with step.log.open("wb") as log:
+        ended = subprocess.run(step.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
+    return Outcome(step, ended.returncode, time.monotonic() - started_s)
+
+
+def result_text(outcome: Outcome) -> str:
+    return "passed" if outcome.exit_code == 0 else f"failed with exit code {outcome.exit_code}"
+
+
+def report(started: datetime, outcomes: Iterable[Outcome]) -> str:
+    """The outcomes as a page: a table, and then the end of what each step has printed."""
+    lines = [
+        "# A nightly run",
+        "",
+        f"`make nightly` on {started:%Y-%m-%d}, {os.cpu_count()} cores.",
+        "",
+        "| Step | Command | Minutes | Result |",
+        "|---|---|--:|---|",
+    ]
+    outcomes = list(outcomes)
+    lines += [
+        f"| {one.step.name} | `{one.step.shown_command}` | {one.seconds / 60:.1f} | {result_text(one)} |"
+        for one in outcomes
+    ]
+    for one in outcomes:
+        shown = one.step.log.read_text(errors="replace").replace(str(ROOT), ".").splitlines()
+        lines += ["", f"## {one.step.name}", "", "```text", *shown[-one.step.reported_lines :], "```"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
