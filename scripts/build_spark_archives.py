@@ -3,7 +3,7 @@
 
     .venv/bin/python scripts/build_spark_archives.py [--python 3.11] [--platform aarch64-manylinux_2_28]
 
-The options are those of the EMR archive. docs/using/jobs.md says what to do with the files.
+The options are those of the EMR archive. docs/using/jobs-on-aws.md says what to do with the files.
 """
 
 from __future__ import annotations

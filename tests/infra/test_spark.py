@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from cdk_assembly import Assembly, synthesize
 from infra.settings import SPARK_JOBS
 
 STACK = "HeadraceSpark"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "using" / "jobs-on-aws.md"
 EXAMPLE_ID = "JobB9D00F9F"
 """In deployments of release 0.1.0."""
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
@@ -152,6 +154,22 @@ def test_only_the_job_with_iceberg_uses_the_catalog(
 def _statements(assembly: Assembly):
     roles = assembly.resources("AWS::IAM::Role", STACK)
     return {each["Sid"]: each for each in roles[0].properties["Policies"][0]["PolicyDocument"]["Statement"]}
+
+
+def test_the_guide_creates_the_same_job_on_glue_5(assembly: Assembly, job):
+    """What the page says of a job by hand: all arguments but those of CDK, of the example, and of Glue 6.0."""
+    (text,) = re.findall(r"^cat > job\.json <<END\n(.*?)^END$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    by_hand = json.loads(text)
+    arguments, by_hand_arguments = job["DefaultArguments"], by_hand["DefaultArguments"]
+    of_cdk = {"--job-language", "--enable-metrics", "--enable-observability-metrics"}
+    of_glue_6 = {"--python-virtual-env-storage-prefix"}
+    assert set(by_hand_arguments) == set(arguments) - of_cdk - of_glue_6 - {"--checkpoint", "--output"}
+    same = [name for name, value in by_hand_arguments.items() if "$" not in value]
+    assert {name: by_hand_arguments[name] for name in same} == {name: arguments[name] for name in same}
+    assert (by_hand["WorkerType"], by_hand["NumberOfWorkers"]) == (job["WorkerType"], job["NumberOfWorkers"])
+    connection = assembly.only("AWS::Glue::Connection").properties["ConnectionInput"]["Name"]
+    assert by_hand["Connections"] == {"Connections": [connection]}
+    assert by_hand["GlueVersion"] == "5.1"
 
 
 def test_without_the_job_there_is_no_stack_for_it(smallest_assembly: Assembly):
