@@ -5,6 +5,7 @@ This module needs botocore, which is optional. The client therefore imports it o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from typing import Any
 
@@ -21,7 +22,7 @@ class AwsIamAuth(httpx.Auth):
     requires_request_body = True
 
     def __init__(self, region: str | None = None) -> None:
-        """Without `region`, the region of the AWS configuration is used.
+        """Without `region`, that of the environment is used (AWS_REGION, then AWS_DEFAULT_REGION), then the profile's.
 
         Raises:
             InvalidRequestError: botocore is not installed, or no region is configured.
@@ -32,7 +33,8 @@ class AwsIamAuth(httpx.Auth):
         except ImportError as error:
             raise InvalidRequestError('auth="aws-iam" needs botocore: install headrace[aws-auth]') from error
         session = Session()
-        found = region or session.get_config_variable("region")
+        # botocore reads AWS_DEFAULT_REGION only; Lambda, ECS and Glue set AWS_REGION.
+        found = region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
         credentials = session.get_credentials()
         if not found:
             raise InvalidRequestError("no AWS region is configured: set AWS_REGION or pass `region`")

@@ -53,13 +53,15 @@ def write_spark_requirements(target: Path) -> None:
 def write_emr_archive(target: Path, *, python_version: str = EMR_PYTHON_VERSION, platform: str = EMR_PLATFORM) -> None:
     """Write a tar.gz with the library and all that it needs except Spark, for the Python path of an EMR application.
 
-    Arrow and numpy are in it, because EMR does not promise them. The interpreter is EMR's own.
+    Arrow, numpy and botocore are in it, because EMR does not promise them. The interpreter is EMR's own.
 
     Raises:
         RuntimeError: uv is missing, or a package cannot be installed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        install_wheels(Path(folder), _requirements("arrow"), python_version=python_version, platform=platform)
+        install_wheels(
+            Path(folder), _requirements("arrow", "aws-auth"), python_version=python_version, platform=platform
+        )
         installed = [(file.relative_to(folder).as_posix(), file) for file in sorted(Path(folder).rglob("*"))]
         files = [(name, file) for name, file in installed if file.is_file() and "/tests/" not in name]
         with (

@@ -151,10 +151,13 @@ def test_addresses_and_credentials_that_make_no_sense() -> None:
         connect(auth="kerberos")  # type: ignore[arg-type]
 
 
-def test_signed_requests(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variable", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_signed_requests(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "eu-central-1")
     seen: list[httpx.Headers] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -43,6 +43,7 @@ def emr_path(directory: Path) -> Path:
     write_emr_archive(directory / "environment.tar.gz", python_version=PYTHON)
     with tarfile.open(directory / "environment.tar.gz") as archive:
         archive.extractall(directory / "environment", filter="data")
+    assert (directory / "environment" / "botocore").is_dir(), "auth=aws-iam and plans in S3 need it"
     return directory / "environment"
 
 
