@@ -17,7 +17,7 @@ from headrace.client.headrace import Headrace
 from headrace.client.range_bytes import Listing
 from headrace.client.range_listing import plan_requests
 from headrace.client.segment_ranges import SegmentRange, joined_ranges, segment_ranges
-from headrace.model.errors import TruncatedError
+from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.limits import RANGES_PER_PLAN_MAX
 from headrace.model.stream_cuts import StreamCut
 from headrace.spark.lost_bytes import log_skipped, truncated_while_planning
@@ -29,11 +29,12 @@ from headrace.spark.stream_access import At, Batch, PlannedRange, Positions, Unr
 class ClientStreamAccess:
     """See `StreamAccess`. Not picklable."""
 
-    def __init__(self, client: Headrace, scope: str, stream: str, on_truncation: OnTruncation) -> None:
+    def __init__(self, client: Headrace, scope: str, stream: str, on_truncation: OnTruncation, links: bool) -> None:
         self._client = client
         self._admin = client.admin
         self._scope, self._stream = scope, stream
         self._on_truncation = on_truncation
+        self._links = links
 
     def cut(self, at: At) -> Positions:
         return self._admin.stream_cut(self._scope, self._stream, at=at).offsets
@@ -74,6 +75,15 @@ class ClientStreamAccess:
             found.lost_bytes,
         )
 
+    def is_before(self, cut: Positions, other: Positions) -> bool:
+        try:
+            self._admin.next_cut(self._scope, self._stream, cut, end=other, bytes_max=1, on_truncation="fail")
+        except InvalidRequestError:
+            return False
+        except TruncatedError:  # The controller compares the cuts first.
+            return True
+        return True
+
     def between(self, start: Positions, end: Positions) -> Sequence[SegmentRange]:
         ranges: list[SegmentRange] = []
         reached_end = False
@@ -99,7 +109,7 @@ class ClientStreamAccess:
         pieces: list[PlannedRange] = []
         for some in plan_requests(ranges, piece_bytes):
             wanted = [RangeToPlan(part.segment_id, part.start, part.end, piece_bytes) for part in some]
-            for part, plan in zip(some, self._range_plans(wanted, links=True), strict=True):
+            for part, plan in zip(some, self._range_plans(wanted, links=self._links), strict=True):
                 pieces += _pieces(part, plan)
         return pieces
 
@@ -142,10 +152,11 @@ def _pieces(part: SegmentRange, plan: RangePlan) -> Iterator[PlannedRange]:
 class ClientStreams:
     """See `Streams`."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, links: bool) -> None:
         self._client = Headrace(options.controller, auth=options.auth, retry_s=options.patience_s)
         self._on_truncation = options.on_truncation
         self._patience_s = options.patience_s
+        self._links = links and options.read_history_from == "s3"
 
     def summaries(self, scope: str, pattern: str) -> Sequence[StreamSummary]:
         found = (one for one in self._client.admin.list_streams(scope) if not one.stream.startswith("_"))
@@ -160,12 +171,15 @@ class ClientStreams:
             return opened.recorded_cuts()
 
     def stream(self, scope: str, name: str) -> ClientStreamAccess:
-        return ClientStreamAccess(self._client, scope, name, self._on_truncation)
+        return ClientStreamAccess(self._client, scope, name, self._on_truncation, self._links)
 
     def close(self) -> None:
         self._client.close()
 
 
-def open_streams(options: ReadOptions) -> ClientStreams:
-    """The streams behind the controller that the options name; close them when done."""
-    return ClientStreams(options)
+def open_streams(options: ReadOptions, *, links: bool = True) -> ClientStreams:
+    """The streams behind the controller that the options name; close them when done.
+
+    Without `links` plans have none, which saves the controller 0.5 ms of processor time for each.
+    """
+    return ClientStreams(options, links)

@@ -1,4 +1,4 @@
-"""Bytes that retention or a truncation removed before they were read: how they are refused, and how they are logged."""
+"""Bytes and streams that were removed before they were read: how they are refused, and how they are logged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from headrace.api.plans import LostBytes
 from headrace.client.segment_ranges import SegmentRange
-from headrace.model.errors import HeadraceError, TruncatedError
+from headrace.codec.stream_cut_text import stream_cut_text
+from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
+from headrace.model.stream_cuts import StreamCut
 
 _log = logging.getLogger(__name__)
 
@@ -26,14 +28,28 @@ def truncated_while_planning(error: TruncatedError) -> TruncatedError:
     return TruncatedError(". ".join(parts), details=error.details, code=error.specific_code)
 
 
-def truncated_while_reading(unread: SegmentRange, error: HeadraceError) -> TruncatedError:
+def truncated_while_reading(lost: LostBytes, head: StreamCut, error: HeadraceError) -> TruncatedError:
     """The error of a task whose range was truncated after the batch was planned."""
     return TruncatedError(
-        f"{error.message.rstrip('.')}. Up to {unread.length_bytes} bytes of segment {unread.segment_id} from offset"
-        f" {unread.start} on are lost: they were truncated after the batch was planned. To continue at the head with"
-        " this checkpoint, set the option on_truncation=skip",
+        f"{error.message.rstrip('.')}. {lost.length} bytes of segment {lost.segment_id} from offset {lost.offset} on"
+        f" are lost: they were truncated after the batch was planned. The head is now at {stream_cut_text(head)}. To"
+        " continue at the head with this checkpoint, set the option on_truncation=skip",
+        details={"segmentId": lost.segment_id, "offset": lost.offset},
+    )
+
+
+def deleted_while_reading(unread: SegmentRange) -> NotFoundError:
+    """The error of a task whose stream was deleted after the batch was planned."""
+    return NotFoundError(
+        f"stream {unread.scope}/{unread.stream} was deleted after the batch was planned. {unread.length_bytes} bytes of"
+        f" segment {unread.segment_id} from offset {unread.start} on were not read",
         details={"segmentId": unread.segment_id, "offset": unread.start},
     )
+
+
+def is_stream_gone(error: HeadraceError) -> bool:
+    """Whether the stream was deleted, and perhaps created again."""
+    return isinstance(error, NotFoundError) or error.specific_code == "stream_recreated"
 
 
 def log_skipped(scope: str, stream: str, lost: Sequence[LostBytes], lost_bytes: int | None) -> None:
@@ -41,6 +57,11 @@ def log_skipped(scope: str, stream: str, lost: Sequence[LostBytes], lost_bytes: 
     _log.warning(
         "event=spark_bytes_skipped scope=%r stream=%r lost_bytes=%s lost=%r", scope, stream, lost_bytes, _listed(lost)
     )
+
+
+def log_stream_skipped(scope: str, stream: str) -> None:
+    """A deleted stream of a pattern, of which on_truncation=skip leaves out what was not read."""
+    _log.warning("event=spark_stream_skipped scope=%r stream=%r", scope, stream)
 
 
 def _listed(lost: Sequence[LostBytes]) -> str:

@@ -17,12 +17,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headrace.client.segment_ranges import SegmentRange
-from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError
+from headrace.client.segment_ranges import SegmentRange, joined_ranges
+from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.spark.lost_bytes import log_stream_skipped
 from headrace.spark.offsets import offset_positions, offset_text
-from headrace.spark.options import ReadOptions
+from headrace.spark.option_values import invalid_option
+from headrace.spark.options import TIME_PREFIX, ReadOptions
 from headrace.spark.partitions import Partition
 from headrace.spark.plans import ReadPlans, StreamPlans, open_plans
 from headrace.spark.stream_access import Batch, Positions
@@ -41,15 +43,22 @@ class _Planned:
 
 
 class MicroBatches:
-    """Where the batches of one query begin and end, and what is in them. Belongs to one thread of the driver."""
+    """Where the batches of one query begin and end, and what is in them. Belongs to one thread of the driver.
 
-    def __init__(self, options: ReadOptions, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    Without `links` the partitions have none to S3, see `open_streams`.
+    """
+
+    def __init__(
+        self, options: ReadOptions, *, links: bool = True, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self.options = options
+        self._links = links
         self._monotonic_s = monotonic_s
         self._plans: ReadPlans | None = None
         self._initial: str | None = None
         self._planned_to: str | None = None
         self._end: Mapping[str, Positions | None] | None = None
+        self._past_end: dict[str, Positions] = {}
         self._newest: tuple[str, float] | None = None
         self._planned: _Planned | None = None
         self._idle_at: tuple[str, float] | None = None
@@ -61,7 +70,10 @@ class MicroBatches:
         return self._initial
 
     def latest(self, start: str | None, budget_bytes: int | None) -> str:
-        """The end of the next batch: about `budget_bytes` after `start`, by default after the last batch."""
+        """The end of the next batch: about `budget_bytes` after `start`, by default after the last batch.
+
+        Without a budget it is the end of the stream, but for `strict_key_order`.
+        """
         plans = self._opened()
         current = start or self._planned_to or self.initial()
         if self._asked_just_now(current):
@@ -86,8 +98,8 @@ class MicroBatches:
         if known is not None and (known.start, known.end) == (start, end):
             try:
                 return plans.partitions(known.ranges)
-            except TruncatedError:
-                if self.options.on_truncation != "skip":
+            except HeadraceError as error:
+                if not plans.plans_again(error):
                     raise
         starts, ends = offset_positions(self.options, start), offset_positions(self.options, end)
         return plans.partitions_between(starts, ends)
@@ -117,7 +129,9 @@ class MicroBatches:
 
     def _opened(self) -> ReadPlans:
         if self._plans is None:
-            plans = open_plans(self.options)
+            _check_end(self.options)
+            plans = open_plans(self.options, links=self._links)
+            self._past_end.clear()
             try:
                 self._end = plans.ends("unbounded")
             except BaseException:
@@ -148,7 +162,16 @@ class MicroBatches:
                 left_bytes = None
                 continue
             share = None if budget_bytes is None else max(1, budget_bytes // (len(names) - number))
-            batch = self._next_batch(plans.stream(name), positions[name], share)
+            try:
+                batch = self._next_batch(plans.stream(name), positions[name], share)
+            except InvalidRequestError as error:
+                if not (self.options.skips_deleted_streams and error.specific_code == "stream_recreated"):
+                    raise
+                upcoming[name] = plans.stream(name).access.cut("head")
+                left_bytes = None
+                if upcoming[name] != positions[name]:
+                    log_stream_skipped(self.options.scope, name)
+                continue
             if batch is None:
                 continue
             upcoming[name], ranges[name] = batch.end, batch.ranges
@@ -162,20 +185,21 @@ class MicroBatches:
     def _next_batch(self, plans: StreamPlans, start: Positions, budget_bytes: int | None) -> Batch | None:
         """None: there is nothing to do, because the end to read up to is reached or before the start."""
         end = None if self._end is None else self._end.get(plans.stream)
-        if start == end:
+        if start in (end, self._past_end.get(plans.stream)):
             return None
+        strict = self.options.strict_key_order
         try:
-            return plans.access.next_batch(
-                start, end, bytes_max=budget_bytes, strict_key_order=self.options.strict_key_order
-            )
+            batch = plans.access.next_batch(start, end, bytes_max=budget_bytes, strict_key_order=strict)
         except InvalidRequestError as error:
-            if end is None or error.specific_code != "invalid_stream_cut":
+            if end is None or error.specific_code != "invalid_stream_cut" or not plans.access.is_before(end, start):
                 raise
-            try:
-                plans.access.next_batch(end, start, bytes_max=1)
-            except HeadraceError:
-                raise error from None
+            self._past_end[plans.stream] = start
             return None
+        if budget_bytes is not None or strict or batch.reached_end:
+            return batch
+        end = plans.access.cut("tail") if end is None else end
+        ranges = joined_ranges([*batch.ranges, *plans.access.between(batch.end, end)])
+        return replace(batch, ranges=ranges, end=end, reached_end=True, left_bytes=0)
 
     def _log(self, planned: _Planned) -> None:
         _log.info(
@@ -183,4 +207,15 @@ class MicroBatches:
             self.options.named(),
             sum(part.length_bytes for ranges in planned.ranges.values() for part in ranges),
             planned.left_bytes,
+        )
+
+
+def _check_end(options: ReadOptions) -> None:
+    """Refuses an end in the future, which has no stream cut yet."""
+    end = options.end_stream_cut or ""
+    if end.startswith(TIME_PREFIX) and int(end.removeprefix(TIME_PREFIX)) > time.time() * 1000:
+        raise invalid_option(
+            "end_stream_cut",
+            "the end of a streaming query cannot be in the future, because no stream cut at that time is known yet:"
+            " give a time that has passed, or stop the query",
         )

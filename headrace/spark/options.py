@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, get_args
 
 from headrace.api.plans import OnTruncation
@@ -154,6 +154,11 @@ class ReadOptions:
             return scope == self.scope and re.fullmatch(self.stream_pattern, stream) is not None
         return scope == self.scope and stream in self.streams
 
+    @property
+    def skips_deleted_streams(self) -> bool:
+        """A pattern means the streams that there are, so that the others need not fail without one of them."""
+        return self.stream_pattern is not None and self.on_truncation == "skip"
+
     def own_columns(self) -> frozenset[str]:
         """The columns of the rows except for the fields of JSON events, which may have any other names of ours."""
         return frozenset(self.columns) - ({"event"} if self.json is not None else frozenset())
@@ -241,6 +246,8 @@ def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
         return names
     if "stream" in options:
         raise invalid_option("stream_pattern", "give either stream or stream_pattern")
+    if not pattern.strip():
+        raise invalid_option("stream_pattern", "it matches the names of streams, and cannot be empty")
     try:
         re.compile(pattern)
     except re.error as error:
@@ -298,7 +305,10 @@ def _time_ms(name: str, value: str) -> int | None:
         return None
     if time.tzinfo is None:
         raise invalid_option(name, f"{value!r} has no time zone: write for example {value}Z")
-    return int(time.timestamp() * 1000)
+    try:
+        return int(time.astimezone(UTC).timestamp() * 1000)
+    except OverflowError as error:
+        raise invalid_option(name, f"in UTC {value!r} is not a time of the years 1 to 9999") from error
 
 
 def _json_format(options: Mapping[str, str], event_format: EventFormat, columns: tuple[str, ...]) -> JsonFormat | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.client.segment_ranges import SegmentRange, ranges_to_read
-from headrace.model.errors import TruncatedError
+from headrace.model.errors import HeadraceError, TruncatedError
 from headrace.model.stream_cuts import END_OF_SEGMENT
 from headrace.spark.client_access import open_streams
+from headrace.spark.lost_bytes import is_stream_gone, log_stream_skipped
 from headrace.spark.offsets import offset_text, option_for_stream
 from headrace.spark.options import TIME_PREFIX, ReadOptions
 from headrace.spark.partitions import Partition, pack_pieces, piece_bytes
@@ -108,20 +109,34 @@ class ReadPlans:
         return self.stream(name).access.bounded(parts, low, high)
 
     def partitions_between(self, starts: Mapping[str, Positions], ends: Mapping[str, Positions]) -> list[Partition]:
-        """The partitions of a batch that is known by its cuts alone. A stream without both has nothing in it.
-
-        A truncation between two requests of planning fails it, or, if that may be skipped, has it planned again.
-        """
+        """The partitions of a batch that is known by its cuts alone. A stream without both has nothing in it."""
         moved = [name for name in ends if name in starts and starts[name] != ends[name]]
         repeats = 0
         while True:
-            ranges = {name: self.stream(name).access.between(starts[name], ends[name]) for name in moved}
+            ranges = {name: self._between(name, starts[name], ends[name]) for name in moved}
             try:
                 return self.partitions(ranges)
-            except TruncatedError:
+            except HeadraceError as error:
                 repeats += 1
-                if self.options.on_truncation != "skip" or repeats > REPEATS_MAX:
+                if repeats > REPEATS_MAX or not self.plans_again(error):
                     raise
+
+    def plans_again(self, error: HeadraceError) -> bool:
+        """Whether a batch is planned again from its cuts after an error that came from the ranges between them.
+
+        That leaves out what was truncated meanwhile, or else fails with all that is lost, which the cuts alone tell.
+        """
+        is_skipped = self.options.skips_deleted_streams and is_stream_gone(error)
+        return is_skipped or isinstance(error, TruncatedError)
+
+    def _between(self, name: str, start: Positions, end: Positions) -> Sequence[SegmentRange]:
+        try:
+            return self.stream(name).access.between(start, end)
+        except HeadraceError as error:
+            if not (self.options.skips_deleted_streams and is_stream_gone(error)):
+                raise
+            log_stream_skipped(self.options.scope, name)
+            return ()
 
     def batch_partitions(self) -> list[Partition]:
         """The partitions of a batch read: between the options' cuts, by default all that is there now."""
@@ -135,6 +150,6 @@ class ReadPlans:
         self._streams.close()
 
 
-def open_plans(options: ReadOptions, wanted: RangeFilter = EVERYTHING) -> ReadPlans:
-    """Plans of the rows that are wanted, on a connection of their own; close them when done."""
-    return ReadPlans(options, open_streams(options), wanted)
+def open_plans(options: ReadOptions, wanted: RangeFilter = EVERYTHING, *, links: bool = True) -> ReadPlans:
+    """Plans of the rows that are wanted, on a connection of their own; close them when done. See `open_streams`."""
+    return ReadPlans(options, open_streams(options, links=links), wanted)

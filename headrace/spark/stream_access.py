@@ -85,6 +85,10 @@ class StreamAccess(Protocol):
         """About `bytes_max` bytes after `start`, at most up to `end`. None: the head, the tail, and everything."""
         ...
 
+    def is_before(self, cut: Positions, other: Positions) -> bool:
+        """Whether a cut is before another one, or at it; also if what is between them was truncated."""
+        ...
+
     def between(self, start: Positions, end: Positions) -> Sequence[SegmentRange]:
         """All segments between two cuts; always the same answer for the same cuts."""
         ...
@@ -94,7 +98,10 @@ class StreamAccess(Protocol):
         ...
 
     def planned(self, ranges: Sequence[SegmentRange], piece_bytes: int) -> Sequence[PlannedRange]:
-        """The ranges in contiguous pieces of about that size, in their order, split between two events."""
+        """The ranges in contiguous pieces of about that size, in their order, split between two events.
+
+        With links to their bytes in S3 if the streams were opened with `links`.
+        """
         ...
 
     def bounded(self, ranges: Sequence[SegmentRange], low: int, high: int) -> Sequence[SegmentRange]:

@@ -10,11 +10,18 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from headrace.api.plans import LostBytes
 from headrace.client.range_bytes import Window, gathered, one_ahead, read_ahead_thread
 from headrace.client.segment_ranges import SegmentRange
 from headrace.codec.event_columns import assemble_events
-from headrace.model.errors import NotFoundError, TruncatedError
-from headrace.spark.lost_bytes import truncated_while_reading
+from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
+from headrace.model.segments import segment_epoch
+from headrace.spark.lost_bytes import (
+    deleted_while_reading,
+    log_skipped,
+    log_stream_skipped,
+    truncated_while_reading,
+)
 from headrace.spark.options import ReadOptions
 from headrace.spark.partitions import Partition
 from headrace.spark.row_batches import RowShape, row_batches
@@ -54,11 +61,36 @@ def _rows(
                 yield from row_batches(shape, part, (events,))
                 position += events.bytes_used
     except (TruncatedError, NotFoundError) as error:
-        unread = replace(part, start=position)
-        if options.on_truncation != "skip":
-            raise truncated_while_reading(unread, error) from error
-        return reads.after_truncation(unread, error)
+        return _after_truncation(options, reads, replace(part, start=position), error)
     return None
+
+
+def _after_truncation(
+    options: ReadOptions, reads: WorkerReads, unread: SegmentRange, error: HeadraceError
+) -> SegmentRange | None:
+    """What of a range is behind the head of its stream, None if nothing is. Logs what is lost, which may be skipped.
+
+    Raises:
+        TruncatedError: on_truncation is "fail".
+        NotFoundError: the stream was deleted, and is not one of a pattern.
+        HeadraceError: the `error`, if the range is not truncated at all.
+    """
+    try:
+        head = reads.head(unread.scope, unread.stream)
+    except NotFoundError as deleted:
+        if not options.skips_deleted_streams:
+            raise deleted_while_reading(unread) from deleted
+        log_stream_skipped(unread.scope, unread.stream)
+        return None
+    start = head.offsets.get(unread.segment_id, unread.end)
+    if start <= unread.start or segment_epoch(unread.segment_id) > head.last_epoch:
+        raise error
+    start = min(start, unread.end)
+    lost = LostBytes(unread.segment_id, unread.start, start - unread.start)
+    if options.on_truncation != "skip":
+        raise truncated_while_reading(lost, head, error) from error
+    log_skipped(unread.scope, unread.stream, [lost], lost.length)
+    return replace(unread, start=start) if start < unread.end else None
 
 
 def _windows_in_order(

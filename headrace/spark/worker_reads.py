@@ -10,18 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Event
 
-from headrace.api.plans import LostBytes
 from headrace.client.headrace import Headrace
 from headrace.client.object_reads import ObjectReads
 from headrace.client.range_bytes import RangeBytes, Window
-from headrace.client.segment_ranges import SegmentRange
 from headrace.client.stream_ranges import StreamRanges
-from headrace.model.errors import HeadraceError
-from headrace.model.segments import segment_epoch
-from headrace.spark.lost_bytes import log_skipped
+from headrace.model.stream_cuts import StreamCut
 from headrace.spark.options import ReadOptions
 from headrace.spark.shared_clients import shared_client
 from headrace.spark.stream_access import PlannedRange
@@ -60,21 +55,9 @@ class WorkerReads:
                 source.expect(part.segment_id, planned.endpoint)
             yield from reader.windows(part.segment_id, part.start, part.end, planned.listing)
 
-    def after_truncation(self, unread: SegmentRange, error: HeadraceError) -> SegmentRange | None:
-        """What of a range is behind the head of its stream, None if nothing is. Logs what is lost.
-
-        Raises:
-            HeadraceError: the `error`, if the range is not truncated at all.
-        """
-        admin = self._client().admin
-        head = admin.stream_cut(unread.scope, unread.stream, at="head").offsets
-        start = head.get(unread.segment_id, unread.end)
-        if start <= unread.start or segment_epoch(unread.segment_id) > max(map(segment_epoch, head)):
-            raise error
-        start = min(start, unread.end)
-        lost = LostBytes(unread.segment_id, unread.start, start - unread.start)
-        log_skipped(unread.scope, unread.stream, [lost], lost.length)
-        return replace(unread, start=start) if start < unread.end else None
+    def head(self, scope: str, stream: str) -> StreamCut:
+        """Where a stream begins now."""
+        return self._client().admin.stream_cut(scope, stream, at="head")
 
     def close(self) -> None:
         """Closes the connections that no thread uses."""

@@ -90,3 +90,13 @@ def test_times_are_starts_and_ends(store: StoreDouble, where: dict[str, str], ti
     half = events // 2 * FRAME_BYTES
     assert plans.start_cut("earliest") == plans.end_cut("latest") == {0: half, 1: half}
     opened.close()
+
+
+def test_a_query_has_no_end_in_the_future(store: StoreDouble, where: dict[str, str]) -> None:
+    """No stream cut at that time is known yet, and the tail is not what is meant."""
+    fill(store, 10)
+    batches = MicroBatches(read_options(where | {"end_stream_cut": "2999-01-01T00:00:00Z"}))
+    with pytest.raises(InvalidRequestError, match=r"option 'end_stream_cut': .* in the future") as raised:
+        batches.initial()
+    assert raised.value.specific_code == "invalid_option"
+    batches.close()

@@ -80,6 +80,14 @@ def test_what_is_required_is_named(missing: str) -> None:
         ({"start_stream_cut": "1795428000500000000"}, "in milliseconds, so it has not 19 digits"),
         ({"on_truncation": "ignore"}, "none of fail, skip"),
         ({"parallelism": "0"}, "whole number"),
+        (
+            {"start_stream_cut": "0001-01-01T00:00:00+14:00"},
+            "option 'start_stream_cut': .* not a time of the years 1 to 9999",
+        ),
+        (
+            {"end_stream_cut": "9999-12-31T23:59:59-14:00"},
+            "option 'end_stream_cut': .* not a time of the years 1 to 9999",
+        ),
     ],
 )
 def test_wrong_options_say_what_to_do(wrong: dict[str, str], message: str) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 from spark_stream_double import StreamDouble
 
 from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.spark.client_access import ClientStreamAccess
 from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import read_options
 from headrace.spark.partitions import Partition
@@ -141,6 +144,7 @@ def test_cuts_of_several_streams_are_given_together(store: StoreDouble) -> None:
         ({"stream": "a,a"}, "names a stream twice"),
         ({"stream": "a", "stream_pattern": "b"}, "either stream or stream_pattern"),
         ({"stream_pattern": "("}, "not a regular expression"),
+        ({"stream_pattern": " "}, "option 'stream_pattern': .* cannot be empty"),
         ({"stream": "a,b", "start_stream_cut": cut_text({0: 1}, "a")}, "for several streams, cuts are given as"),
         ({"stream": "a,b", "start_stream_cut": json.dumps({"a": cut_text({0: 1}, "b")})}, "not of weather/a"),
         ({"stream": "a,b", "start_stream_cut": "{no json"}, "is not JSON"),
@@ -183,4 +187,89 @@ def test_an_end_that_could_not_be_asked_for_holds(store: StoreDouble) -> None:
     query.batches.latest(start, None)
     fill(store, "ships", 5)
     assert query.batches.latest(start, None) == start
+    query.batches.close()
+
+
+SHIPS_GONE = pytest.mark.parametrize("created_again", [False, True])
+
+
+def delete_ships(store: StoreDouble, created_again: bool) -> None:
+    del store.streams["ships"]
+    if created_again:
+        store.streams["ships"] = StreamDouble([(0.0, 1.0)], first_number=5)
+        fill(store, "ships", 3)
+
+
+@SHIPS_GONE
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_deleted_stream_of_a_pattern_is_skipped(
+    store: StoreDouble, caplog: pytest.LogCaptureFixture, created_again: bool, restarted: bool
+) -> None:
+    """It is deleted while a batch that is logged is unfinished."""
+    options = {"stream_pattern": ".*s.*s", "on_truncation": "skip"}
+    query = Query(store, **options)
+    start = query.batches.initial()
+    end = query.batches.latest(start, None)
+    delete_ships(store, created_again)
+    if restarted:
+        query.batches.close()
+        query = Query(store, **options)
+    with caplog.at_level(logging.WARNING, "headrace.spark"):
+        assert query.read(query.batches.partitions(start, end)) == {STREAM: 20}
+    assert "event=spark_stream_skipped scope='weather' stream='ships'" in caplog.text
+    seen: Counter[str] = Counter()
+    for _ in range(3):
+        following = query.batches.latest(end, None)
+        seen += query.read(query.batches.partitions(end, following))
+        end = following
+    assert seen == ({"ships": 3} if created_again else {})
+    query.batches.close()
+
+
+@SHIPS_GONE
+@pytest.mark.parametrize(
+    "options", [{"stream_pattern": ".*s.*s"}, {"stream": f"{STREAM},ships", "on_truncation": "skip"}]
+)
+def test_a_deleted_stream_that_may_not_be_skipped_fails(
+    store: StoreDouble, options: dict[str, str], created_again: bool
+) -> None:
+    query = Query(store, **options)
+    start = query.batches.initial()
+    end = query.batches.latest(start, None)
+    delete_ships(store, created_again)
+    with pytest.raises(HeadraceError, match=r"there is no stream|deleted and created again"):
+        query.batches.partitions(start, end)
+    query.batches.close()
+
+
+def test_a_stream_that_is_deleted_while_planning_is_skipped(
+    store: StoreDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"stream_pattern": ".*s.*s", "on_truncation": "skip"}
+    query = Query(store, **options)
+    start = query.batches.initial()
+    end = query.batches.latest(start, None)
+    again = Query(store, **options)
+    planned = ClientStreamAccess.planned
+
+    def deleted_first(*arguments: Any) -> Any:
+        store.streams.pop("ships", None)
+        return planned(*arguments)
+
+    monkeypatch.setattr(ClientStreamAccess, "planned", deleted_first)
+    assert again.read(again.batches.partitions(start, end)) == {STREAM: 20}
+    for one in (query, again):
+        one.batches.close()
+
+
+def test_a_task_of_a_deleted_stream_of_a_pattern_goes_on(store: StoreDouble, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(store, stream_pattern=".*s.*s", on_truncation="skip")
+    start = query.batches.initial()
+    partitions = query.batches.partitions(start, query.batches.latest(start, None))
+    store.stored = lambda segment: 0
+    store.refuse("object", 403, times=1000)
+    del store.streams["ships"]
+    with caplog.at_level(logging.WARNING, "headrace.spark"):
+        assert query.read(partitions) == {STREAM: 20}
+    assert "event=spark_stream_skipped scope='weather' stream='ships'" in caplog.text
     query.batches.close()

@@ -12,6 +12,7 @@ import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
 from headrace.model.errors import InvalidRequestError
+from headrace.spark.client_access import ClientStreamAccess
 from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import read_options
 
@@ -72,6 +73,52 @@ def test_a_fresh_start_asks_for_the_latest_first(opened: Open, store: StoreDoubl
     following = reader.latestOffset()
     assert planned_bytes(reader.partitions(latest, following)) == 10 * FRAME_BYTES
     assert reader.initialOffset() == initial
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_batch_without_a_limit_reaches_the_tail(opened: Open, store: StoreDouble, strict: bool) -> None:
+    """Also if it has more segments than one request plans. `availableNow` of Spark 4.0 and 4.1 has one batch only."""
+    for _ in range(3):
+        fill(store, 10)
+        store.stream.scale(list(store.stream.active), [(0.0, 0.5), (0.5, 1.0)])
+    store.segments_per_cut = 2
+    reader = opened(strict_key_order=strict)
+    latest = reader.latestOffset()
+    partitions = reader.partitions(reader.initialOffset(), latest)
+    assert planned_bytes(partitions) == (10 if strict else 30) * FRAME_BYTES
+    assert (latest == {"stream_cut": cut_text(store.stream.tail())}) is not strict
+
+
+def test_a_batch_without_a_limit_ends_if_the_stream_grows(
+    opened: Open, store: StoreDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 10)
+    store.segments_per_cut = 2
+    next_batch = ClientStreamAccess.next_batch
+
+    def grow_first(*arguments: Any, **named: Any) -> Any:
+        found = next_batch(*arguments, **named)
+        store.stream.scale(list(store.stream.active), [(0.0, 0.5), (0.5, 1.0)])
+        fill(store, 10)
+        return found
+
+    for _ in range(2):
+        store.stream.scale(list(store.stream.active), [(0.0, 0.5), (0.5, 1.0)])
+    monkeypatch.setattr(ClientStreamAccess, "next_batch", grow_first)
+    reader = opened()
+    latest = reader.latestOffset()
+    assert planned_bytes(reader.partitions(reader.initialOffset(), latest)) == 20 * FRAME_BYTES
+
+
+def test_no_links_are_asked_for_in_vain(opened: Open, store: StoreDouble) -> None:
+    fill(store, 10)
+    for links in (False, True):
+        reader = opened(read_history_from="s3" if links else "segment_store")
+        latest = reader.latestOffset()
+        (one,) = reader.partitions(reader.initialOffset(), latest)
+        assert isinstance(one, SegmentRanges)
+        assert [planned.listing is not None for planned in one.ranges] == [links, links]
+        assert store.linked_ranges == (2 if links else 0)
 
 
 def test_the_tail_is_resolved_once(opened: Open, store: StoreDouble) -> None:

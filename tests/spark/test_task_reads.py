@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import threading
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble
 
@@ -16,6 +18,7 @@ from headrace.client.range_bytes import Listing
 from headrace.client.segment_ranges import SegmentRange
 from headrace.model.errors import HeadraceError
 from headrace.spark import shared_clients, task_reads, worker_reads
+from headrace.spark.engines import functions
 from headrace.spark.options import ReadOptions, read_options
 from headrace.spark.partitions import Partition
 from headrace.spark.stream_access import PlannedRange
@@ -144,3 +147,26 @@ def test_an_outdated_plan_is_replaced(store: StoreDouble, options: ReadOptions, 
         assert len(offsets(options, partition)) == 10
     assert store.requests["chunks"] == (0 if outdated == "store moved" else 2)
     assert store.requests["endpoint"] == (1 if outdated == "store moved" else 0)
+
+
+def test_a_task_of_a_batch_read_loads_its_own_plan_only(store: StoreDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function of the tasks has the plans of all of them, with a link for each range."""
+    for number in range(200):
+        store.stream.append(number % 2 / 2, bytes(64 * 1024))
+    made: list[tuple[functions.Read, int]] = []
+    monkeypatch.setattr(functions, "_numbered", lambda spark, read, parts, ddl: made.append((read, parts)))
+    where = {"controller": store.url, "scope": SCOPE, "stream": STREAM, "parallelism": "1", "columns": "offset"}
+    functions.read_batch(cast(Any, None), where | {"max_partition_bytes": "100000"})
+    ((read, parts),) = made
+    assert parts > 20
+    loaded: list[object] = []
+    restore = PlannedRange.__setstate__  # type: ignore[attr-defined]
+
+    def counted(planned: PlannedRange, state: object) -> None:
+        loaded.append(planned)
+        restore(planned, state)
+
+    monkeypatch.setattr(PlannedRange, "__setstate__", counted)
+    task: functions.Read = pickle.loads(pickle.dumps(read))
+    assert sum(batch.num_rows for batch in task([pa.record_batch({"id": [3]})])) >= 1
+    assert len(loaded) == 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
-from headrace.model.errors import TruncatedError
+from headrace.client.range_bytes import Listing
+from headrace.model.errors import NotFoundError, TruncatedError
 from headrace.spark import task_reads
 from headrace.spark.client_access import ClientStreamAccess
 from headrace.spark.micro_batches import MicroBatches
@@ -30,8 +32,8 @@ def filled(store: StoreDouble) -> StoreDouble:
 class Query:
     def __init__(self, store: StoreDouble, **options: str) -> None:
         where = {"controller": store.url, "scope": SCOPE, "stream": STREAM, "start_stream_cut": "earliest"}
-        self.options: ReadOptions = read_options(where | {"patience_s": "1"} | options)
-        self.batches = MicroBatches(self.options)
+        self.options: ReadOptions = read_options(where | {"patience_s": "1", "idle_poll_ms": "1"} | options)
+        self.batches = MicroBatches(self.options, monotonic_s=iter(range(10**6)).__next__)
 
     def read(self, start: str, end: str) -> list[tuple[int, int]]:
         """The rows between two logged offsets, by segment and offset."""
@@ -119,8 +121,9 @@ def test_a_failing_task_says_how_to_go_on(failing: Query, filled: StoreDouble) -
     start = failing.batches.initial()
     (partition,) = failing.batches.partitions(start, failing.batches.latest(start, None))
     filled.stream.truncate({0: 700, 1: 1000})
-    with pytest.raises(TruncatedError, match=r"1000 bytes of segment 0 from offset 0 on.*on_truncation=skip"):
+    with pytest.raises(TruncatedError, match=r"700 bytes of segment 0 from offset 0 on.*on_truncation=skip") as raised:
         list(read_partition(failing.options, partition))
+    assert f"The head is now at {cut_text(filled.stream.head())}" in raised.value.message
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -143,9 +146,55 @@ def test_skipping_plans_again_what_is_truncated_meanwhile(
     query.batches.close()
 
 
-def test_failing_between_two_requests_says_how_to_go_on(failing: Query, filled: StoreDouble) -> None:
-    start = failing.batches.initial()
-    end = failing.batches.latest(start, None)
-    filled.stream.truncate({0: 60, 1: 100})
-    with pytest.raises(TruncatedError, match="on_truncation=skip"):
-        failing.batches.partitions(start, end)
+@pytest.mark.parametrize("again", [False, True])
+def test_failing_between_two_requests_names_what_is_lost(
+    filled: StoreDouble, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    query = Query(filled)
+    start = query.batches.initial()
+    end = query.batches.latest(start, None)
+    if again:
+        query.batches.close()
+        query = Query(filled)
+    planned = ClientStreamAccess.planned
+
+    def truncated_first(*arguments: Any) -> Any:
+        filled.stream.truncate({0: 60, 1: 100})
+        return planned(*arguments)
+
+    monkeypatch.setattr(ClientStreamAccess, "planned", truncated_first)
+    with pytest.raises(TruncatedError) as raised:
+        query.batches.partitions(start, end)
+    for part in ("0: 60 from 0, 1: 100 from 0", cut_text({0: 60, 1: 100}), "on_truncation=skip"):
+        assert part in raised.value.message
+    query.batches.close()
+
+
+@pytest.mark.parametrize("on_truncation", ["fail", "skip"])
+def test_an_end_that_was_truncated_is_nothing_to_do(
+    filled: StoreDouble, caplog: pytest.LogCaptureFixture, on_truncation: str
+) -> None:
+    checkpoint = cut_text(filled.stream.tail())
+    query = Query(filled, end_stream_cut=cut_text({0: 100, 1: 100}), on_truncation=on_truncation)
+    filled.stream.truncate({0: 200, 1: 200})
+    with caplog.at_level(logging.WARNING, "headrace.spark"):
+        assert [query.batches.latest(checkpoint, None) for _ in range(3)] == [checkpoint] * 3
+    assert "spark_bytes_skipped" not in caplog.text
+    assert filled.requests["next-cut"] == 2, "the end and the checkpoint are compared once"
+    query.batches.close()
+
+
+@pytest.mark.parametrize("on_truncation", ["fail", "skip"])
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_task_of_a_deleted_stream_says_so(filled: StoreDouble, on_truncation: str, stored: bool) -> None:
+    query = Query(filled, on_truncation=on_truncation)
+    start = query.batches.initial()
+    (partition,) = query.batches.partitions(start, query.batches.latest(start, None))
+    query.batches.close()
+    del filled.streams[STREAM]
+    without_links = tuple(replace(one, listing=Listing((), 0) if not stored else None) for one in partition)
+    with pytest.raises(
+        NotFoundError, match=r"stream weather/stations was deleted after the batch was planned"
+    ) as raised:
+        list(read_partition(query.options, without_links))
+    assert "on_truncation" not in raised.value.message

@@ -11,7 +11,7 @@ import re
 import socketserver
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
@@ -56,6 +56,8 @@ class StoreDouble:
         self.segments_per_cut: int | None = None
         self.gone: RefusedError | None = None
         """What the controller answers to everything, for example after the stream was deleted."""
+        self.linked_ranges = 0
+        """Ranges whose plan was asked for with links."""
         self.requests: Counter[str] = Counter()
         """Requests answered, by kind: the last literal part of the path, "object", or the wire command's name."""
         self.lock = threading.RLock()
@@ -84,6 +86,8 @@ class StoreDouble:
             return {"streams": [{"scopeName": SCOPE, "streamName": name} for name in self.streams], "next": None}
         matched = _STREAM_PATH.fullmatch(path)
         assert matched is not None, f"the double knows no {method} {path}"
+        if matched[1] not in self.streams:
+            raise RefusedError(404, "not_found", f"there is no stream {SCOPE}/{matched[1]}")
         stream, rest = self.streams[matched[1]], matched[2]
         if rest == "/stream-cut":
             cut = stream.tail() if query["at"] == "tail" else stream.head()
@@ -94,7 +98,8 @@ class StoreDouble:
         if rest == "/next-cut":
             return self._next_cut(stream, body)
         if rest == "/range-plans":
-            _check_ranges(body["ranges"])
+            _check_ranges(stream, body["ranges"])
+            self.linked_ranges += len(body["ranges"]) if body["links"] else 0
             return {"ranges": [self._plan(matched[1], one, body["links"]) for one in body["ranges"]]}
         if match := re.fullmatch(r"/segments/(\d+)/chunks", rest):
             return self._chunks(matched[1], int(match[1]), query)
@@ -109,6 +114,7 @@ class StoreDouble:
     def _next_cut(self, stream: StreamDouble, body: Any) -> dict[str, Any]:
         start = _keys_as_ids(body["from"]) if body["from"] is not None else stream.head()
         end = _keys_as_ids(body["to"]) if body["to"] is not None else None
+        _check_incarnation(stream, start)
         if end is not None and stream.is_before(end, start):
             raise RefusedError(400, "invalid_stream_cut", "the stream cut is not valid: 'to' is before 'from'")
         lost: tuple[LostBytes, ...] = ()
@@ -196,8 +202,16 @@ class StoreDouble:
         return {"chunks": chunks, "storedUntil": position, "next": position if more else None}
 
 
-def _check_ranges(ranges: list[dict[str, int]]) -> None:
-    """As the controller does: ranges of a request have bytes, and do not overlap."""
+def _check_incarnation(stream: StreamDouble, identifiers: Iterable[int]) -> None:
+    if any(one not in stream.segments for one in identifiers):
+        raise RefusedError(400, "stream_recreated", "the stream was deleted and created again")
+
+
+def _check_ranges(stream: StreamDouble, ranges: list[dict[str, int]]) -> None:
+    """As the controller does: ranges of a request have bytes, which are not truncated, and do not overlap."""
+    _check_incarnation(stream, [one["segmentId"] for one in ranges])
+    if any(one["start"] < stream.first_byte(one["segmentId"]) for one in ranges):
+        raise RefusedError(410, "truncated", "bytes of a segment were truncated: plan from the head")
     in_order = sorted((one["segmentId"], one["start"], one["end"]) for one in ranges)
     follows = [left[0] != right[0] or left[2] <= right[1] for left, right in pairwise(in_order)]
     if not all(follows) or any(start >= end for _, start, end in in_order):
@@ -299,7 +313,9 @@ def _wire_handler(double: StoreDouble) -> type[socketserver.BaseRequestHandler]:
                 return command
             name = command.segment  # type: ignore[attr-defined]
             parsed = parse_segment_name(name)
-            stream = double.streams[parsed.stream]
+            stream = double.streams.get(parsed.stream)
+            if stream is None:
+                return wire.NoSuchSegment(command.request_id, name)  # type: ignore[attr-defined]
             segment = stream.segments[parsed.segment_id]
             if isinstance(command, wire.LocateOffset):
                 boundary = len(segment.data)

@@ -48,12 +48,12 @@ class SegmentDouble:
 
 
 class StreamDouble:
-    """Cuts are dicts of segment id -> offset."""
+    """Cuts are dicts of segment id -> offset. The first number of a stream that was created again is not 0."""
 
-    def __init__(self, ranges: Iterable[tuple[float, float]]) -> None:
+    def __init__(self, ranges: Iterable[tuple[float, float]], first_number: int = 0) -> None:
         self.segments: dict[int, SegmentDouble] = {}
         self.epoch = 0
-        self._next_number = 0
+        self._next_number = first_number
         self.active = [self._create(low, high) for low, high in ranges]
         self.first = list(self.active)
         self.epochs = {0: Epoch(0, 0, self._stream_segments(self.active))}
