@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.spark.event_schemas import ArrayType, DecimalType, EventType, Field, MapType, ScalarType, StructType
-from headrace.spark.json_documents import BadRecords, parse_documents
+from headrace.spark.json_documents import BadRecords, not_utf8, parse_documents
 from headrace.spark.json_values import converter, wrong_kind
 
 _ARROW_TYPES: Final = {
@@ -67,6 +67,21 @@ def json_columns(schema: StructType, events: pa.BinaryArray) -> JsonColumns:
         kept = pa.array([None if record in bad else record for record in records], pa.int32())
         columns = [column.take(kept) for column in columns]
     return JsonColumns(columns, bad)
+
+
+def text_column(events: pa.BinaryArray) -> JsonColumns:
+    """The events themselves, if they are UTF-8."""
+    try:
+        return JsonColumns([pc.cast(events, pa.string())], {})
+    except pa.ArrowInvalid:  # Arrow does not say which.
+        bad: BadRecords = {}
+    for number, event in enumerate(events.to_pylist()):
+        try:
+            event.decode()
+        except UnicodeDecodeError as error:
+            bad[number] = not_utf8(error)
+    kept = pa.array([None if record in bad else record for record in range(len(events))], pa.int32())
+    return JsonColumns([pc.cast(events.take(kept), pa.string())], bad)
 
 
 def arrow_type(kind: EventType) -> pa.DataType:

@@ -56,6 +56,11 @@ def parse_documents(events: pa.BinaryArray, *, exact_numbers: bool) -> tuple[lis
     return documents, bad
 
 
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """The reason why an event is bad that is not text."""
+    return f"it is not UTF-8: {error.reason} at byte {error.start}"
+
+
 def _texts(events: pa.BinaryArray) -> Sequence[str | bytes]:
     """All as text if all are UTF-8, which Arrow checks faster."""
     try:
@@ -71,7 +76,7 @@ def _document(event: str | bytes, decode: Callable[[str], Any]) -> Document | st
     try:
         text = event if isinstance(event, str) else event.decode()
     except UnicodeDecodeError as error:
-        return f"it is not UTF-8: {error.reason} at byte {error.start}"
+        return not_utf8(error)
     if text.count("[") + text.count("{") > NESTING_MAX and _depth(text.encode()) > NESTING_MAX:
         return f"it is nested more than {NESTING_MAX} deep"
     try:

@@ -1,4 +1,4 @@
-"""Events into rows of a schema, and what is done about the bad ones: fail, keep them in a column, or skip them."""
+"""Events into rows, and what is done about the bad ones: fail, keep them in a column, or skip them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 from headrace.client.segment_ranges import SegmentRange
 from headrace.codec.event_columns import EventColumns
 from headrace.model.errors import CorruptError
-from headrace.spark.json_columns import JsonColumns, json_columns
-from headrace.spark.options import JsonFormat
+from headrace.spark.json_columns import JsonColumns, json_columns, text_column
+from headrace.spark.options import RecordFormat
 
 SLICE_BYTES: Final = 1024 * 1024
 """Events are parsed in slices of about this size, because a parsed event takes many times the bytes of its text."""
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class JsonRows:
+class RecordRows:
     """The columns in the place of `event`, and the events that are rows."""
 
     columns: list[pa.Array]
@@ -45,21 +45,21 @@ def event_slices(events: EventColumns) -> Iterator[EventColumns]:
         first = last
 
 
-def json_rows(json: JsonFormat, part: SegmentRange, events: EventColumns) -> JsonRows:
+def record_rows(records: RecordFormat, part: SegmentRange, events: EventColumns) -> RecordRows:
     """The rows of events of the segment range `part`.
 
     Raises:
         CorruptError: code "bad_record": an event does not fit the schema, and `on_bad_record` is fail. The message has
             its place and the reason.
     """
-    found = json_columns(json.schema, events.events)
-    if json.on_bad_record == "column":
-        return JsonRows([*found.columns, *_corrupt_columns(found, events.events)], events)
+    found = text_column(events.events) if records.is_text else json_columns(records.schema, events.events)
+    if records.on_bad_record == "column":
+        return RecordRows([*found.columns, *_corrupt_columns(found, events.events)], events)
     if not found.bad:
-        return JsonRows(found.columns, events)
+        return RecordRows(found.columns, events)
     first = min(found.bad)
     offset, reason = events.offsets[first].as_py(), found.bad[first]
-    if json.on_bad_record == "fail":
+    if records.on_bad_record == "fail":
         raise CorruptError(
             f"the event at offset {offset} of segment {part.segment_id} of {part.scope}/{part.stream} does not fit the"
             f" schema: {reason}. To read on, set the option on_bad_record=column, which keeps such events in a column,"
@@ -78,7 +78,7 @@ def json_rows(json: JsonFormat, part: SegmentRange, events: EventColumns) -> Jso
     )
     good = pa.array([record not in found.bad for record in range(len(events.events))], pa.bool_())
     kept = EventColumns(events.events.filter(good), events.offsets.filter(good), 0)
-    return JsonRows([column.filter(good) for column in found.columns], kept)
+    return RecordRows([column.filter(good) for column in found.columns], kept)
 
 
 def _corrupt_columns(found: JsonColumns, events: pa.BinaryArray) -> list[pa.Array]:

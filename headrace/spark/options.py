@@ -17,7 +17,7 @@ from headrace.client.range_bytes import HistorySource
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_scope_name, check_stream_name
-from headrace.spark.event_schemas import EventType, ScalarType, StructType, parse_event_schema, quoted_name
+from headrace.spark.event_schemas import EventType, Field, ScalarType, StructType, parse_event_schema, quoted_name
 from headrace.spark.option_values import (
     check_known,
     controller_url,
@@ -50,6 +50,7 @@ TIME_PREFIX = "time:"
 TIME_DIGITS_MAX = 14
 """Times up to the year 5138. Those in micro- or nanoseconds have more digits."""
 
+_TEXT_SCHEMA = StructType((Field("event", ScalarType("string")),))
 _START_WORDS = ("earliest", "latest", "unbounded")
 _END_WORDS = ("latest", "unbounded")
 COLUMNS_DEFAULT = ("event", "scope", "stream", "segment_id", "offset")
@@ -101,12 +102,16 @@ OF_PRAVEGA_FOR_WRITING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class JsonFormat:
-    """How events are read as JSON objects, and what happens to those that do not fit the schema."""
+class RecordFormat:
+    """The columns that are read from events, and what happens to events that do not fit.
+
+    `is_text`: the one field of the schema is the event itself; else events are JSON objects with the fields.
+    """
 
     schema: StructType
     on_bad_record: OnBadRecord
     corrupt_column: str
+    is_text: bool = False
 
     def column_types(self) -> list[tuple[str, EventType]]:
         """Name and type of each column that is in the place of `event`."""
@@ -119,7 +124,9 @@ class JsonFormat:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Checked options. `json` is given with the event format json only.
+    """Checked options.
+
+    `records` is given with the event format json, and with text if events that are not text do not fail the read.
 
     A stream cut is a word in lower case, a time with TIME_PREFIX, the text of a cut of this stream, or None: not given.
     """
@@ -135,7 +142,7 @@ class ReadOptions:
     columns: tuple[str, ...]
     event_format: EventFormat
     filter_pushdown: bool | None
-    json: JsonFormat | None
+    records: RecordFormat | None
     idle_poll_ms: int
     max_partition_bytes: int
     on_truncation: OnTruncation
@@ -160,8 +167,8 @@ class ReadOptions:
         return self.stream_pattern is not None and self.on_truncation == "skip"
 
     def own_columns(self) -> frozenset[str]:
-        """The columns of the rows except for the fields of JSON events, which may have any other names of ours."""
-        return frozenset(self.columns) - ({"event"} if self.json is not None else frozenset())
+        """The columns of the rows except for those of records, which may be null or have other names of ours."""
+        return frozenset(self.columns) - ({"event"} if self.records is not None else frozenset())
 
     def column_types(self) -> list[tuple[str, str]]:
         """Name and Spark type of each column of the rows."""
@@ -173,8 +180,8 @@ class ReadOptions:
 
     def _columns(self) -> Iterator[tuple[str, EventType]]:
         for name in self.columns:
-            if name == "event" and self.json is not None:
-                yield from self.json.column_types()
+            if name == "event" and self.records is not None:
+                yield from self.records.column_types()
             else:
                 is_text = name == "event" and self.event_format == "text"
                 yield name, ScalarType("string" if is_text else COLUMN_TYPES[name])
@@ -204,7 +211,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         auth=one_of(options, "auth", ("aws-iam",), None),
         columns=columns,
         event_format=event_format,
-        json=_json_format(options, event_format, columns),
+        records=_record_format(options, event_format, columns),
         filter_pushdown=yes_or_no(options, "filter_pushdown", False) if "filter_pushdown" in options else None,
         idle_poll_ms=whole_number(options, "idle_poll_ms") or IDLE_POLL_MS_DEFAULT,
         max_partition_bytes=whole_number(options, "max_partition_bytes") or PARTITION_BYTES_MAX_DEFAULT,
@@ -311,39 +318,52 @@ def _time_ms(name: str, value: str) -> int | None:
         raise invalid_option(name, f"in UTC {value!r} is not a time of the years 1 to 9999") from error
 
 
-def _json_format(options: Mapping[str, str], event_format: EventFormat, columns: tuple[str, ...]) -> JsonFormat | None:
-    if event_format != "json":
-        for name in ("event_schema", "on_bad_record", "corrupt_column"):
+def _record_format(
+    options: Mapping[str, str], event_format: EventFormat, columns: tuple[str, ...]
+) -> RecordFormat | None:
+    if event_format != "json" and "event_schema" in options:
+        raise invalid_option("event_schema", "it needs event_format=json")
+    if event_format == "binary":
+        for name in ("on_bad_record", "corrupt_column"):
             if name in options:
-                raise invalid_option(name, "it needs event_format=json")
+                raise invalid_option(name, "it needs event_format=json or text")
         return None
+    is_text = event_format == "text"
+    schema = _TEXT_SCHEMA if is_text else _event_schema(options)
+    on_bad_record: OnBadRecord = one_of(options, "on_bad_record", get_args(OnBadRecord), "fail")
+    if "corrupt_column" in options and on_bad_record != "column":
+        raise invalid_option("corrupt_column", "it needs on_bad_record=column")
+    if is_text and on_bad_record == "fail":
+        return None
+    records = RecordFormat(schema, on_bad_record, options.get("corrupt_column", CORRUPT_COLUMN_DEFAULT), is_text)
+    _check_collisions(records, columns)
+    return records
+
+
+def _event_schema(options: Mapping[str, str]) -> StructType:
     try:
-        schema = parse_event_schema(required(options, "event_schema"))
+        return parse_event_schema(required(options, "event_schema"))
     except InvalidRequestError as error:
         if error.specific_code == "invalid_option":
             raise
         raise invalid_option("event_schema", error.message) from error
-    on_bad_record: OnBadRecord = one_of(options, "on_bad_record", get_args(OnBadRecord), "fail")
-    if "corrupt_column" in options and on_bad_record != "column":
-        raise invalid_option("corrupt_column", "it needs on_bad_record=column")
-    json_format = JsonFormat(schema, on_bad_record, options.get("corrupt_column", CORRUPT_COLUMN_DEFAULT))
-    _check_collisions(json_format, columns)
-    return json_format
 
 
-def _check_collisions(json_format: JsonFormat, columns: tuple[str, ...]) -> None:
+def _check_collisions(records: RecordFormat, columns: tuple[str, ...]) -> None:
     """Spark ignores the case of names, so columns whose names differ only in case are one."""
-    if not json_format.corrupt_column.strip():
+    if not records.corrupt_column.strip():
         raise invalid_option("corrupt_column", "it is the name of a column, and cannot be empty")
     metadata = {name for name in columns if name != "event"}
     taken: set[str] = set()
-    for name, _ in json_format.column_types():
+    for name, _ in records.column_types():
         if name.lower() in metadata:
             raise invalid_option(
-                "event_schema", f"{name!r} is a column of the connector, too: leave it out of the option 'columns'"
+                "corrupt_column" if records.is_text else "event_schema",
+                f"{name!r} is a column of the connector, too: leave it out of the option 'columns'",
             )
         if name.lower() in taken:
-            raise invalid_option("corrupt_column", f"{name!r} is a field of event_schema: choose another name")
+            owner = "the column of the text" if records.is_text else "a field of event_schema"
+            raise invalid_option("corrupt_column", f"{name!r} is {owner}: choose another name")
         taken.add(name.lower())
 
 

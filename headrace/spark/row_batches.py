@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from headrace.client.segment_ranges import SegmentRange
 from headrace.codec.event_columns import EventColumns
 from headrace.model.errors import CorruptError
-from headrace.spark.json_rows import event_slices, json_rows
-from headrace.spark.options import EventFormat, JsonFormat
+from headrace.spark.json_rows import event_slices, record_rows
+from headrace.spark.options import EventFormat, RecordFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class RowShape:
     stream: str
     columns: tuple[str, ...]
     event_format: EventFormat
-    json: JsonFormat | None = None
+    records: RecordFormat | None = None
 
 
 def row_batches(shape: RowShape, part: SegmentRange, parsed: Iterable[EventColumns]) -> Iterator[pa.RecordBatch]:
@@ -38,9 +38,9 @@ def row_batches(shape: RowShape, part: SegmentRange, parsed: Iterable[EventColum
     """
     makers = [_column(name, shape, part) for name in shape.columns]
     for events in parsed:
-        if shape.json is not None and "event" in shape.columns:
+        if shape.records is not None and "event" in shape.columns:
             for some in event_slices(events):
-                yield from _json_batch(shape, shape.json, part, makers, some)
+                yield from _record_batch(shape, shape.records, part, makers, some)
         else:
             yield _batch(shape.columns, [make(events) for make in makers])
 
@@ -52,18 +52,18 @@ def _batch(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns), names=list(names))
 
 
-def _json_batch(
-    shape: RowShape, json: JsonFormat, part: SegmentRange, makers: Sequence[Maker], events: EventColumns
+def _record_batch(
+    shape: RowShape, records: RecordFormat, part: SegmentRange, makers: Sequence[Maker], events: EventColumns
 ) -> Iterator[pa.RecordBatch]:
     """The fields are in the place of `event`."""
-    rows = json_rows(json, part, events)
+    rows = record_rows(records, part, events)
     if not len(rows.events.events):
         return
     names: list[str] = []
     columns: list[pa.Array] = []
     for name, make in zip(shape.columns, makers, strict=True):
         if name == "event":
-            names += [field for field, _ in json.column_types()]
+            names += [field for field, _ in records.column_types()]
             columns += rows.columns
         else:
             names.append(name)
@@ -98,7 +98,8 @@ def _text(events: EventColumns) -> pa.Array:
             except UnicodeDecodeError as error:
                 raise CorruptError(
                     f"the event at offset {offset} is not UTF-8 text ({error.reason} at byte {error.start}):"
-                    " read with event_format=binary",
+                    " read with event_format=binary, or set the option on_bad_record=column, which keeps such events in"
+                    " a column, or skip",
                     details={"offset": offset.as_py()},
                     code="not_text",
                 ) from error

@@ -53,7 +53,7 @@ def _rows(
     options: ReadOptions, reads: WorkerReads, part: SegmentRange, windows: Generator[Window, None, None]
 ) -> Generator[pa.RecordBatch, None, SegmentRange | None]:
     """Yields the rows of a range; returns what is left of it if some of it was truncated, which may be skipped."""
-    shape = RowShape(part.scope, part.stream, options.columns, options.event_format, options.json)
+    shape = RowShape(part.scope, part.stream, options.columns, options.event_format, options.records)
     position = part.start
     try:
         with closing(windows):

@@ -125,11 +125,42 @@ def test_the_fields_are_in_the_place_of_the_event() -> None:
         ),
         ({"columns": "event,offset", "on_bad_record": "column", "corrupt_column": "offset"}, "'offset' is a column"),
         ({"event_format": "text"}, "option 'event_schema': it needs event_format=json"),
+        ({"event_format": "binary", "on_bad_record": "skip"}, "option 'event_schema': it needs event_format=json"),
     ],
 )
 def test_wrong_options_of_json_say_what_to_do(wrong: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message) as raised:
         read_options(JSON | wrong)
+    assert raised.value.specific_code == "invalid_option"
+
+
+TEXT = REQUIRED | {"event_format": "text"}
+
+
+def test_text_has_the_columns_of_bad_records() -> None:
+    kept = read_options(TEXT | {"on_bad_record": "column", "columns": "offset,event"})
+    assert kept.ddl() == "`offset` bigint, `event` string, `_corrupt` binary, `_corrupt_reason` string"
+    assert "event" not in kept.own_columns(), "it may be null"
+    for on_bad_record in ("fail", "skip"):
+        assert read_options(TEXT | {"on_bad_record": on_bad_record}).ddl() == read_options(TEXT).ddl()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"on_bad_record": "column", "corrupt_column": "event"}, "option 'corrupt_column': 'event' is"),
+        ({"on_bad_record": "column", "corrupt_column": "Offset"}, "'Offset' is a column of the connector"),
+        ({"corrupt_column": "bad"}, "it needs on_bad_record=column"),
+        ({"on_bad_record": "drop"}, "none of fail, column, skip"),
+        (
+            {"event_format": "binary", "on_bad_record": "skip"},
+            "'on_bad_record': it needs event_format=json or text",
+        ),
+    ],
+)
+def test_wrong_options_of_text_say_what_to_do(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message) as raised:
+        read_options(TEXT | wrong)
     assert raised.value.specific_code == "invalid_option"
 
 

@@ -170,3 +170,47 @@ def test_a_task_of_a_batch_read_loads_its_own_plan_only(store: StoreDouble, monk
     task: functions.Read = pickle.loads(pickle.dumps(read))
     assert sum(batch.num_rows for batch in task([pa.record_batch({"id": [3]})])) >= 1
     assert len(loaded) == 1
+
+
+BAD_TEXT = b"\xe4bc"
+REASON = "it is not UTF-8: invalid continuation byte at byte 0"
+
+
+@pytest.fixture
+def texts(store: StoreDouble) -> Partition:
+    events = (b"one", BAD_TEXT, "zwölf".encode(), BAD_TEXT)
+    for event in events:
+        store.stream.append(0.1, event)
+    return (planned(0, sum(len(event) + 8 for event in events)),)
+
+
+@pytest.mark.parametrize(
+    ("on_bad_record", "rows"),
+    [
+        ("skip", [(0, "one"), (22, "zwölf")]),
+        (
+            "column",
+            [
+                (0, "one", None, None),
+                (11, None, BAD_TEXT, REASON),
+                (22, "zwölf", None, None),
+                (36, None, BAD_TEXT, REASON),
+            ],
+        ),
+    ],
+)
+def test_text_that_is_not_utf8_does_not_stop_the_read(
+    options: ReadOptions, texts: Partition, on_bad_record: str, rows: list[tuple[object, ...]]
+) -> None:
+    where = {"controller": options.controller, "scope": SCOPE, "stream": STREAM, "event_format": "text"}
+    given = read_options(where | {"on_bad_record": on_bad_record, "columns": "offset,event"})
+    batches = list(read_partition(given, texts))
+    assert [row for batch in batches for row in zip(*(one.to_pylist() for one in batch.columns), strict=True)] == rows
+    names = {name for batch in batches for name in batch.schema.names}
+    assert names == {name for name, _ in given.column_types()}
+
+
+def test_text_that_is_not_utf8_fails_the_read_by_default(options: ReadOptions, texts: Partition) -> None:
+    where = {"controller": options.controller, "scope": SCOPE, "stream": STREAM, "event_format": "text"}
+    with pytest.raises(HeadraceError, match=r"event at offset 11 is not UTF-8 text.*on_bad_record=column"):
+        list(read_partition(read_options(where), texts))

@@ -30,7 +30,7 @@ Handle = Callable[["DataFrame", int], None]
 def good_records(rows: DataFrame, *, corrupt_column: str = CORRUPT_COLUMN_DEFAULT) -> DataFrame:
     """The rows without bad records, and without the columns for them.
 
-    `rows` were read with `event_format=json` and `on_bad_record=column`.
+    `rows` were read with `on_bad_record=column`, as JSON or as text.
 
     Raises:
         InvalidRequestError: the columns of bad records are missing.
@@ -97,7 +97,7 @@ def _check(rows: DataFrame, corrupt_column: str, place: tuple[str, ...]) -> None
     missing = [name for name in (corrupt_column, corrupt_column + REASON_SUFFIX, *place) if name not in rows.columns]
     if missing:
         raise InvalidRequestError(
-            f"the rows have no column {missing[0]!r}: read with event_format=json and on_bad_record=column, and keep"
-            f" the columns {', '.join((corrupt_column, corrupt_column + REASON_SUFFIX, *place))}",
+            f"the rows have no column {missing[0]!r}: read with event_format=json or text and on_bad_record=column,"
+            f" and keep the columns {', '.join((corrupt_column, corrupt_column + REASON_SUFFIX, *place))}",
             code="invalid_columns",
         )
