@@ -10,7 +10,7 @@ import pytest
 from job_files_in_memory import FilesInMemory, Killed
 
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.model.errors import ConflictError, CorruptError, UnavailableError
+from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, UnavailableError
 from headrace.spark.jobs import spark_tables
 from headrace.spark.jobs.batch_table import BatchRows, BatchTable, read_version
 from headrace.spark.jobs.table_versions import StoredPart, TableVersion, parts_to_merge
@@ -24,10 +24,12 @@ class Job:
 
     def __init__(self, files: FilesInMemory, run_id: str, clock: ManualClock | None = None) -> None:
         self.files = files
+        self.added = 0
         self.table = BatchTable(files, ROOT, run_id=run_id, clock=clock or ManualClock(), removed_kept_ms=KEPT_MS)
 
-    def batch(self, number: int) -> bool:
-        written = self.table.add_batch("q", number, lambda path: self._write(path, number))
+    def batch(self, number: int, query: str = "q") -> bool:
+        written = self.table.add_batch(query, number, lambda path: self._write(path, number))
+        self.added = number + 1
         self.table.merge("sums", self._merge, at_once=3)
         self.table.clean(["sums"])
         return written is not None
@@ -45,6 +47,30 @@ class Job:
 
 def expected(batches: int) -> int:
     return sum(2 * 10**number for number in range(batches))
+
+
+class PausedFiles(FilesInMemory):
+    """Files whose `pause_at`-th listing or change from now on waits until `meanwhile` has run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pause_at: int | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def names(self, directory: str) -> list[str]:
+        self._pause()
+        return super().names(directory)
+
+    def _step(self) -> None:
+        self._pause()
+        super()._step()
+
+    def _pause(self) -> None:
+        if self.pause_at is not None:
+            self.pause_at -= 1
+            if self.pause_at < 0:
+                self.pause_at = None
+                self.meanwhile()
 
 
 def test_a_kill_between_any_two_steps_changes_no_sum():
@@ -97,6 +123,74 @@ def test_of_two_writers_one_is_refused():
     with pytest.raises(ConflictError):
         other.batch(0)
     assert Job(files, "third").total() == expected(1)
+
+
+def test_a_writer_that_others_left_behind_is_refused():
+    """The version that would collide with its own was deleted as an old one."""
+    files, clock = FilesInMemory(), ManualClock()
+    stale = Job(files, "stale", clock)
+    stale.batch(0, "a")
+    other = Job(files, "other", clock)
+    for number in range(10):
+        clock.advance(KEPT_MS)
+        other.batch(number, "b")
+    assert f"{ROOT}/_versions/{stale.table.version.number + 1:010}.json" not in files.texts
+    before = dict(files.texts)
+    with pytest.raises(ConflictError):
+        stale.table.clean(["sums"])
+    with pytest.raises(ConflictError):
+        stale.table.record({"state": 1})
+    assert files.texts == before
+    with pytest.raises(ConflictError):
+        stale.batch(1, "a")
+    assert other.batch(10, "b")
+    assert other.total() == expected(1) + expected(11)
+
+
+def test_a_pause_at_any_step_loses_no_batch_of_either_run():
+    """However long a run pauses: meanwhile another one adds batches, merges them and deletes what is old."""
+    pause_at, refused = 0, 0
+    while True:
+        files, clock, others = PausedFiles(), ManualClock(), list[Job]()
+        paused = Job(files, "paused", clock)
+        for number in range(3):
+            paused.batch(number, "a")
+
+        def meanwhile(files: PausedFiles = files, clock: ManualClock = clock, others: list[Job] = others) -> None:
+            others.append(Job(files, "other", clock))
+            for number in range(8):
+                clock.advance(KEPT_MS)
+                others[0].batch(number, "b")
+
+        files.pause_at, files.meanwhile = pause_at, meanwhile
+        try:
+            for number in range(3, 7):
+                paused.batch(number, "a")
+        except ConflictError:
+            refused += 1
+        if files.pause_at is not None:
+            break
+        current = read_version(files, ROOT)
+        assert current.batches["b"] == 7
+        assert current.batches["a"] + 1 >= paused.added, f"paused at step {pause_at}: a batch that was added is lost"
+        (other,) = others
+        assert other.batch(8, "b")
+        assert other.total() == expected(9) + expected(current.batches["a"] + 1), f"paused at step {pause_at}"
+        pause_at += 1
+    assert pause_at > 40
+    assert refused > 40
+
+
+def test_an_older_checkpoint_is_refused():
+    """A batch of it may end at another place in the stream, so to skip it could lose events."""
+    files = FilesInMemory()
+    for number in range(4):
+        Job(files, f"run {number}").batch(number)
+    before = dict(files.texts)
+    with pytest.raises(IllegalStateError, match="committed batch 3, and now runs batch 1") as raised:
+        Job(files, "restored").batch(1)
+    assert raised.value.specific_code == "later_batch_committed"
+    assert files.texts == before
 
 
 def test_an_attempt_never_writes_where_another_one_wrote():

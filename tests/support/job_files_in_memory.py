@@ -31,9 +31,9 @@ class FilesInMemory:
         return self.texts[path]
 
     def create(self, path: str, text: str) -> None:
+        self._step()
         if path in self.texts:
             raise ConflictError(f"{path} exists")
-        self._step()
         self.texts[path] = text
         if self.fails_after_create:
             raise UnavailableError("the answer is lost")
@@ -54,7 +54,7 @@ class FilesInMemory:
     def delete(self, path: str) -> None:
         for one in [one for one in self.texts if one == path or one.startswith(f"{path}/")]:
             self._step()
-            del self.texts[one]
+            self.texts.pop(one, None)  # another process may have deleted it
 
     def size_bytes(self, directory: str) -> int:
         return sum(len(text) for path, text in self.texts.items() if path.startswith(f"{directory}/"))

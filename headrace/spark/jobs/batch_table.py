@@ -6,6 +6,11 @@
 Rows are written first, to a directory of their own. Creating the file of the next version then adds them to the table.
 A batch that Spark repeats is in the table already, or its first attempt left a directory that no version names, which
 is deleted later. A merge works in the same way. So a crash between any two steps neither loses nor repeats a row.
+
+Of two processes that write a table, one is refused. The newest version is never deleted, so the largest number only
+grows. A process whose version file has the largest number after it was created has therefore continued the version
+before, and no other process has. One that paused may create a file again that was deleted as an old one; it sees the
+larger number and fails, and its file means nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.model.errors import ConflictError
 from headrace.ports.clock import Clock
 from headrace.spark.jobs.job_files import JobFiles
 from headrace.spark.jobs.table_versions import (
@@ -24,8 +30,11 @@ from headrace.spark.jobs.table_versions import (
     number_of_directory,
     parts_to_merge,
 )
+from headrace.spark.repeated_batches import is_repetition
 
 VERSIONS_KEPT = 3
+"""A reader opens the newest version that it has listed: it has the time of two more."""
+
 REMOVED_KEPT_MS = 24 * 3600 * 1000
 """A reader that has read a version may use its directories for this long."""
 
@@ -65,8 +74,9 @@ class BatchTable:
 
         Raises:
             ConflictError: another process writes the table.
+            IllegalStateError: code "later_batch_committed": the checkpoint of the query is an old one.
         """
-        if self.version.has_batch(query_id, batch_id):
+        if is_repetition(batch_id, self.version.batches.get(query_id)):
             return None
         self._attempts += 1
         written = write(lambda kind: self._path(self._new_directory(kind)))
@@ -97,7 +107,14 @@ class BatchTable:
         return [self._path(part.directory) for part in self.version.of_kind(kind)]
 
     def clean(self, kinds: Collection[str]) -> None:
-        """Delete directories of attempts that failed, of merged parts whose time is over, and old versions."""
+        """Delete directories of attempts that failed, of merged parts whose time is over, and old versions.
+
+        What this version does not name, and has no larger number, belongs to no later version either.
+
+        Raises:
+            ConflictError: another process writes the table.
+        """
+        versions = self._check_newest(self.version.number)
         expired = self.version.expired(self._clock.now_ms(), self._removed_kept_ms)
         for directory in expired:
             self._files.delete(self._path(directory))
@@ -109,12 +126,24 @@ class BatchTable:
                 # A larger number is of an attempt that may still be running.
                 if number is not None and number <= self.version.number and f"{kind}/{name}" not in known:
                     self._files.delete(self._path(f"{kind}/{name}"))
-        for name in self._files.names(_versions(self._root))[:-VERSIONS_KEPT]:
+        for name in versions[:-VERSIONS_KEPT]:
             self._files.delete(f"{_versions(self._root)}/{name}")
 
     def _commit(self, version: TableVersion) -> None:
-        self._files.create(f"{_versions(self._root)}/{version.number:010}.json", version.to_json())
+        self._check_newest(self.version.number)
+        self._files.create(f"{_versions(self._root)}/{_version_name(version.number)}", version.to_json())
+        self._check_newest(version.number)  # the file may have existed before, and have been deleted as an old one
         self.version = version
+
+    def _check_newest(self, number: int) -> Sequence[str]:
+        """The names of all versions. Raises ConflictError if the newest one has another number."""
+        names = self._files.names(_versions(self._root))
+        if (names[-1] if names else _version_name(0)) != _version_name(number):
+            raise ConflictError(
+                f"another run has changed the table {self._root}: one run at a time may write it. The next run"
+                " continues with the newest version"
+            )
+        return names
 
     def _new_directory(self, kind: str) -> str:
         """Of this attempt: a former one with the same number may be in the table, although it reported an error."""
@@ -135,3 +164,7 @@ def read_version(files: JobFiles, root: str) -> TableVersion:
 
 def _versions(root: str) -> str:
     return f"{root}/_versions"
+
+
+def _version_name(number: int) -> str:
+    return f"{number:010}.json"
