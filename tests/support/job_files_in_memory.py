@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.errors import ConflictError, UnavailableError
+from headrace.model.errors import ConflictError, InvalidRequestError, UnavailableError
 
 
 class Killed(BaseException):
@@ -38,6 +38,15 @@ class FilesInMemory:
         if self.fails_after_create:
             raise UnavailableError("the answer is lost")
         self._step()
+
+    def replace(self, path: str, text: str) -> None:
+        if self.is_directory(path):
+            raise InvalidRequestError(f"{path} is a directory", code="is_a_directory")
+        self._step()
+        self.texts[path] = text
+
+    def is_directory(self, path: str) -> bool:
+        return self.exists(path) and path not in self.texts
 
     def replace_rows(self, directory: str, rows: list[int]) -> None:
         """As Spark overwrites a directory: it is deleted, and then the files appear one by one."""
