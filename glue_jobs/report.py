@@ -21,20 +21,30 @@ from headrace.spark.jobs.job_files import HadoopFiles
 from headrace.spark.jobs.run_stream import SOURCE_REQUIRED, only_stream, source_options
 from headrace.spark.jobs.stream_measures import interval_times, measure_stream
 from headrace.spark.jobs.stream_report import report_html
+from headrace.spark.jobs.time_ranges import parse_time
+from headrace.spark.option_values import invalid_option, whole_number
 from headrace.spark.options import read_options
 
 INTERVALS_DEFAULT = 12
 
 
 def run(spark: SparkSession, arguments: dict[str, str | None]) -> str:
-    """Write the report; its HTML."""
+    """Write the report; its HTML.
+
+    Raises:
+        InvalidRequestError: an argument is wrong, or the output is a directory.
+        NotFoundError: the stream does not exist.
+    """
     options = source_options(arguments)
     source = read_options(options)
     stream = only_stream(source)
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
-    start = datetime.fromisoformat(str(arguments["from"]))
-    end = datetime.fromisoformat(str(arguments["to"])) if arguments.get("to") else now
-    times = interval_times(start, end, int(arguments.get("intervals") or INTERVALS_DEFAULT))
+    given = {name: value for name, value in arguments.items() if value is not None}
+    start, end = parse_time(given["from"]), parse_time(given["to"]) if "to" in given else now
+    times = interval_times(start, end, whole_number(given, "intervals") or INTERVALS_DEFAULT)
+    files, output = HadoopFiles(spark), given["output"]
+    if files.is_directory(output):
+        raise invalid_option("output", f"{output} is a directory: give the path of a file, which is replaced")
     with connect(source.controller, auth=source.auth) as headrace:
         measures = measure_stream(headrace, source.scope, stream, times)
         cuts = [headrace.stream_cut_at(source.scope, stream, time) for time in (times[0], times[-1])]
@@ -42,9 +52,8 @@ def run(spark: SparkSession, arguments: dict[str, str | None]) -> str:
     if field := arguments.get("field"):
         first, last = map(stream_cut_text, cuts)
         shares = field_counts(spark, options | {"start_stream_cut": first, "end_stream_cut": last}, field)
-    page, files, output = report_html(measures, shares), HadoopFiles(spark), str(arguments["output"])
-    files.delete(output)
-    files.create(output, page)
+    page = report_html(measures, shares)
+    files.replace(output, page)
     return page
 
 

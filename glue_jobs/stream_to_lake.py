@@ -23,7 +23,13 @@ from headrace.spark.jobs.iceberg_lake import IcebergLake
 from headrace.spark.jobs.json_fields import parse_columns
 from headrace.spark.jobs.lake_records import LakeCounts
 from headrace.spark.jobs.parquet_lake import ParquetLake
-from headrace.spark.jobs.run_stream import SOURCE_OPTIONAL, SOURCE_REQUIRED, run_stream, source_options
+from headrace.spark.jobs.run_stream import (
+    SOURCE_OPTIONAL,
+    SOURCE_REQUIRED,
+    run_stream,
+    source_options,
+    trigger_seconds,
+)
 
 EVENT_COLUMNS = {"columns": "event,segment_id,offset"}
 
@@ -35,9 +41,8 @@ ICEBERG_ONLY = ("table", "quarantine_table", "compact_every", "keep_snapshots_h"
 
 def run(spark: SparkSession, arguments: dict[str, str | None]) -> LakeCounts:
     """Store the events; what this run has added."""
-    lake, trigger = _lake(spark, arguments), arguments.get("trigger_s")
-    options = source_options(arguments) | EVENT_COLUMNS
-    trigger_s = int(trigger) if trigger else None
+    options, trigger_s = source_options(arguments) | EVENT_COLUMNS, trigger_seconds(arguments)
+    lake = _lake(spark, arguments)
     run_stream(spark, options, lake.write, str(arguments["checkpoint"]), trigger_s=trigger_s)
     return lake.counts
 

@@ -29,6 +29,7 @@ from headrace.spark.jobs.run_stream import (
     run_stream,
     source_options,
     target_options,
+    trigger_seconds,
 )
 from headrace.spark.jobs.time_ranges import parse_time
 from headrace.spark.jobs.window_definition import window_definition
@@ -58,8 +59,7 @@ def run(spark: SparkSession, arguments: dict[str, str | None]) -> tuple[WindowCo
     if target is None:
         raise InvalidRequestError("--target_stream is required: where the windows go", code="missing_argument")
     source, checkpoint = read_options(options), str(arguments["checkpoint"]).rstrip("/")
-    trigger = arguments.get("trigger_s")
-    progress = f"{checkpoint}/progress"
+    trigger_s, progress = trigger_seconds(arguments), f"{checkpoint}/progress"
     with connect(source.controller, auth=source.auth, retry_s=source.patience_s) as headrace:
         headrace.admin.get_stream(target["scope"], target["stream"])
         windows = WindowedCounts(
@@ -78,7 +78,7 @@ def run(spark: SparkSession, arguments: dict[str, str | None]) -> tuple[WindowCo
             options,
             windows.write,
             progress,
-            trigger_s=int(trigger) if trigger else None,
+            trigger_s=trigger_s,
             keep_plans=True,
             meanwhile=windows.close_windows,
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidRequestError
 from headrace.spark import has_data_source, read_stream, register, run_until_caught_up
-from headrace.spark.option_values import invalid_option
+from headrace.spark.option_values import invalid_option, whole_number
 from headrace.spark.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -26,6 +26,12 @@ def source_options(arguments: Mapping[str, str | None]) -> dict[str, str]:
     given = {name: arguments.get(name) for name in (*SOURCE_REQUIRED, *SOURCE_OPTIONAL)}
     defaults = {"start_stream_cut": "earliest", "approx_bytes_per_trigger": str(BYTES_PER_BATCH)}
     return defaults | {name: value for name, value in given.items() if value is not None}
+
+
+def trigger_seconds(arguments: Mapping[str, str | None]) -> int | None:
+    """The seconds between batches; None: the job reads up to the tail. Raises InvalidRequestError: not a number."""
+    value = arguments.get("trigger_s")
+    return None if value is None else whole_number({"trigger_s": value}, "trigger_s")
 
 
 def target_options(arguments: Mapping[str, str | None]) -> dict[str, str] | None:
