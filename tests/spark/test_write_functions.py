@@ -23,15 +23,19 @@ MapBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass
 class FrameDouble:
-    """The part of a DataFrame that the functions use. `properties` are those of the thread of a streaming query."""
+    """The part of a DataFrame that the functions use. `properties` are those of the thread of a streaming query.
+
+    `run` is the run of the query that Spark knows, if it does.
+    """
 
     events: list[bytes]
     properties: dict[str, str] = field(default_factory=dict)
+    run: str | None = None
     computed: int = 0
 
     @property
     def sparkSession(self) -> Any:
-        return SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=self.properties.get))
+        return SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=self.properties.get), run=self.run)
 
     @property
     def schema(self) -> Any:
@@ -54,12 +58,29 @@ def sink(monkeypatch: pytest.MonkeyPatch) -> SinkDouble:
     for module in (task_writes, write_functions):
         monkeypatch.setattr(module, "open_sink", lambda _options: sink)
     monkeypatch.setattr(task_writes, "task_context", lambda: task)
+    monkeypatch.setattr(write_functions, "active_run", lambda session, _query_id: session.run)
     monkeypatch.setattr(write_functions, "_written", {})
     return sink
 
 
-def batch(number: int, *events: bytes, run: str = "run") -> Any:
-    return FrameDouble(list(events), {QUERY_ID: "1c0f", BATCH_ID: str(number), RUN_ID: run})
+def batch(number: int, *events: bytes, run: str | None = "run") -> Any:
+    return FrameDouble(list(events), {QUERY_ID: "1c0f", BATCH_ID: str(number), RUN_ID: "the user's job group"}, run)
+
+
+def test_a_second_write_of_a_batch_is_no_repetition(sink: SinkDouble) -> None:
+    write_batch(batch(0, b"a"), 0, OPTIONS)
+    with pytest.raises(IllegalStateError, match="give each write of a batch a 'writer_id'"):
+        write_batch(batch(0, b"b"), 0, OPTIONS)
+    write_batch(batch(0, b"b"), 0, OPTIONS | {"writer_id": "second"})
+    assert sink.rows["t"] == [(b"a", None), (b"b", None)]
+
+
+@pytest.mark.parametrize("run", ["second run", None])
+def test_a_batch_of_a_new_run_is_a_repetition(sink: SinkDouble, run: str | None) -> None:
+    """Also in the same process, with a job group that the user has set, and if the run is not known."""
+    write_batch(batch(0, b"a", run=run and "first run"), 0, OPTIONS)
+    assert write_batch(batch(0, b"a", run=run), 0, OPTIONS).repeated
+    assert sink.rows["t"] == [(b"a", None)]
 
 
 def test_a_batch_has_the_number_that_spark_gives_it(sink: SinkDouble) -> None:

@@ -7,17 +7,19 @@ The properties are set by Spark's micro-batches (`StreamExecution`, `MicroBatchE
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.model.errors import IllegalStateError
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
+    from pyspark.sql import SparkSession
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
-"""The query's run id: each start of a query is a job group of its own."""
+"""In a task of a streaming sink, the query's run id: each start of a query is a job group of its own. A function of
+`foreachBatch` may have set another job group, see `active_run`."""
 
 Property = Callable[[str], str | None]
 
@@ -44,3 +46,19 @@ def query_of(read: Property, writer: str) -> tuple[str, int]:
             f"{writer} works in a micro-batch of a streaming query only: Spark has set no {QUERY_ID}", code="no_query"
         )
     return query_id, int(batch_id)
+
+
+def active_run(session: SparkSession, query_id: str) -> str | None:
+    """The id of the run of a query that is running in this driver; None if Spark does not tell.
+
+    `streams` of a batch's session is empty, because that is a clone of the query's session. They share a state.
+    """
+    from py4j.protocol import Py4JError
+
+    inner: Any = session
+    try:
+        query = inner.sparkContext._jvm.java.util.UUID.fromString(query_id)
+        running = inner._jsparkSession.sharedState().activeStreamingQueries().get(query)
+    except Py4JError:
+        return None
+    return None if running is None else str(running.runId())

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.model.errors import IllegalStateError
 from headrace.spark.client_sink import open_sink
-from headrace.spark.engines.task_identity import RUN_ID, query_of
+from headrace.spark.engines.task_identity import active_run, query_of
 from headrace.spark.engines.task_writes import batch_name, was_committed, write_rows
 from headrace.spark.prepared_streams import PreparedStreams
 from headrace.spark.repeated_batches import is_repetition
@@ -33,7 +33,8 @@ _BATCHES_KEPT_MAX: Final = 1000
 _prepared = PreparedStreams()
 _lock = threading.Lock()
 _written: dict[tuple[Any, ...], None] = {}
-"""The batches that this process wrote, by run and sink, so that a second write of a batch is not taken for a repeat."""
+"""The batches that this process wrote, by run and sink, so that a second write of a batch is not taken for a repeat.
+If the run is not known, the controller decides."""
 
 
 def write_batch(events: DataFrame, batch_id: int, options: Mapping[str, str]) -> WrittenBatch:
@@ -61,7 +62,7 @@ def write_batch(events: DataFrame, batch_id: int, options: Mapping[str, str]) ->
     _check(events, checked)
     if not checked.exactly_once:
         return _write(events, checked, batch)
-    run_id = read(RUN_ID)
+    run_id = active_run(events.sparkSession, query_id)
     write = (run_id, checked.controller, checked.scope, checked.stream, batch)
     if run_id is not None and write in _written:
         raise IllegalStateError(
