@@ -11,6 +11,7 @@ from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
 from headrace.spark.shared_clients import SharedClient, shared_client
+from headrace.spark.sink_access import LabelledTransaction
 from headrace.spark.write_options import WriteOptions
 
 
@@ -57,9 +58,9 @@ class ClientSink:
     def abort_labelled(self, stream: str, prefix: str) -> None:
         self._admin.transactions.abort_labelled(self._scope, stream, prefix)
 
-    def labelled(self, stream: str, prefix: str | None) -> list[tuple[str, TransactionState]]:
+    def labelled(self, stream: str, prefix: str | None) -> list[LabelledTransaction]:
         found = self._admin.transactions.list_open(self._scope, stream, label_prefix=prefix)
-        return [(one.label, one.state) for one in found if one.label is not None]
+        return [LabelledTransaction(one.transaction, one.label, one.state) for one in found if one.label is not None]
 
     def newest_completed(self, stream: str) -> dict[str, TransactionState]:
         completed = self._admin.transactions.list_completed(self._scope, stream)

@@ -7,7 +7,7 @@ Tasks open transactions and write. The driver commits what the tasks report. The
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.transactions import TransactionState
@@ -42,6 +42,14 @@ class OpenTransaction(EventOutput, Protocol):
         ...
 
     def abort(self) -> None: ...
+
+
+class LabelledTransaction(NamedTuple):
+    """A transaction that is neither committed nor aborted."""
+
+    id: str
+    label: str
+    state: TransactionState
 
 
 class SinkAccess(Protocol):
@@ -87,8 +95,8 @@ class SinkAccess(Protocol):
         """Aborts the open transactions whose labels begin with `prefix`."""
         ...
 
-    def labelled(self, stream: str, prefix: str | None) -> Sequence[tuple[str, TransactionState]]:
-        """The labels (with this prefix) and the states of the transactions that are neither committed nor aborted."""
+    def labelled(self, stream: str, prefix: str | None) -> Sequence[LabelledTransaction]:
+        """The transactions with a label (that begins so) that are neither committed nor aborted."""
         ...
 
     def newest_completed(self, stream: str) -> Mapping[str, TransactionState]:

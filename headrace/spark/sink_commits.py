@@ -7,7 +7,10 @@ twice, have transactions of their own, which the commit aborts by their labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from typing import Final
 
 from headrace.model.commit_sets import SET_TRANSACTIONS_MAX, in_commit_order
 from headrace.model.errors import (
@@ -23,6 +26,9 @@ from headrace.model.transactions import TransactionState, parse_transaction_id, 
 from headrace.spark.sink_access import SinkAccess
 from headrace.spark.write_options import WriteOptions
 from headrace.spark.written_batches import BatchName, TaskReport, WrittenBatch, transactions_of
+
+READS_AT_ONCE: Final = 16
+"""Of the states of transactions in a large batch, so that a thousand of them take seconds."""
 
 Sleep = Callable[[float], object]
 
@@ -72,7 +78,7 @@ def commit_batch(
             _wait_for_members(access, options, batch, stream, members, sleep)
         _check_committed(access, batch, transactions)
     elif options.read_after_write:
-        _wait_for_earlier_run(access, options, batch, sleep)
+        _check_committed(access, batch, _wait_for_earlier_run(access, options, batch, sleep))
     return WrittenBatch(sum(report.events for report in reports) if new else 0, count if new else 0, not new)
 
 
@@ -94,7 +100,7 @@ def abort_unnamed_batch(access: SinkAccess, options: WriteOptions, epoch: int) -
     if options.checkpoint_mark is None or not options.exactly_once:
         return
     with suppress(HeadraceError):
-        labels = (label for stream in options.targets for label, _ in access.labelled(stream, None))
+        labels = (label for stream in options.targets for _, label, _ in access.labelled(stream, None))
         for batch in {BatchName.of_label(label) for label in labels if label.endswith(f"/{options.checkpoint_mark}")}:
             if batch is not None and batch.epoch == epoch:
                 abort_batch(access, options, batch)
@@ -180,24 +186,34 @@ def _wait_for_members(
     fewest, waited_s = len(members), 0.0
     while access.transaction_state(stream, last) is TransactionState.COMMITTING:
         if waited_s > options.patience_s:
-            left = _committing(access, stream, batch)
+            left = len(_committing(access, stream, batch))
             if left >= fewest:
                 raise _not_visible(options, batch, stream, left)
             fewest, waited_s = left, 0.0
         waited_s += _pause(options, sleep)
 
 
-def _wait_for_earlier_run(access: SinkAccess, options: WriteOptions, batch: BatchName, sleep: Sleep) -> None:
-    """Waits for the transactions of this batch that an earlier run committed; only their labels are known."""
+def _wait_for_earlier_run(
+    access: SinkAccess, options: WriteOptions, batch: BatchName, sleep: Sleep
+) -> dict[str, Sequence[str]]:
+    """Waits for the transactions of this batch that an earlier run committed; only their labels are known.
+
+    Returns those that it waited for, by stream. Others were completed before, and then an aborted one may as well be
+    that of an attempt that failed.
+    """
+    waited_for: dict[str, Sequence[str]] = {}
     for stream in options.targets:
         fewest: int | None = None
         waited_s = 0.0
-        while left := _committing(access, stream, batch):
+        while members := _committing(access, stream, batch):
+            waited_for.setdefault(stream, members)
+            left = len(members)
             if fewest is None or left < fewest:
                 fewest, waited_s = left, 0.0
             if waited_s > options.patience_s:
                 raise _not_visible(options, batch, stream, left)
             waited_s += _pause(options, sleep)
+    return waited_for
 
 
 def _pause(options: WriteOptions, sleep: Sleep) -> float:
@@ -214,22 +230,23 @@ def _not_visible(options: WriteOptions, batch: BatchName, stream: str, left: int
     )
 
 
-def _committing(access: SinkAccess, stream: str, batch: BatchName) -> int:
-    """The number of transactions of the batch whose commit was accepted and is not complete."""
-    return sum(state is TransactionState.COMMITTING for _, state in access.labelled(stream, batch.label_prefix))
+def _committing(access: SinkAccess, stream: str, batch: BatchName) -> list[str]:
+    """The transactions of the batch whose commit was accepted and is not complete."""
+    labelled = access.labelled(stream, batch.label_prefix)
+    return [one.id for one in labelled if one.state is TransactionState.COMMITTING]
 
 
 def _check_committed(access: SinkAccess, batch: BatchName, transactions: Mapping[str, Sequence[str]]) -> None:
     """A store that lost its volume may have lost events of an accepted commit.
 
     Then all transactions of a stream are aborted, or those that lost events, if the first ones were visible already.
-    Looked at are the first transaction and all that are among the newest completed ones of the stream.
+    One request lists the newest completed ones of a stream. Those that it does not list are read one by one.
     """
     for stream, members in transactions.items():
         newest = access.newest_completed(stream) if len(members) > 1 else {}
         states = [newest[one] for one in members if one in newest]
-        if members[0] not in newest:
-            states.append(access.transaction_state(stream, members[0]))
+        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+            states += pool.map(partial(access.transaction_state, stream), (one for one in members if one not in newest))
         if TransactionState.ABORTED in states:
             raise CorruptError(
                 f"a segment store lost events of batch {batch.epoch} in stream {stream} after the commit was accepted;"

@@ -8,6 +8,7 @@ from itertools import product
 import pyarrow as pa
 import pytest
 from sink_double import Row, SinkDouble
+from sink_driver import BATCH, Driver, options, rows_of
 
 from headrace.model.errors import (
     CorruptError,
@@ -21,44 +22,12 @@ from headrace.model.stream_configuration import ScalingPolicy
 from headrace.model.transactions import TransactionState
 from headrace.spark.sink_commits import abort_batch, abort_unnamed_batch, commit_batch, prepare_streams
 from headrace.spark.sink_tasks import TaskAttempt, write_task
-from headrace.spark.write_options import WriteOptions, write_options
 from headrace.spark.written_batches import BatchName, TaskReport, WrittenBatch
-
-BATCH = BatchName.of_query("1c0f", 3, None)
-
-
-def options(**more: str) -> WriteOptions:
-    given = {"controller": "http://c", "scope": "s", "stream": "t"} | more
-    return write_options(given, streaming="epoch" not in given)
 
 
 @pytest.fixture
 def sink() -> SinkDouble:
     return SinkDouble(["t", "u"])
-
-
-def rows_of(*events: bytes, key: str | None = None, stream: str | None = None) -> pa.RecordBatch:
-    columns = {"event": pa.array(events, pa.binary()), "routing_key": pa.array([key] * len(events), pa.string())}
-    if stream is not None:
-        columns["stream"] = pa.array([stream] * len(events), pa.string())
-    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-
-
-class Driver:
-    """What Spark does around the sink: tasks with their attempts, then the commit."""
-
-    def __init__(self, sink: SinkDouble, checked: WriteOptions, batch: BatchName = BATCH) -> None:
-        self.sink, self.options, self.batch = sink, checked, batch
-        self.slept: list[float] = []
-        self._attempts = 0
-
-    def task(self, *batches: pa.RecordBatch, partition: int = 0, repeated: bool = False) -> TaskReport:
-        self._attempts += 1
-        attempt = TaskAttempt(self.batch, partition, self._attempts)
-        return write_task(self.sink, self.options, attempt, batches, lambda: repeated)
-
-    def commit(self, *reports: TaskReport) -> WrittenBatch:
-        return commit_batch(self.sink, self.options, self.batch, reports, self.slept.append)
 
 
 def events(rows: Sequence[Row]) -> list[bytes]:
@@ -118,14 +87,6 @@ def test_a_repeated_request_to_commit_is_no_repeated_batch(sink: SinkDouble) -> 
     sink.loses_commit_answer = True
     assert driver.commit(report) == WrittenBatch(events=1, transactions=1, repeated=False)
     assert events(sink.rows["t"]) == [b"a"]
-
-
-def test_events_lost_after_a_repeated_request_are_reported(sink: SinkDouble) -> None:
-    sink.loses_commit_answer = sink.loses_events = True
-    sink.polls_until_visible = 1
-    driver = Driver(sink, options())
-    with pytest.raises(CorruptError, match="lost events of batch 3 in stream t"):
-        driver.commit(driver.task(rows_of(b"a")))
 
 
 def test_a_batch_that_a_later_one_overtook_is_reported(sink: SinkDouble) -> None:
@@ -305,21 +266,6 @@ def test_a_commit_that_makes_progress_has_time(sink: SinkDouble) -> None:
     assert (len(slept), sink.listings) == (70, 1)
 
 
-def test_one_transaction_that_lost_events_is_reported(sink: SinkDouble) -> None:
-    """It is neither the first nor the last of its stream: the volume was lost after the first were visible."""
-    sink.polls_until_visible = 1
-    driver = Driver(sink, options())
-    reports = [driver.task(rows_of(b"%d" % number), partition=number) for number in range(5)]
-    ((_, lost),) = reports[2].transactions
-
-    def sleep(_seconds: float) -> None:
-        sink.transactions[lost].state = TransactionState.ABORTED
-
-    with pytest.raises(CorruptError, match="lost events of batch 3 in stream t") as raised:
-        commit_batch(sink, driver.options, BATCH, reports, sleep)
-    assert (raised.value.details["aborted"], raised.value.details["transactions"]) == (1, 5)
-
-
 def test_a_sealed_home_is_not_a_matter_of_leases(sink: SinkDouble) -> None:
     driver = Driver(sink, options(streams="u"))
     report = driver.task(rows_of(b"a", stream="u"))
@@ -328,13 +274,6 @@ def test_a_sealed_home_is_not_a_matter_of_leases(sink: SinkDouble) -> None:
         driver.commit(report)
     assert "transaction_timeout_ms" not in raised.value.message
     assert sink.open_transactions() == []
-
-
-def test_events_that_a_store_lost_are_reported(sink: SinkDouble) -> None:
-    sink.loses_events = True
-    driver = Driver(sink, options())
-    with pytest.raises(CorruptError, match="lost events of batch 3 in stream t"):
-        driver.commit(driver.task(rows_of(b"a")))
 
 
 def test_a_null_event_is_refused(sink: SinkDouble) -> None:

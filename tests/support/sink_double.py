@@ -10,6 +10,7 @@ from headrace.model.errors import HeadraceError, IllegalStateError, InvalidReque
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.transactions import TransactionState
+from headrace.spark.sink_access import LabelledTransaction
 
 OPEN, COMMITTING, COMMITTED, ABORTED = (
     TransactionState.OPEN,
@@ -103,7 +104,9 @@ class SinkDouble:
         self.commits = 0
         self.polls_until_visible = 0
         self.loses_events = False
+        self.completed_listed_max = 500
         self.listings = 0
+        self.reads = 0
         self.loses_commit_answer = False
         self.abort_error: HeadraceError | None = None
 
@@ -172,20 +175,24 @@ class SinkDouble:
             raise self.abort_error
         self._end(self._labelled(stream, prefix))
 
-    def labelled(self, stream: str, prefix: str | None) -> list[tuple[str, TransactionState]]:
+    def labelled(self, stream: str, prefix: str | None) -> list[LabelledTransaction]:
         if self.abort_error is not None:
             raise self.abort_error
         labelled = self._labelled(stream, prefix or "")
-        found = [(one.label, one.state) for one in labelled if one.state in (OPEN, COMMITTING)]
-        self._asked(any(state is COMMITTING for _, state in found))
+        found = [
+            LabelledTransaction(one.id, one.label, one.state) for one in labelled if one.state in (OPEN, COMMITTING)
+        ]
+        self._asked(any(one.state is COMMITTING for one in found))
         self.listings += 1
         return found
 
     def newest_completed(self, stream: str) -> dict[str, TransactionState]:
         ended = (one for one in self.transactions.values() if one.state in (COMMITTED, ABORTED))
-        return {one.id: one.state for one in ended if one.stream == stream}
+        newest = [(one.id, one.state) for one in ended if one.stream == stream][-self.completed_listed_max :]
+        return dict(newest)
 
     def transaction_state(self, stream: str, transaction: str) -> TransactionState:
+        self.reads += 1
         state = self.transactions[transaction].state
         self._asked(state is COMMITTING)
         return state
