@@ -143,6 +143,40 @@ def test_a_task_that_fails_aborts_its_transactions(sink: SinkDouble) -> None:
     assert sink.open_transactions() == []
 
 
+@pytest.mark.parametrize(("number", "first_row_s"), [(1, 0.0), (0, 60.0)])
+def test_an_attempt_that_begins_after_the_commit_leaves_nothing(
+    sink: SinkDouble, number: int, first_row_s: float
+) -> None:
+    """A copy that speculation started late, or the slow attempt that it replaced."""
+    driver, clock_s, taken = Driver(sink, options(streams="u")), [0.0], list[bytes]()
+    report = driver.task(rows_of(b"a"))
+
+    def late() -> Iterator[pa.RecordBatch]:
+        clock_s[0] = first_row_s
+        driver.commit(report)
+        for event in (b"a", b"b"):
+            taken.append(event)
+            yield rows_of(event, stream="u")
+            yield rows_of(event)
+
+    attempt = TaskAttempt(BATCH, 0, 2, number)
+    told = write_task(sink, driver.options, attempt, late(), lambda: False, monotonic_s=lambda: clock_s[0])
+    assert (told.transactions, told.events, told.repeated) == ((), 0, True)
+    assert sink.open_transactions() == []
+    assert taken == [b"a", b"b"], "Spark's rows are taken to the end"
+
+
+def test_a_task_on_time_does_not_ask_after_its_begin(sink: SinkDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(sink, "committed_epoch", lambda home, _writer: asked.append(home))
+    driver = Driver(sink, options())
+    driver.task(rows_of(b"a"), rows_of(b"b"))
+    assert asked == []
+    retry = TaskAttempt(BATCH, 1, 7, number=1)
+    assert write_task(sink, driver.options, retry, [rows_of(b"a"), rows_of(b"b")], lambda: False).events == 2
+    assert asked == ["t"]
+
+
 def test_only_reported_attempts_count(sink: SinkDouble) -> None:
     """Speculation, a lost executor, an earlier batch: their transactions are aborted by their labels."""
     driver = Driver(sink, options())

@@ -54,7 +54,7 @@ class FrameDouble:
 @pytest.fixture
 def sink(monkeypatch: pytest.MonkeyPatch) -> SinkDouble:
     sink = SinkDouble()
-    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 7)
+    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 7, attemptNumber=lambda: 0)
     for module in (task_writes, write_functions):
         monkeypatch.setattr(module, "open_sink", lambda _options: sink)
     monkeypatch.setattr(task_writes, "task_context", lambda: task)

@@ -92,7 +92,7 @@ class HeadraceRowStreamWriter(DataSourceStreamWriter):
                 return False
             return _repeated.is_repeated(run, batch_id, lambda: access.committed_epoch(options.stream, batch.writer))
 
-        attempt = TaskAttempt(batch, context.partitionId(), context.taskAttemptId())
+        attempt = TaskAttempt(batch, context.partitionId(), context.taskAttemptId(), context.attemptNumber())
         return ReportMessage(write_task(access, options, attempt, batches, is_repeated))
 
 

@@ -35,5 +35,5 @@ def write_rows(
 ) -> TaskReport:
     """Writes what Spark gives this task, for a batch whose name the driver has chosen."""
     context = task_context()
-    attempt = TaskAttempt(batch, context.partitionId(), context.taskAttemptId())
+    attempt = TaskAttempt(batch, context.partitionId(), context.taskAttemptId(), context.attemptNumber())
     return write_task(open_sink(options), options, attempt, batches, lambda: repeated)
