@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from headrace.model.errors import CorruptError, InvalidRequestError, NotFoundError
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, NotFoundError
 from headrace.spark.manifests import manifest_head, manifest_name
 from headrace.spark.offsets import STREAM_CUT, offset_positions
 from headrace.spark.options import ReadOptions
@@ -48,6 +48,20 @@ def finished_positions(options: ReadOptions, checkpoint: str, plans: str | None)
             code="invalid_option",
         )
     return found
+
+
+def finished_plan(checkpoint: str, source: int) -> int | None:
+    """The number of the last plan that the query has finished, -1 if none; None: that is not known.
+
+    `source` is the number of the source that reads the plans, among the query's sources of files.
+    """
+    try:
+        offsets = _offsets(checkpoint, _last_batch(checkpoint))
+        return int([offset[_FILE_SOURCE] for offset in offsets if _FILE_SOURCE in offset][source])
+    except NotFoundError:
+        return -1
+    except (HeadraceError, OSError, IndexError, ValueError, TypeError):
+        return None
 
 
 def _offset_texts(checkpoint: str, plans: str | None) -> Iterator[str]:

@@ -20,6 +20,9 @@ from headrace.spark.stream_access import PlannedRange
 START_NAME = "_start.json"
 """Where the first batch starts. Spark ignores names that begin with an underscore."""
 
+CHECKPOINT_NAME = "_checkpoint.json"
+"""Where the checkpoint of the query is, so that a planner can ask it what the query has finished."""
+
 _SUFFIX = ".json"
 _DIGITS = 10
 

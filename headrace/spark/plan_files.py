@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -19,11 +20,17 @@ CONFLICT = 409
 
 CONFLICT_WAITS_S = (0.1, 0.5, 2.0)
 
+REFUSED = (403, 404)
+"""No permission, or no bucket."""
+
+PLANS_REFUSED = "plans_refused"
+"""The code of errors that do not pass when the call is repeated."""
+
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
 class PlanFiles(Protocol):
-    """One directory. Errors of it are UnavailableError."""
+    """One directory. Errors are UnavailableError in S3, and OSError on this machine."""
 
     @property
     def url(self) -> str:
@@ -39,7 +46,7 @@ class PlanFiles(Protocol):
         ...
 
     def create(self, name: str, data: bytes) -> bool:
-        """False: there is such a file already. A reader sees a whole file or none."""
+        """False: there is such a file already, with other data. A reader sees a whole file or none."""
         ...
 
     def replace(self, name: str, data: bytes) -> None: ...
@@ -52,14 +59,14 @@ class PlanFiles(Protocol):
 def plan_files(directory: str, *, create: bool = True) -> PlanFiles:
     """The directory at a path, a file URL or an S3 URL.
 
-    A path that does not exist is created, or without `create` has no files.
+    A path that does not exist is created, or without `create` has no files. Slashes count once, as in Spark.
 
     Raises:
         InvalidRequestError: code "invalid_option": another kind of URL, or S3 without botocore.
     """
     address = urlsplit(directory)
     if address.scheme in _S3_SCHEMES and address.netloc:
-        return S3Files(address.scheme, address.netloc, address.path.strip("/"))
+        return S3Files(address.scheme, address.netloc, posixpath.normpath(f"/{address.path}").strip("/"))
     if address.scheme in ("", "file") and not address.netloc:
         return LocalFiles(Path(unquote(address.path) if address.scheme else directory), create=create)
     raise InvalidRequestError(
@@ -72,7 +79,7 @@ class LocalFiles:
     """See `PlanFiles`."""
 
     def __init__(self, directory: Path, *, create: bool = True) -> None:
-        self._directory = Path(os.path.abspath(directory))
+        self._directory = Path("/" + os.path.abspath(directory).lstrip("/"))
         if create:
             self._directory.mkdir(parents=True, exist_ok=True)
         self.url = f"file:{self._directory}"
@@ -91,7 +98,7 @@ class LocalFiles:
         try:
             os.link(new, self._directory / name)
         except FileExistsError:
-            return False
+            return self.read(name) == data
         finally:
             new.unlink()
         return True
@@ -179,7 +186,11 @@ class S3Files:
             raise self._failure(f"deleting {name}", error) from error
 
     def _failure(self, what: str, error: Exception) -> UnavailableError:
-        return UnavailableError(f"the directory {self.url}: {what} failed: {error}")
+        response = getattr(error, "response", {})
+        refused = response.get("ResponseMetadata", {}).get("HTTPStatusCode") in REFUSED
+        return UnavailableError(
+            f"the directory {self.url}: {what} failed: {error}", code=PLANS_REFUSED if refused else None
+        )
 
 
 def _s3_client() -> S3Client:

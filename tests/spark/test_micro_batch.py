@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
+from headrace.model.errors import UnavailableError
 from headrace.spark import has_data_source, read_stream, register, run_until_caught_up
+from headrace.spark.jobs.run_stream import run_stream
+from headrace.spark.manifests import manifest_number
+from headrace.spark.plan_files import LocalFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -194,12 +199,95 @@ def test_a_problem_of_planning_fails_this_run_only(job: Job, store: StoreDouble)
     assert numbers(job.run()) == each_once(0, 100)
     fill(store, 100, 120)
     events = read_stream(job.spark, job.options | {"patience_s": "1"}, plans=str(job.plans))
+    fill(store, 120, 140)
+    job.batches = []
     store.refuse("next-cut", 503, times=1000)
     query = job.writer(events).start()
     with pytest.raises(Exception, match=r"(?s)could not be planned.*as the test wants"):
         query.awaitTermination()
     store.forgive()
+    assert numbers(job.batches) == each_once(100, 120), "planned by read_stream"
+    assert numbers(job.run()) == each_once(120, 140)
+
+
+def break_directory(monkeypatch: pytest.MonkeyPatch, plans: int) -> None:
+    """The directory refuses all but the first plans."""
+    create = LocalFiles.create
+
+    def refuse(files: LocalFiles, name: str, data: bytes) -> bool:
+        number = manifest_number(name)
+        if number is not None and number >= plans:
+            raise UnavailableError("503 SlowDown")
+        return create(files, name, data)
+
+    monkeypatch.setattr(LocalFiles, "create", refuse)
+
+
+@pytest.mark.parametrize("job", [PLANS], indirect=True)
+def test_a_run_whose_directory_fails_raises(job: Job, store: StoreDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no plan that could tell the query."""
+    store.run_bytes = EVENT_BYTES
+    fill(store, 0, 100)
+    limited = {"approx_bytes_per_trigger": 4_000, "patience_s": 1}
+    with monkeypatch.context() as patch:
+        break_directory(patch, 2)
+        with pytest.raises(UnavailableError, match="SlowDown"):
+            job.run(**limited)
+        first = numbers(job.batches)
+        given = job.options | {"approx_bytes_per_trigger": "4000", "patience_s": "1"}
+        with pytest.raises(UnavailableError, match="SlowDown"):
+            run_stream(job.spark, given, job.take, str(job.checkpoint) + "-2", trigger_s=1, keep_plans=True)
+    assert numbers(job.run(**limited)) + first == each_once(0, 100)
+
+
+@pytest.mark.parametrize("job", [PLANS], indirect=True)
+def test_a_query_that_cannot_be_told_fails(job: Job, store: StoreDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stop` would end it as if it had been stopped on purpose."""
+    fill(store, 0, 100)
+    events = read_stream(job.spark, job.options | {"patience_s": "1"}, plans=str(job.plans))
+    fill(store, 100, 120)
+    break_directory(monkeypatch, 1)
+    other = job.spark.readStream.format("rate").load().writeStream.format("noop").start()
+    query = job.writer(events).start()
+    try:
+        with pytest.raises(Exception, match="InterruptedException|STREAM_FAILED"):
+            query.awaitTermination()
+        assert other.isActive
+    finally:
+        other.stop()
+    monkeypatch.undo()
+    assert numbers(job.batches) == each_once(0, 100)
     assert numbers(job.run()) == each_once(100, 120)
+
+
+@either_form
+def test_a_run_that_is_stopped_raises(job: Job, store: StoreDouble) -> None:
+    fill(store, 0, 100)
+
+    def stop(events: DataFrame, batch_id: int) -> None:
+        threading.Thread(target=lambda: [query.stop() for query in job.spark.streams.active]).start()
+        time.sleep(5)
+
+    def stopping(events: DataFrame) -> DataStreamWriter:
+        return events.writeStream.foreachBatch(stop).option("checkpointLocation", str(job.checkpoint))
+
+    with pytest.raises(Exception, match="stopped before it had caught up"):
+        run_until_caught_up(job.spark, job.options, stopping, plans=job.plans)
+    assert numbers(job.run()) == each_once(0, 100)
+
+
+@pytest.mark.parametrize("job", [PLANS], indirect=True)
+def test_each_start_with_available_now_reads_a_batch(job: Job, store: StoreDouble) -> None:
+    for run in range(4):
+        fill(store, 100 * run, 100 * (run + 1))
+        job.batches = []
+        events = read_stream(job.spark, job.options, plans=str(job.plans))
+        query = job.writer(events).trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert numbers(job.batches) == each_once(100 * run, 100 * (run + 1))
+    job.batches = []
+    job.writer(events).trigger(availableNow=True).start().awaitTermination()
+    assert job.batches == [], "there is nothing"
 
 
 @pytest.mark.parametrize("job", [PLANS], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from headrace.model.errors import UnavailableError
 from headrace.spark import plan_files
-from headrace.spark.plan_files import S3Files
+from headrace.spark.plan_files import PLANS_REFUSED, LocalFiles, S3Files
 
 
 class Bucket:
@@ -48,3 +49,32 @@ def test_conflicts_without_end_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(UnavailableError, match=r"creating 0000000000\.json failed"):
         found.create("0000000000.json", b"plan")
     assert not bucket.objects
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/job//plans", "s3://bucket//job/plans/", "s3://bucket/job/./plans"])
+def test_slashes_in_s3_count_once_as_in_spark(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    bucket = Bucket([])
+    monkeypatch.setattr(plan_files, "_s3_client", lambda: bucket)
+    found = plan_files.plan_files(url)
+    assert found.url == "s3://bucket/job/plans"
+    found.create("0000000000.json", b"plan")
+    assert list(bucket.objects) == ["job/plans/0000000000.json"]
+
+
+def test_slashes_of_a_path_count_once_as_in_spark(tmp_path: Path) -> None:
+    assert plan_files.plan_files(f"file:///{tmp_path}//plans/").url == f"file:{tmp_path}/plans"
+
+
+@pytest.mark.parametrize(("status", "code"), [(403, PLANS_REFUSED), (404, PLANS_REFUSED), (503, "unavailable")])
+def test_what_does_not_pass_has_a_code(monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> None:
+    found, _ = files(monkeypatch, [status])
+    with pytest.raises(UnavailableError) as raised:
+        found.create("0000000000.json", b"plan")
+    assert raised.value.specific_code == code
+
+
+def test_a_file_that_was_created_before_is_recognised(tmp_path: Path) -> None:
+    """The answer to the first attempt may be lost on a network file system, too."""
+    assert LocalFiles(tmp_path).create("0000000000.json", b"plan")
+    assert LocalFiles(tmp_path).create("0000000000.json", b"plan")
+    assert not LocalFiles(tmp_path).create("0000000000.json", b"another")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from headrace.model.errors import InvalidRequestError
+from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.spark.engines.functions import planned_stream
 from headrace.spark.engines.session import has_data_source, register, with_session_defaults
 from headrace.spark.options import read_options
@@ -42,6 +42,8 @@ def run_until_caught_up(
     Raises:
         InvalidRequestError: an option is wrong, or `plans` is missing.
         StreamingQueryException: the query failed; what was committed stays, the next run goes on from there.
+        HeadraceError: a batch could not be planned, or code "query_stopped": the query was stopped before it had
+            caught up.
     """
     frozen = {name.lower(): value for name, value in options.items()}
     frozen["end_stream_cut"] = _end(frozen)
@@ -58,6 +60,8 @@ def run_until_caught_up(
     query = write(events).trigger(processingTime="0 seconds").start()
     try:
         query.processAllAvailable()
+        if not query.isActive:
+            raise _stopped()
     finally:
         query.stop()
     return query
@@ -68,13 +72,19 @@ def _run_planned(spark: SparkSession, options: Mapping[str, str], write: Write, 
     try:
         query = write(events).trigger(processingTime="0 seconds").start()
         try:
-            while not planning.caught_up.is_set() and not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
-                pass  # awaitTermination raises what the query failed with
+            with planning.raising_problem():
+                while not planning.caught_up.is_set():
+                    if query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # raises what the query failed with
+                        raise _stopped()
         finally:
             query.stop()
     finally:
         planning.stop()
     return query
+
+
+def _stopped() -> IllegalStateError:
+    return IllegalStateError("the query was stopped before it had caught up: run it again", code="query_stopped")
 
 
 def _end(options: Mapping[str, str]) -> str:

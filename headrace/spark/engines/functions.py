@@ -60,8 +60,9 @@ def read_stream(spark: SparkSession, options: Mapping[str, str], *, plans: str) 
     machine or, on a cluster, s3://bucket/prefix. Use one directory with one checkpoint, always together, for example a
     directory in the checkpoint. An idle stream makes no batches.
 
-    With `trigger(availableNow=True)` the query ends after one batch: use `run_until_caught_up`. A problem of planning
-    fails the query, and its next start continues where it stopped.
+    With `trigger(availableNow=True)` the query reads one batch of what was there at this call, and each start needs a
+    call of its own; `run_until_caught_up` reads everything. A problem of planning fails the query, and its next start
+    continues where it stopped.
 
     Raises:
         InvalidRequestError: an option is wrong.
@@ -73,12 +74,11 @@ def read_stream(spark: SparkSession, options: Mapping[str, str], *, plans: str) 
 def planned_stream(spark: SparkSession, options: ReadOptions, plans: str) -> tuple[DataFrame, ManifestThread]:
     """A streaming DataFrame and the thread that plans its batches."""
     files = plan_files(plans)
-    planner = ManifestPlanner(MicroBatches(options, links=False), files)
-    planner.open()
+    planning = plan_for_queries(spark, ManifestPlanner(MicroBatches(options, links=False), files))
     lines = spark.readStream.schema("plan string").option("maxFilesPerTrigger", 1).text(files.url)
     spread = lines.repartition(spark.sparkContext.defaultParallelism)
     frame = spread.mapInArrow(partial(_read_lines, options), options.ddl())
-    return frame, plan_for_queries(spark, planner)
+    return frame, planning
 
 
 def _numbered(spark: SparkSession, read: Read, parts: int, ddl: str) -> DataFrame:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidRequestError
-from headrace.spark import has_data_source, read_stream, register, run_until_caught_up
+from headrace.spark import has_data_source, register, run_until_caught_up
+from headrace.spark.engines.functions import planned_stream
+from headrace.spark.engines.manifest_thread import ManifestThread
+from headrace.spark.engines.session import with_session_defaults
 from headrace.spark.option_values import invalid_option, whole_number
-from headrace.spark.options import ReadOptions
+from headrace.spark.options import ReadOptions, read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +84,7 @@ def run_stream(
     Raises:
         InvalidRequestError: an option is wrong.
         StreamingQueryException: the query failed. The next run continues at the checkpoint.
+        HeadraceError: a batch could not be planned, or the query was stopped before it had caught up.
     """
 
     def query(events: DataFrame) -> DataStreamWriter:
@@ -89,20 +94,26 @@ def run_stream(
     if trigger_s is None:
         run_until_caught_up(spark, options, query, plans=plans)
         return
+    planning: ManifestThread | None = None
     if plans is None:
         register(spark)
         events = spark.readStream.format("headrace").options(**options).load()
     else:
-        events = read_stream(spark, options, plans=plans)
-    running = query(events).trigger(processingTime=f"{trigger_s} seconds").start()
+        events, planning = planned_stream(spark, with_session_defaults(spark, read_options(options)), plans)
     try:
-        while not running.awaitTermination(trigger_s):
-            if meanwhile is not None:
-                meanwhile()
+        running = query(events).trigger(processingTime=f"{trigger_s} seconds").start()
+        try:
+            with nullcontext() if planning is None else planning.raising_problem():
+                while not running.awaitTermination(trigger_s):
+                    if meanwhile is not None:
+                        meanwhile()
+        finally:
+            running.stop()
     finally:
-        running.stop()
+        if planning is not None:
+            planning.stop()
 
 
 def plans_of(checkpoint: str) -> str:
     """The directory with the plans of the batches of a query, which belongs to its checkpoint."""
-    return f"{checkpoint}/plans"
+    return f"{checkpoint.rstrip('/')}/plans"
