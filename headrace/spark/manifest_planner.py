@@ -162,14 +162,14 @@ class ManifestPlanner:
 
     def _repeat(self, call: Callable[[], T]) -> T:
         """The call's result, repeated while it fails with what can pass."""
-        give_up_at_s = time.monotonic() + self.batches.options.patience_s
+        deadline_s = time.monotonic() + self.batches.options.patience_s
         while True:
             try:
                 return call()
             except (UnavailableError, OSError) as error:
                 refused = isinstance(error, (FileNotFoundError, PermissionError))
                 refused = refused or getattr(error, "specific_code", None) == PLANS_REFUSED
-                if refused or time.monotonic() >= give_up_at_s:
+                if refused or time.monotonic() >= deadline_s:
                     raise
             time.sleep(REPEAT_S)
 

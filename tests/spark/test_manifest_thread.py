@@ -78,6 +78,7 @@ class Directory:
         self.store = store
         self.path = path
         self.spark: Any = Session()
+        self.planners: list[ManifestPlanner] = []
         self.threads: list[ManifestThread] = []
         for number in range(30):
             store.stream.append(number % 2 / 2, b"event")
@@ -85,7 +86,8 @@ class Directory:
     def planner(self) -> ManifestPlanner:
         where = {"controller": self.store.url, "scope": SCOPE, "stream": STREAM, "start_stream_cut": "earliest"}
         options = read_options(where | {"approx_bytes_per_trigger": "20", "patience_s": "1"})
-        return ManifestPlanner(MicroBatches(options), Files(self.path))
+        self.planners.append(ManifestPlanner(MicroBatches(options), Files(self.path)))
+        return self.planners[-1]
 
     def thread(self, planner: ManifestPlanner, *queries: Query) -> ManifestThread:
         self.spark.queries = list(queries)
@@ -112,6 +114,8 @@ def directory(store: StoreDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     yield found
     for thread in found.threads:
         thread.stop()
+    for planner in found.planners:
+        planner.batches.close()
     manifest_thread._running.clear()
 
 

@@ -68,5 +68,5 @@ def test_a_refused_abort_does_not_hide_why_a_commit_failed(sink: SinkDouble) -> 
     report = driver.task(rows_of(b"a"))
     sink.expire()
     sink.abort_error = UnauthorizedError(EXPIRED)
-    with pytest.raises(IllegalStateError, match="is not committed.*larger transaction_timeout_ms"):
+    with pytest.raises(IllegalStateError, match=r"is not committed.*larger transaction_timeout_ms"):
         driver.commit(report)

@@ -143,15 +143,15 @@ class ManifestThread:
         if checkpoint is None or query.runId == self._run_id:
             return
         self.planner.record_checkpoint(checkpoint, source_number(query, self.planner.files.url) or 0)
-        if is_available_now(query) and not (self._run_id is None and self.planner.is_ahead):
-            if not self.planner.plan_ahead():
-                problem = IllegalStateError(
-                    f"it is not known which plans in {self.planner.files.url} the checkpoint {checkpoint} has finished:"
-                    " trigger(availableNow=True) needs one on this machine or in S3. Use run_until_caught_up",
-                    code="unknown_checkpoint",
-                )
-                _log.error("event=spark_query_stopped plans=%r error=%r", self.planner.files.url, str(problem))
-                self._end(problem)
+        is_ahead = self._run_id is None and self.planner.is_ahead
+        if is_available_now(query) and not is_ahead and not self.planner.plan_ahead():
+            problem = IllegalStateError(
+                f"it is not known which plans in {self.planner.files.url} the checkpoint {checkpoint} has finished:"
+                " trigger(availableNow=True) needs one on this machine or in S3. Use run_until_caught_up",
+                code="unknown_checkpoint",
+            )
+            _log.error("event=spark_query_stopped plans=%r error=%r", self.planner.files.url, str(problem))
+            self._end(problem)
         self._run_id = query.runId
 
     def _finished(self, queries: list[tuple[StreamingQuery, int | None]]) -> int | None:
