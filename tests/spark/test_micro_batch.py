@@ -273,7 +273,6 @@ def test_a_run_that_is_stopped_raises(job: Job, store: StoreDouble) -> None:
 
     with pytest.raises(Exception, match="stopped before it had caught up"):
         run_until_caught_up(job.spark, job.options, stopping, plans=job.plans)
-    assert numbers(job.run()) == each_once(0, 100)
 
 
 @pytest.mark.parametrize("job", [PLANS], indirect=True)
