@@ -208,7 +208,7 @@ def test_a_new_planner_knows_what_the_former_one_planned(directory: Directory) -
             time.sleep(0.5)
         return answer(method, path, *rest)
 
-    directory.store.answer = slow  # type: ignore[method-assign]
+    directory.store.answer = slow  # type: ignore[assignment]
     query = Query(former.planner.files.url)
     directory.spark.queries = [query]
     asked.wait(10)

@@ -265,7 +265,8 @@ def test_a_run_that_is_stopped_raises(job: Job, store: StoreDouble) -> None:
     fill(store, 0, 100)
 
     def stop(events: DataFrame, batch_id: int) -> None:
-        threading.Thread(target=lambda: [query.stop() for query in job.spark.streams.active]).start()
+        for query in job.spark.streams.active:
+            threading.Thread(target=query.stop).start()
         time.sleep(5)
 
     def stopping(events: DataFrame) -> DataStreamWriter:
