@@ -133,25 +133,28 @@ class ContainerLogRecords:
             first = None if page.next_after is None else page.next_after + "\0"
         return found
 
-    def write(self, container: int, log: ContainerLog, version: int, claim_epoch: int) -> LogWriteOutcome:
+    def write(
+        self, container: int, log: ContainerLog, version: int, claim_epoch: int, known: StoredLog | None = None
+    ) -> LogWriteOutcome:
         """Replace the record of this version by `log`, if the claim of the container has this epoch.
 
-        Costs one batch read and one transaction. After WRITTEN the record has the next version. A repeated write whose
-        first attempt took effect is a CONFLICT: the caller reads the record.
+        Costs one transaction, and one batch read unless `known` is the record of this version: a version never names
+        two contents. After WRITTEN the record has the next version. A repeated write whose first attempt took effect
+        is a CONFLICT: the caller reads the record.
 
         Raises:
             CorruptError: the present record is not that of a log.
             IllegalStateError: an owner of this epoch must not replace the present record by this log.
         """
         try:
-            keys = [container_log_key(container), claim_key(container)]
-            record, claim = self._store.get_many(keys)
-            if claim is None or claim.version != claim_epoch:
-                return LogWriteOutcome.CLAIM_LOST
-            before = _stored(record)
-            if before.version != version:
-                return LogWriteOutcome.CONFLICT
-            check_transition(before.log, log, claim_epoch)
+            if known is None or known.version != version:
+                record, claim = self._store.get_many([container_log_key(container), claim_key(container)])
+                if claim is None or claim.version != claim_epoch:
+                    return LogWriteOutcome.CLAIM_LOST
+                known = _stored(record)
+                if known.version != version:
+                    return LogWriteOutcome.CONFLICT
+            check_transition(known.log, log, claim_epoch)
             self._store.write(write_container_log(container, log, version), check_claim(container, claim_epoch))
         except WriteConflictError as conflict:
             return LogWriteOutcome.CLAIM_LOST if _CLAIM_CHECK in conflict.failed else LogWriteOutcome.CONFLICT

@@ -11,7 +11,13 @@ import pytest
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.container_claim import write_claim
-from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome, container_log_key, write_container_log
+from headrace.metadata.container_log import (
+    ContainerLogRecords,
+    LogWriteOutcome,
+    StoredLog,
+    container_log_key,
+    write_container_log,
+)
 from headrace.model.container_logs import ContainerLog, LedgerStart, emptied, open_ledger
 from headrace.model.containers import ContainerClaim
 from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
@@ -54,6 +60,33 @@ def test_a_repeated_write_is_a_conflict(records: ContainerLogRecords, container:
     records.write(container, FIRST, 0, 0)
     assert records.write(container, FIRST, 0, 0) is LogWriteOutcome.CONFLICT
     assert records.read(container) == (FIRST, 1)
+
+
+def test_a_known_record_is_not_read_again(metadata_store: MetadataStore, container: int):
+    """The conditions of the transaction are enough, since a version never names two contents."""
+    records = ContainerLogRecords(WithoutBatchReads(metadata_store))  # type: ignore[arg-type]
+    assert records.write(container, FIRST, 0, 0, StoredLog(None, 0)) is LogWriteOutcome.WRITTEN
+    assert records.write(container, FIRST, 0, 0, StoredLog(None, 0)) is LogWriteOutcome.CONFLICT
+    smaller = FIRST.with_members((A, B), 0)
+    assert records.write(container, smaller, 7, 0, StoredLog(FIRST, 7)) is LogWriteOutcome.CONFLICT
+    with pytest.raises(IllegalStateError):
+        records.write(container, FIRST.with_members((A,), 0), 1, 0, StoredLog(FIRST, 1))
+    assert records.write(container, smaller, 1, 0, StoredLog(FIRST, 1)) is LogWriteOutcome.WRITTEN
+    assert records.read(container) == (smaller, 2)
+    metadata_store.write(write_claim(container, CLAIM, 0))
+    assert records.write(container, FIRST, 2, 0, StoredLog(smaller, 2)) is LogWriteOutcome.CLAIM_LOST
+    assert records.write(container, FIRST, 7, 0, StoredLog(smaller, 7)) is LogWriteOutcome.CLAIM_LOST
+
+
+def test_a_known_record_of_another_version_is_read(records: ContainerLogRecords, container: int):
+    assert records.write(container, FIRST, 0, 0, StoredLog(FIRST, 4)) is LogWriteOutcome.WRITTEN
+
+
+class WithoutBatchReads:
+    """A metadata store that reads only single records."""
+
+    def __init__(self, inner: MetadataStore) -> None:
+        self.get, self.write = inner.get, inner.write
 
 
 @pytest.mark.parametrize("version", [1, 7])

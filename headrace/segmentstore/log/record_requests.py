@@ -22,21 +22,28 @@ class RecordRequests:
         self._records = records
         self._container = container
         self._epoch = epoch
+        self._known: StoredLog | None = None  # as it was read or written last
 
     async def read(self) -> StoredLog | None:
         """The record; None if the metadata store does not answer. Raises CorruptError if it is not that of a log."""
         try:
             async with asyncio.timeout(ANSWER_PATIENCE_S):
-                return await asyncio.to_thread(self._records.read, self._container)
+                self._known = await asyncio.to_thread(self._records.read, self._container)
         except (ThrottledError, UnavailableError, TimeoutError) as error:
             _log.warning("event=log_record_not_read container=%d error=%r", self._container, error)
             return None
+        return self._known
 
     async def write(self, log: ContainerLog, version: int) -> LogWriteOutcome:
         """Replace the record of this version. Raises as `ContainerLogRecords.write` does."""
         try:
             async with asyncio.timeout(ANSWER_PATIENCE_S):
-                return await asyncio.to_thread(self._records.write, self._container, log, version, self._epoch)
+                outcome = await asyncio.to_thread(
+                    self._records.write, self._container, log, version, self._epoch, self._known
+                )
         except TimeoutError:
             _log.warning("event=log_record_not_written container=%d version=%d", self._container, version)
             return LogWriteOutcome.UNKNOWN
+        if outcome is LogWriteOutcome.WRITTEN:
+            self._known = StoredLog(log, version + 1)
+        return outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cost_scenarios import SECTIONS
-from costs import MARKED, PAGE, Meter, page_with, tables
+from costs import LOGS, MARKED, PAGE, Meter, page_with, tables
 from stream_world import StreamWorld
 
 from headrace.ports.metadata_store import Check, Create, Key
@@ -16,14 +16,14 @@ def measured() -> dict[str, str]:
     return tables()
 
 
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("section", [*SECTIONS, LOGS])
 def test_the_page_tells_what_is_measured(measured: dict[str, str], section: str):
     (found,) = [match[0] for match in MARKED.finditer(PAGE.read_text()) if match[2] == section]
     assert found == MARKED.search(page_with(found, measured))[0], "`make costs` writes the tables anew"  # type: ignore[index]
 
 
 def test_every_table_has_its_place():
-    assert [match[2] for match in MARKED.finditer(PAGE.read_text())] == list(SECTIONS)
+    assert [match[2] for match in MARKED.finditer(PAGE.read_text())] == [*SECTIONS, LOGS]
 
 
 def test_the_targets_hold(measured: dict[str, str]):
@@ -34,6 +34,19 @@ def test_the_targets_hold(measured: dict[str, str]):
     assert rows["questions"]["endpoint of a segment"][-1][:2] == (1, 0)
     assert rows["changes"]["create a transaction"][-1][:2] == (1, 1)
     assert rows["changes"]["ping a transaction"][-1][:2] == (0, 1)
+
+
+def test_logs_cost_requests_only_when_owners_or_members_change(measured: dict[str, str]):
+    rows = {name: (reads, writes) for name, ((reads, writes, *_),) in _rows(measured[LOGS]).items()}
+    assert rows == {
+        "open the first ledger of a log": (1, 2),
+        "5,000 appends, acknowledged and truncated": (0, 0),
+        "a member restarts and catches up": (0, 0),
+        "remove a member": (0, 1),
+        "add a member": (0, 1),
+        "take over a log": (1, 2),
+        "close a log that tier 2 has": (0, 1),
+    }
 
 
 def _rows(table: str) -> dict[str, list[tuple[int, ...]]]:
