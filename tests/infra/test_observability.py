@@ -14,6 +14,7 @@ from cdk_assembly import Assembly
 from functions.observability import NAMESPACE
 from headrace import topology
 from infra.constructs.replication_alarms import LOG_ALARMS
+from segmentstore_fargate import task_protection
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,6 +70,16 @@ def test_copies_that_are_missing_for_long_ring(alarms, name, function, metric, m
     assert (properties["ComparisonOperator"], properties["Threshold"]) == ("GreaterThanThreshold", 0)
     assert (properties["Period"], properties["EvaluationPeriods"]) == (60, minutes)
     assert properties["TreatMissingData"] == "notBreaching", "nothing is counted while all is well"
+
+
+def test_a_task_that_is_protected_for_long_rings(alarms):
+    """Each minute of the alarm needs a line. A look at the logs and at the agent takes some seconds."""
+    properties = alarms["headrace-task-protected"].properties
+    assert (properties["Period"], properties["EvaluationPeriods"]) == (60, 15)
+    assert properties.get("DatapointsToAlarm", 15) == 15
+    assert (properties["ComparisonOperator"], properties["Threshold"]) == ("GreaterThanThreshold", 0)
+    assert properties["TreatMissingData"] == "notBreaching", "no line is written while no log needs the store"
+    assert properties["Period"] > task_protection.RENEW_EVERY_S + 2 * task_protection.AGENT_TIMEOUT_S
 
 
 LINE = re.compile(r'"event=(\w+) "')
