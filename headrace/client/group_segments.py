@@ -18,17 +18,24 @@ from headrace.client.event_reader import (
 from headrace.client.group_synchronizer import END_UNBOUNDED
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.segment_stream import EventBatch, EventBatches, SegmentStream
+from headrace.model.errors import HeadraceError
 from headrace.model.names import StreamSegmentName, segment_name
 from headrace.model.stream_cuts import END_OF_SEGMENT
 
 
 class OwnedSegment:
-    """A segment while this reader owns it. `position` is the offset after the last event that was processed."""
+    """A segment while this reader owns it.
 
-    def __init__(self, segment: StreamSegmentName, position: int) -> None:
+    `position` is the offset after the last event that was processed, and `stop` where reading ends (None: at the end of
+    the segment). `failure` is an error after which a repetition cannot succeed.
+    """
+
+    def __init__(self, segment: StreamSegmentName, position: int, stop: int | None) -> None:
         self.segment = segment
         self.position = position
+        self.stop = stop
         self.has_ended = False
+        self.failure: Exception | None = None
         self.oldest_us = 0
         self.task: asyncio.Task[None] | None = None
 
@@ -38,11 +45,12 @@ class OwnedSegment:
 
 
 class Arrived(NamedTuple):
-    """A batch of a segment and when it was stored; None after the last one."""
+    """A batch of a segment and when it was stored, or the error that ended the reading, or neither after the last one."""
 
     owned: OwnedSegment
-    batch: EventBatch | None
+    batch: EventBatch | None = None
     stored_at_us: int = 0
+    error: Exception | None = None
 
 
 class OwnedSegments:
@@ -54,7 +62,7 @@ class OwnedSegments:
         self._options = options
         self._on_arrival = on_arrival
         self._connections: dict[tuple[str, str], SegmentConnections] = {}
-        self._queue: asyncio.Queue[Arrived | BaseException] = asyncio.Queue(BATCHES_WAITING_MAX)
+        self._queue: asyncio.Queue[Arrived] = asyncio.Queue(BATCHES_WAITING_MAX)
         self._stopped: set[asyncio.Task[None]] = set()
         self.owned: dict[StreamSegmentName, OwnedSegment] = {}
 
@@ -74,12 +82,12 @@ class OwnedSegments:
 
     def begin(self, segment: StreamSegmentName, offset: int, end: int | None) -> None:
         """Starts to read a segment from an offset to its end, or to the offset `end`."""
-        owned = self.owned[segment] = OwnedSegment(segment, offset)
         stop = None if end is None or end == END_UNBOUNDED else end
+        owned = self.owned[segment] = OwnedSegment(segment, offset, stop)
         if offset == END_OF_SEGMENT or (stop is not None and offset >= stop):
             owned.has_ended = True
         else:
-            owned.task = asyncio.get_running_loop().create_task(self._read(owned, stop))
+            self._start(owned)
 
     def end(self, segment: StreamSegmentName) -> None:
         """Stops reading a segment. What has arrived of it is dropped."""
@@ -95,18 +103,27 @@ class OwnedSegments:
             self.end(segment)
 
     def next_batch(self) -> Arrived | None:
-        """Returns the next batch that has arrived, None if there is none. Raises the error that ended a segment."""
+        """Returns the next batch that has arrived, None if there is none. Raises the error that ended a segment.
+
+        If a repetition can succeed, the segment is then read again from its position. Otherwise each call raises the
+        error, until the reader no longer owns the segment.
+        """
+        for owned in self.owned.values():
+            if owned.failure is not None:
+                raise owned.failure.with_traceback(None)  # else each call would make the traceback longer
         while not self._queue.empty():
             arrived = self._queue.get_nowait()
-            if isinstance(arrived, BaseException):
-                raise arrived
-            if self.owned.get(arrived.owned.segment) is not arrived.owned:
+            owned = arrived.owned
+            if self.owned.get(owned.segment) is not owned:
                 continue
+            if arrived.error is not None:
+                self._failed(owned, arrived.error)
+                raise arrived.error
             if arrived.batch is not None:
-                arrived.owned.oldest_us = arrived.stored_at_us
+                owned.oldest_us = arrived.stored_at_us
                 return arrived
-            arrived.owned.has_ended = True
-            arrived.owned.oldest_us = 0
+            owned.has_ended = True
+            owned.oldest_us = 0
             return arrived
         return None
 
@@ -118,7 +135,16 @@ class OwnedSegments:
             await connections.close()
         self._connections.clear()
 
-    async def _read(self, owned: OwnedSegment, stop: int | None) -> None:
+    def _start(self, owned: OwnedSegment) -> None:
+        owned.task = asyncio.get_running_loop().create_task(self._read(owned))
+
+    def _failed(self, owned: OwnedSegment, error: Exception) -> None:
+        if isinstance(error, HeadraceError) and error.retry != "never":
+            self._start(owned)
+        else:
+            owned.failure = error
+
+    async def _read(self, owned: OwnedSegment) -> None:
         segment = owned.segment
         window_bytes = WINDOWS_BYTES_TOTAL // max(1, len(self.owned))
         stream = SegmentStream(
@@ -126,7 +152,7 @@ class OwnedSegments:
             segment.segment_id,
             segment_name(segment.scope, segment.stream, segment.segment_id),
             start=owned.position,
-            stop=stop,
+            stop=owned.stop,
             window_bytes=max(WINDOW_BYTES_MIN, min(WINDOW_BYTES_MAX, window_bytes)),
             on_truncation=self._options.on_truncation,
             backoff=Backoff(self._options.give_up_after_s),
@@ -134,11 +160,11 @@ class OwnedSegments:
         )
         try:
             await stream.run(lambda batch: self._put(Arrived(owned, batch, stream.stored_at_us)))
-            await self._put(Arrived(owned, None))
+            await self._put(Arrived(owned))
         except Exception as error:  # noqa: BLE001 - the next `next_batch` raises it
-            await self._put(error)
+            await self._put(Arrived(owned, error=error))
 
-    async def _put(self, arrived: Arrived | BaseException) -> None:
+    async def _put(self, arrived: Arrived) -> None:
         await self._queue.put(arrived)
         self._on_arrival()
 
