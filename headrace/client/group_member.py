@@ -16,7 +16,6 @@ from headrace.client.backoff import Backoff
 from headrace.client.group_cuts import stream_cuts
 from headrace.client.group_segments import OwnedSegments
 from headrace.client.group_synchronizer import GroupSynchronizer
-from headrace.client.recorded_successors import recorded_successors
 from headrace.model.errors import HeadraceError, IllegalStateError
 from headrace.model.group_balance import comparable_lag_ms, readers_before
 from headrace.model.group_state import GroupState
@@ -36,12 +35,8 @@ from headrace.model.group_updates import (
 )
 from headrace.model.names import StreamSegmentName
 from headrace.model.reader_groups import RetentionMode
-from headrace.model.segments import KeyRange
 
 BEATS_PER_LEASE = 4
-SUCCESSORS_TIMEOUT_S = 120.0
-"""How long the controller may take to record what follows a segment that was sealed."""
-
 Condition = Callable[[GroupState], bool]
 COMPACTION_BYTES = 512 * 1024
 """The state is written as a whole after so many bytes of updates (Pravega's constant)."""
@@ -187,25 +182,10 @@ class GroupMember:
         await self._group.entries.update_unconditionally([NotePublished(True)])
 
     async def _complete_segments(self) -> None:
-        for segment in self._segments.read_to_end:
-            update = CompleteSegment(self.reader, segment, *await self._successors(segment))
+        for segment, following in self._segments.read_to_end.items():
+            update = CompleteSegment(self.reader, segment, *following)
             if await self._write(lambda state: state.may_move(self.reader), [update]):
                 self._read_owned(self._group.state)
-
-    async def _successors(
-        self, segment: StreamSegmentName
-    ) -> tuple[dict[StreamSegmentName, tuple[int, ...]], dict[StreamSegmentName, KeyRange]]:
-        """The successors of a segment with the ids of their predecessors, and their ranges; none at the group's end."""
-        if segment in self._group.state.ends:
-            return {}, {}
-        found = await recorded_successors(
-            self._admin, segment.scope, segment.stream, segment.segment_id, Backoff(SUCCESSORS_TIMEOUT_S)
-        )
-        named = {
-            StreamSegmentName(segment.scope, segment.stream, one.segment.segment_id): one for one in found.segments
-        }
-        ranges = {name: one.segment.key_range for name, one in named.items()}
-        return {name: one.predecessors for name, one in named.items()}, ranges
 
     async def _release_surplus(self) -> None:
         lags_ms = self._segments.lags_ms(time.time() * 1000)

@@ -16,25 +16,40 @@ from headrace.client.event_reader import (
     ReaderOptions,
 )
 from headrace.client.group_synchronizer import END_UNBOUNDED
+from headrace.client.recorded_successors import recorded_successors
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.segment_stream import EventBatch, EventBatches, SegmentStream
 from headrace.model.errors import HeadraceError
 from headrace.model.names import StreamSegmentName, segment_name
+from headrace.model.segments import KeyRange
 from headrace.model.stream_cuts import END_OF_SEGMENT
+
+SUCCESSORS_TIMEOUT_S = 120.0
+"""How long the controller may take to record what follows a segment that was sealed."""
+
+
+class Following(NamedTuple):
+    """What follows a segment: its successors with the ids of their predecessors, and their key ranges. Empty if reading
+    ends with the segment."""
+
+    predecessors: Mapping[StreamSegmentName, tuple[int, ...]] = {}
+    ranges: Mapping[StreamSegmentName, KeyRange] = {}
 
 
 class OwnedSegment:
     """A segment while this reader owns it.
 
-    `position` is the offset after the last event that was processed, and `stop` where reading ends (None: at the end of
-    the segment). `failure` is an error after which a repetition cannot succeed.
+    `position` is the offset after the last event that was processed, and `end` where the group stops (None: it goes on
+    with the successors). `has_arrived` tells whether all events are in the queue. `following` is known when all were
+    processed. `failure` is an error after which a repetition cannot succeed.
     """
 
-    def __init__(self, segment: StreamSegmentName, position: int, stop: int | None) -> None:
+    def __init__(self, segment: StreamSegmentName, position: int, end: int | None) -> None:
         self.segment = segment
         self.position = position
-        self.stop = stop
-        self.has_ended = False
+        self.end = end
+        self.has_arrived = False
+        self.following: Following | None = None
         self.failure: Exception | None = None
         self.oldest_us = 0
         self.task: asyncio.Task[None] | None = None
@@ -45,11 +60,12 @@ class OwnedSegment:
 
 
 class Arrived(NamedTuple):
-    """A batch of a segment and when it was stored, or the error that ended the reading, or neither after the last one."""
+    """A batch of a segment and when it was stored; what follows the segment, after its last batch; or an error."""
 
     owned: OwnedSegment
     batch: EventBatch | None = None
     stored_at_us: int = 0
+    following: Following | None = None
     error: Exception | None = None
 
 
@@ -72,9 +88,9 @@ class OwnedSegments:
         return {segment: one.position for segment, one in self.owned.items()}
 
     @property
-    def read_to_end(self) -> tuple[StreamSegmentName, ...]:
-        """The segments of which all events were processed."""
-        return tuple(segment for segment, one in self.owned.items() if one.has_ended)
+    def read_to_end(self) -> dict[StreamSegmentName, Following]:
+        """The segments of which all events were processed, with what follows each."""
+        return {segment: one.following for segment, one in self.owned.items() if one.following is not None}
 
     def lags_ms(self, now_ms: float) -> Mapping[StreamSegmentName, int]:
         """How far each segment is behind."""
@@ -82,12 +98,12 @@ class OwnedSegments:
 
     def begin(self, segment: StreamSegmentName, offset: int, end: int | None) -> None:
         """Starts to read a segment from an offset to its end, or to the offset `end`."""
-        stop = None if end is None or end == END_UNBOUNDED else end
-        owned = self.owned[segment] = OwnedSegment(segment, offset, stop)
-        if offset == END_OF_SEGMENT or (stop is not None and offset >= stop):
-            owned.has_ended = True
-        else:
-            self._start(owned)
+        owned = self.owned[segment] = OwnedSegment(segment, offset, end)
+        if end is not None and (offset == END_OF_SEGMENT or offset >= end):
+            owned.following = Following()
+            return
+        owned.has_arrived = offset == END_OF_SEGMENT
+        self._start(owned)
 
     def end(self, segment: StreamSegmentName) -> None:
         """Stops reading a segment. What has arrived of it is dropped."""
@@ -122,7 +138,7 @@ class OwnedSegments:
             if arrived.batch is not None:
                 owned.oldest_us = arrived.stored_at_us
                 return arrived
-            owned.has_ended = True
+            owned.following = arrived.following
             owned.oldest_us = 0
             return arrived
         return None
@@ -145,6 +161,15 @@ class OwnedSegments:
             owned.failure = error
 
     async def _read(self, owned: OwnedSegment) -> None:
+        try:
+            if not owned.has_arrived:
+                await self._read_events(owned)
+                owned.has_arrived = True
+            await self._put(Arrived(owned, following=await self._following(owned)))
+        except Exception as error:  # noqa: BLE001 - the next `next_batch` raises it
+            await self._put(Arrived(owned, error=error))
+
+    async def _read_events(self, owned: OwnedSegment) -> None:
         segment = owned.segment
         window_bytes = WINDOWS_BYTES_TOTAL // max(1, len(self.owned))
         stream = SegmentStream(
@@ -152,17 +177,25 @@ class OwnedSegments:
             segment.segment_id,
             segment_name(segment.scope, segment.stream, segment.segment_id),
             start=owned.position,
-            stop=owned.stop,
+            stop=None if owned.end == END_UNBOUNDED else owned.end,
             window_bytes=max(WINDOW_BYTES_MIN, min(WINDOW_BYTES_MAX, window_bytes)),
             on_truncation=self._options.on_truncation,
             backoff=Backoff(self._options.give_up_after_s),
             assemble=EventBatches,
         )
-        try:
-            await stream.run(lambda batch: self._put(Arrived(owned, batch, stream.stored_at_us)))
-            await self._put(Arrived(owned))
-        except Exception as error:  # noqa: BLE001 - the next `next_batch` raises it
-            await self._put(Arrived(owned, error=error))
+        await stream.run(lambda batch: self._put(Arrived(owned, batch, stream.stored_at_us)))
+
+    async def _following(self, owned: OwnedSegment) -> Following:
+        """Asks the controller here and not in `read_batch`, which would keep the other segments waiting."""
+        if owned.end is not None:
+            return Following()
+        scope, stream, segment_id = owned.segment.scope, owned.segment.stream, owned.segment.segment_id
+        found = await recorded_successors(self._admin, scope, stream, segment_id, Backoff(SUCCESSORS_TIMEOUT_S))
+        named = {StreamSegmentName(scope, stream, one.segment.segment_id): one for one in found.segments}
+        return Following(
+            {name: one.predecessors for name, one in named.items()},
+            {name: one.segment.key_range for name, one in named.items()},
+        )
 
     async def _put(self, arrived: Arrived) -> None:
         await self._queue.put(arrived)

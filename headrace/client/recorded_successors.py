@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.api.segments import Successors
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
-from headrace.model.errors import IllegalStateError
+from headrace.model.errors import UnavailableError
 
 
 async def recorded_successors(
@@ -15,11 +15,11 @@ async def recorded_successors(
 
     Raises:
         NotFoundError: the stream was deleted.
-        IllegalStateError: the controller has recorded neither for as long as `backoff` allows.
+        UnavailableError: the controller has recorded neither for as long as `backoff` allows.
     """
     while True:
         found = await admin.successors(scope, stream, segment_id, as_recorded=True)
         if found.segments or found.sealed:
             return found
         # The stream is being sealed: the store has sealed the segment, and the controller has not recorded it yet.
-        await backoff.wait(IllegalStateError(f"segment {segment_id} is sealed but has no successors"))
+        await backoff.wait(UnavailableError(f"segment {segment_id} is sealed but has no successors yet: repeat later"))

@@ -47,6 +47,9 @@ class GroupReader(GroupEvents):
     def read_batch(self, timeout_s: float | None = None) -> GroupBatch | None:
         """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
 
+        Before it waits, the reader does its part in the group. `timeout_s` does not bound this: requests to the store
+        of the group's state, and after a reset or a checkpoint to the controller.
+
         The events that were returned before count as processed. After an error of a segment, the next call reads it on
         from there if a repetition can succeed. Otherwise each call raises the error until the segment is released, or
         the group is reset.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 from real_cluster import RealCluster, WorkingQueue
 
 from functions import wiring
+from headrace.api.segments import Successors
 from headrace.client import (
     GroupReader,
     GroupReaderOptions,
@@ -20,6 +22,7 @@ from headrace.client import (
     TruncatedError,
     UnavailableError,
 )
+from headrace.client.admin import AsyncAdmin
 
 
 @pytest.fixture
@@ -102,3 +105,67 @@ def test_error_from_before_a_reset_is_dropped(headrace: Headrace) -> None:
             time.sleep(0.01)
         group.reset("head")
         assert read(reader, 1) == [b"new"]
+
+
+def scaled(headrace: Headrace) -> ReaderGroup:
+    """A group of `orders`, of which one segment was replaced."""
+    group = create(headrace, "orders")
+    first = headrace.admin.segments("shop", "orders")[0]
+    middle = (first.key_range.low + first.key_range.high) / 2
+    ranges = [(first.key_range.low, middle), (middle, first.key_range.high)]
+    headrace.admin.scale_stream("shop", "orders", seal=[first.segment_id], ranges=ranges)
+    return group
+
+
+def test_slow_successors_delay_no_other_segment(headrace: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = scaled(headrace)
+    answers = asyncio.Event()
+    ask = AsyncAdmin.successors
+
+    async def slow(
+        admin: AsyncAdmin, scope: str, stream: str, segment: int, *, as_recorded: bool = False
+    ) -> Successors:
+        async with asyncio.timeout(10):
+            await answers.wait()
+        return await ask(admin, scope, stream, segment, as_recorded=as_recorded)
+
+    monkeypatch.setattr(AsyncAdmin, "successors", slow)
+    events = [b"%d" % number for number in range(40)]
+    write(headrace, *events, stream="orders")
+    found: list[bytes] = []
+    with group.reader("r1") as reader:
+        while not found:
+            batch = reader.read_batch(timeout_s=10)
+            assert batch is not None
+            found += batch.events
+        assert not answers.is_set()
+        started_s = time.monotonic()
+        assert reader.read_batch(timeout_s=0.2) is None
+        assert time.monotonic() - started_s < 5
+        headrace._thread.run(_set(answers))
+        assert sorted(found + read(reader, 40 - len(found))) == sorted(events)
+
+
+def test_failed_successors_are_asked_for_again(headrace: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = scaled(headrace)
+    failures = [UnavailableError("the controller does not answer")]
+    ask = AsyncAdmin.successors
+
+    async def fails(
+        admin: AsyncAdmin, scope: str, stream: str, segment: int, *, as_recorded: bool = False
+    ) -> Successors:
+        if failures:
+            raise failures.pop()
+        return await ask(admin, scope, stream, segment, as_recorded=as_recorded)
+
+    monkeypatch.setattr(AsyncAdmin, "successors", fails)
+    with group.reader("r1") as reader:
+        with pytest.raises(UnavailableError):
+            reader.read_batch(timeout_s=10)
+        events = [b"%d" % number for number in range(40)]
+        write(headrace, *events, stream="orders")
+        assert sorted(read(reader, 40)) == sorted(events)
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
