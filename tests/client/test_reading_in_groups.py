@@ -12,6 +12,7 @@ import pytest
 from real_cluster import RealCluster, WorkingQueue
 
 from functions import wiring
+from headrace.api.segments import Successors
 from headrace.client import (
     GroupReaderOptions,
     GroupStream,
@@ -26,6 +27,7 @@ from headrace.client import (
     StreamCut,
     UnavailableError,
 )
+from headrace.client.admin import AsyncAdmin
 from headrace.client.group_member import GroupMember
 
 SOON = GroupReaderOptions(lease_s=1.0)
@@ -262,7 +264,7 @@ def test_checkpoint_that_waits_for_a_reader(headrace: Headrace) -> None:
     assert group.checkpoint("c5").cuts[0] == headrace.admin.stream_cut("shop", "orders", at="head")
 
 
-def test_cut_has_segments_that_were_read_before_a_merge(headrace: Headrace) -> None:
+def test_cut_has_segments_that_were_read_before_a_merge(headrace: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of two merged segments is read, the other not: the cut covers both, and nothing is lost from there."""
     write(headrace, range(100))
     segments = headrace.admin.segments("shop", "orders")
@@ -271,10 +273,23 @@ def test_cut_has_segments_that_were_read_before_a_merge(headrace: Headrace) -> N
     headrace.admin.seal_stream("shop", "orders")
     group = create(headrace)
     found: list[int] = []
-    with group.reader("r1") as reader:
-        while not found or len(reader.segments) == 4:
-            batch = reader.read_batch()
-            found += map(int, batch.events if batch else [])
+    answered: list[int] = []
+    ask = AsyncAdmin.successors
+
+    async def only_one(
+        admin: AsyncAdmin, scope: str, stream: str, segment: int, *, as_recorded: bool = False
+    ) -> Successors:
+        if answered:
+            await asyncio.Event().wait()
+        answered.append(segment)
+        return await ask(admin, scope, stream, segment, as_recorded=as_recorded)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AsyncAdmin, "successors", only_one)
+        with group.reader("r1") as reader:
+            while not found or len(reader.segments) == 4:
+                batch = reader.read_batch(timeout_s=0.05)
+                found += map(int, batch.events if batch else [])
     (cut,) = group.checkpoint().cuts
     assert len(cut.positions) == 4
     assert headrace.admin.is_stream_cut_valid("shop", "orders", cut)
