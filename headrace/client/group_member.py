@@ -58,6 +58,7 @@ class GroupMember:
         self._heard_s: dict[str, float] = {}
         self._checkpoint_s = 0.0
         self._last_checkpoint: str | None = None
+        self._looked_s: float | None = None
         self._turns = SegmentTurns(reader, time.monotonic())
 
     def heard(self, update: GroupUpdate) -> None:
@@ -107,14 +108,13 @@ class GroupMember:
         if time.monotonic() - self._renewed_s > self._lease_s:
             await self._renew()  # others may have declared this reader dead in the meantime
             await self._group.fetch()
-        if self._group.state.is_updating:
-            await self._group.take_configuration()
+        look_s = await self._look_for_configuration()
         await self._check_online()
         await self._reach_checkpoints()
         await self._complete_segments()
         await self._release_surplus()
         wait_s = await self._acquire_share()
-        return min(wait_s, await self._begin_checkpoint())
+        return min(look_s, wait_s, await self._begin_checkpoint())
 
     async def beat(self) -> None:
         """Renews the reader's lease for ever, and declares readers dead whose lease has run out."""
@@ -140,6 +140,23 @@ class GroupMember:
                 if problem.retry == "never":
                     raise
                 await backoff.wait(problem)
+
+    async def _look_for_configuration(self) -> float:
+        """Asks the controller while the group waits for a reset. Returns the seconds until it may be asked again.
+
+        If the process that resets the group has died, it may have done so before or after the controller got the new
+        configuration. Only the second look ends the wait, so that a living process has time for its request.
+        """
+        if not self._group.state.is_updating:
+            self._looked_s = None
+            return LAG_BALANCE_S
+        interval_s = max(self._group.state.configuration.group_refresh_ms / 1000, TURN_S / 10)
+        before_s, now_s = self._looked_s, time.monotonic()
+        if before_s is not None and now_s < before_s + interval_s:
+            return before_s + interval_s - now_s
+        self._looked_s = now_s
+        await self._group.take_configuration(may_settle=before_s is not None)
+        return interval_s
 
     async def _check_online(self) -> None:
         """Reads what the state says that this reader owns: after an interrupted call it may be something else."""

@@ -14,8 +14,9 @@ from headrace.codec.group_state import parse_state, state_bytes
 from headrace.codec.group_updates import parse_update, update_bytes
 from headrace.model.errors import NotFoundError
 from headrace.model.group_state import GroupState, SharedConfiguration, initial_state
-from headrace.model.group_updates import GroupUpdate, ReplaceState
+from headrace.model.group_updates import GroupUpdate, NoteUpdating, ReplaceState
 from headrace.model.names import StreamSegmentName
+from headrace.model.reader_groups import ReaderGroupState
 from headrace.model.segments import segment_id
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
 
@@ -93,11 +94,22 @@ class GroupSynchronizer:
         await self.entries.fetch()
         return self.state
 
-    async def take_configuration(self) -> None:
-        """Begins again with the controller's configuration, if it is newer than that of the state."""
+    async def take_configuration(self, *, may_settle: bool) -> None:
+        """Begins again with the controller's configuration, if it is newer than that of the state.
+
+        With `may_settle`, the state no longer waits for a configuration if the controller has none on the way.
+        """
         view = await self._admin.reader_groups.get(self.scope, self.group)
         if view.generation > self.state.configuration.generation:
             await self.begin_again(view)
+        elif may_settle and view.state is ReaderGroupState.ACTIVE:
+            await self.entries.update(
+                lambda state: (
+                    [NoteUpdating(False)]
+                    if state.is_updating and state.configuration.generation == view.generation
+                    else []
+                )
+            )
 
     async def begin_again(self, view: ReaderGroupView) -> None:
         """Replaces the state by the first one of this configuration, unless it has a configuration as new as this."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
@@ -16,7 +17,7 @@ from headrace.client.group_lag import GroupLag, lag_of_state, recorded_cuts
 from headrace.client.group_reader import AsyncGroupReader, GroupReaderOptions
 from headrace.client.group_synchronizer import GroupSynchronizer
 from headrace.client.segment_requests import RETRY_TIMEOUT_S
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.group_checkpoints import Positions, silent_checkpoint_name
 from headrace.model.group_state import GroupState
 from headrace.model.group_updates import (
@@ -118,7 +119,8 @@ class AsyncReaderGroup:
         """Moves the group to its starting cuts, to its last checkpoint, to head or tail of its streams, or to cuts.
 
         Without a checkpoint, "checkpoint" is its starting cuts. Readers that are online drop what they have not
-        returned, and continue there. Streams without a cut begin at their heads.
+        returned, and continue there. Streams without a cut begin at their heads. A reset that is refused changes
+        nothing. After UnavailableError the readers find out whether the controller has accepted it.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut"; or a cut belongs to a stream that the group does not read.
@@ -138,7 +140,13 @@ class AsyncReaderGroup:
         elif not isinstance(to, str):
             configuration = configuration.beginning_at(to)
         await self._synchronizer.entries.update(lambda _: [NoteUpdating(True)])
-        view = await self._admin.reader_groups.update(view, configuration)
+        try:
+            view = await self._admin.reader_groups.update(view, configuration)
+        except HeadraceError as problem:
+            if problem.retry == "never":  # else the controller may have the configuration: then the readers take it
+                with suppress(HeadraceError):
+                    await self._synchronizer.take_configuration(may_settle=True)
+            raise
         await self._synchronizer.begin_again(view)
 
     async def lag(self) -> GroupLag:

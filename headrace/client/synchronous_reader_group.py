@@ -74,7 +74,8 @@ class ReaderGroup:
         """Moves the group to its starting cuts, to its last checkpoint, to head or tail of its streams, or to cuts.
 
         Without a checkpoint, "checkpoint" is its starting cuts. Readers that are online drop what they have not
-        returned, and continue there. Streams without a cut begin at their heads.
+        returned, and continue there. Streams without a cut begin at their heads. A reset that is refused changes
+        nothing. After UnavailableError the readers find out whether the controller has accepted it.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut"; or a cut belongs to a stream that the group does not read.
