@@ -40,3 +40,17 @@ class ArrowBatches:
         events = columns.events.cast(pa.large_binary())  # changes the type of the offsets; the payloads are not copied
         batch = pa.RecordBatch.from_arrays([segment_ids, columns.offsets, events], schema=EVENT_SCHEMA)
         return ArrowBatch(self._segment_id, self._columns.offset, batch)
+
+
+def with_stream(events: pa.RecordBatch, scope: str, stream: str) -> pa.RecordBatch:
+    """The batch with its stream in two columns in front: streams of one group may have segments of the same id."""
+    columns = [_repeated(scope, len(events)), _repeated(stream, len(events)), *events.columns]
+    return pa.RecordBatch.from_arrays(columns, names=["scope", "stream", *events.schema.names])
+
+
+def _repeated(text: str, count: int) -> pa.DictionaryArray:
+    """A column of one text, with a byte per row. `pyarrow.array` and `pyarrow.repeat` would import pandas."""
+    data = text.encode()
+    texts = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data))
+    indices = pa.Array.from_buffers(pa.int8(), count, [None, pa.py_buffer(bytes(count))])
+    return pa.DictionaryArray.from_arrays(indices, texts)

@@ -7,19 +7,22 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.admin import AsyncAdmin
-from headrace.client.event_reader import ReaderOptions, ReadOrder
+from headrace.client.event_reader import Assemble, ReaderOptions, ReadOrder, arrow_assembler
 from headrace.client.group_member import GroupMember
-from headrace.client.group_segments import OwnedSegment, OwnedSegments
+from headrace.client.group_segments import Arrived, OwnedSegment, OwnedSegments
 from headrace.client.group_synchronizer import GroupSynchronizer
-from headrace.client.segment_stream import EventBatch
+from headrace.client.segment_stream import ArrowBatch, EventBatch, EventBatches
 from headrace.model.errors import InvalidRequestError
 from headrace.model.group_state import GroupState
 from headrace.model.group_updates import GroupUpdate
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import StreamSegmentName, check_reader_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LEASE_S_DEFAULT = 30.0
 LEASE_S_MIN = 0.2
@@ -137,6 +140,42 @@ class AsyncGroupReader:
             UnavailableError: a store or the controller could not be reached for too long.
             CorruptError: a segment does not contain valid events.
         """
+        arrived = await self._next(EventBatches, timeout_s)
+        if arrived is None:
+            return None
+        batch = arrived.batch
+        assert isinstance(batch, EventBatch), "the assembler makes batches of events"
+        return _group_batch(arrived.owned.segment, batch)
+
+    async def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
+        """Returns the next events of one segment as a `pyarrow.RecordBatch` (extra `headrace[arrow]`).
+
+        Its columns are `scope` and `stream` (dictionaries of strings), `segment_id` and `offset` (int64), and `event`
+        (large binary). The events count as processed, and `timeout_s` is kept, as with `read_batch`. A reader returns
+        either Arrow batches or events.
+
+        Raises:
+            InvalidRequestError: pyarrow is not installed.
+            IllegalStateError: the reader has already returned events in another form.
+            HeadraceError: an error of `read_batch`.
+        """
+        arrived = await self._next(arrow_assembler(), timeout_s)
+        if arrived is None:
+            return None
+        from headrace.client.arrow_batches import with_stream
+
+        batch, segment = arrived.batch, arrived.owned.segment
+        assert isinstance(batch, ArrowBatch), "the assembler makes Arrow batches"
+        return with_stream(batch.events, segment.scope, segment.stream)
+
+    async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """Yields Arrow batches. Waits at the tail; stops when `ended` is true. See `read_arrow_batch`."""
+        while (batch := await self.read_arrow_batch()) is not None:
+            yield batch
+
+    async def _next(self, assemble: Assemble, timeout_s: float | None) -> Arrived | None:
+        """Returns the next batch in this form. What was returned before counts as processed."""
+        self._segments.choose_form(assemble)
         self._confirm()
         loop = asyncio.get_running_loop()
         deadline_s = float("inf") if timeout_s is None else loop.time() + timeout_s
@@ -148,7 +187,7 @@ class AsyncGroupReader:
                 if arrived.batch is None:
                     continue
                 self._current, self._given_to = arrived.owned, arrived.batch.end_offset
-                return _group_batch(arrived.owned.segment, arrived.batch)
+                return arrived
             if self.ended or loop.time() >= deadline_s:
                 return None
             with suppress(TimeoutError):

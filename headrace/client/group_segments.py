@@ -13,13 +13,15 @@ from headrace.client.event_reader import (
     WINDOW_BYTES_MAX,
     WINDOW_BYTES_MIN,
     WINDOWS_BYTES_TOTAL,
+    AnyBatch,
+    Assemble,
     ReaderOptions,
 )
 from headrace.client.group_synchronizer import END_UNBOUNDED
 from headrace.client.recorded_successors import recorded_successors
 from headrace.client.segment_connections import SegmentConnections
-from headrace.client.segment_stream import EventBatch, EventBatches, SegmentStream
-from headrace.model.errors import HeadraceError
+from headrace.client.segment_stream import SegmentStream
+from headrace.model.errors import HeadraceError, IllegalStateError
 from headrace.model.names import StreamSegmentName, segment_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_cuts import END_OF_SEGMENT
@@ -63,7 +65,7 @@ class Arrived(NamedTuple):
     """A batch of a segment and when it was stored; what follows the segment, after its last batch; or an error."""
 
     owned: OwnedSegment
-    batch: EventBatch | None = None
+    batch: AnyBatch | None = None
     stored_at_us: int = 0
     following: Following | None = None
     error: Exception | None = None
@@ -79,8 +81,18 @@ class OwnedSegments:
         self._on_arrival = on_arrival
         self._connections: dict[tuple[str, str], SegmentConnections] = {}
         self._queue: asyncio.Queue[Arrived] = asyncio.Queue(BATCHES_WAITING_MAX)
+        self._assemble: Assemble | None = None
         self._stopped: set[asyncio.Task[None]] = set()
         self.owned: dict[StreamSegmentName, OwnedSegment] = {}
+
+    def choose_form(self, assemble: Assemble) -> None:
+        """Decides the form of all batches, before the first segment is read. Raises IllegalStateError if it is another
+        one than before."""
+        if self._assemble not in (None, assemble):
+            raise IllegalStateError(
+                "a reader returns either Arrow batches or events: close it, and open another reader of the group"
+            )
+        self._assemble = assemble
 
     @property
     def positions(self) -> dict[StreamSegmentName, int]:
@@ -171,6 +183,7 @@ class OwnedSegments:
 
     async def _read_events(self, owned: OwnedSegment) -> None:
         segment = owned.segment
+        assert self._assemble is not None, "segments are taken by calls for batches"
         window_bytes = WINDOWS_BYTES_TOTAL // max(1, len(self.owned))
         stream = SegmentStream(
             self._connections_to(segment),
@@ -181,7 +194,7 @@ class OwnedSegments:
             window_bytes=max(WINDOW_BYTES_MIN, min(WINDOW_BYTES_MAX, window_bytes)),
             on_truncation=self._options.on_truncation,
             backoff=Backoff(self._options.give_up_after_s),
-            assemble=EventBatches,
+            assemble=self._assemble,
         )
         await stream.run(lambda batch: self._put(Arrived(owned, batch, stream.stored_at_us)))
 

@@ -238,6 +238,15 @@ class GroupEvents:
         while (batch := self._thread.run(self._reader.read_batch())) is not None:
             yield from self._reader.events_of(batch)
 
+    def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
+        """Returns the next events of a segment as a record batch. See `AsyncGroupReader.read_arrow_batch`."""
+        return self._thread.run(self._reader.read_arrow_batch(timeout_s))
+
+    def arrow_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields Arrow batches until `ended` is true. See `AsyncGroupReader.read_arrow_batch`."""
+        while (batch := self.read_arrow_batch()) is not None:
+            yield batch
+
 
 class ByteWrites:
     """The hand-written part of `ByteWriter`, which collects bytes in the thread that writes them."""
