@@ -13,13 +13,15 @@ from headrace.client.admin import AsyncAdmin
 from headrace.client.event_reader import Assemble, ReaderOptions, ReadOrder, arrow_assembler
 from headrace.client.group_member import GroupMember
 from headrace.client.group_segments import Arrived, OwnedSegment, OwnedSegments
-from headrace.client.group_synchronizer import GroupSynchronizer
+from headrace.client.group_synchronizer import END_UNBOUNDED, GroupSynchronizer
 from headrace.client.segment_stream import ArrowBatch, EventBatch, EventBatches
+from headrace.client.time_windows import TimeWindow, TimeWindows
 from headrace.model.errors import InvalidRequestError
 from headrace.model.group_state import GroupState
 from headrace.model.group_updates import GroupUpdate
 from headrace.model.limits import EVENT_HEADER_BYTES
-from headrace.model.names import StreamSegmentName, check_reader_name
+from headrace.model.names import StreamSegmentName, check_reader_name, scoped_stream_name
+from headrace.model.stream_cuts import END_OF_SEGMENT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,6 +81,9 @@ class AsyncGroupReader:
     """
 
     def __init__(self, admin: AsyncAdmin, scope: str, group: str, reader: str, options: GroupReaderOptions) -> None:
+        self._admin = admin
+        self._options = options
+        self._windows: dict[str, TimeWindows] = {}
         self._wake = asyncio.Event()
         self._segments = OwnedSegments(admin, options.reading, self._wake.set)
         self._group = GroupSynchronizer(admin, scope, group, self._applied)
@@ -219,6 +224,30 @@ class AsyncGroupReader:
             yield GroupEvent(event, batch.scope, batch.stream, batch.segment_id, offset)
             offset = following
 
+    async def time_window(self, scope: str, stream: str) -> TimeWindow:
+        """Returns the bounds of the event times at the group's position in a stream, from the times that writers noted.
+
+        The position is after the events that all readers have processed. The other readers tell theirs several times
+        per `lease_s`. After the failure of a reader, events that are read again may be older than `lower`.
+
+        Raises:
+            InvalidRequestError: the group does not read the stream.
+            NotFoundError: the stream was deleted.
+            UnavailableError: a store or the controller could not be reached for too long.
+        """
+        state, name = self._group.state, scoped_stream_name(scope, stream)
+        if name not in state.configuration.starts:
+            raise InvalidRequestError(f"the group does not read {name}")
+        if name not in self._windows:
+            self._windows[name] = TimeWindows(self._admin, scope, stream, self._options.reading.give_up_after_s)
+        positions = state.latest_positions(self.name, self._segments.positions)
+        offsets = {
+            one.segment_id: END_UNBOUNDED if offset == END_OF_SEGMENT else offset
+            for one, offset in positions.items()
+            if (one.scope, one.stream) == (scope, stream)
+        }
+        return await self._windows[name].at(offsets)
+
     async def release(self, segment: StreamSegmentName) -> bool:
         """Leaves a segment to other readers for a while. The next one begins after the processed events.
 
@@ -257,6 +286,8 @@ class AsyncGroupReader:
         try:
             await self._member.leave()
         finally:
+            for windows in self._windows.values():
+                await windows.close()
             await self._segments.close()
             await self._group.close()
 

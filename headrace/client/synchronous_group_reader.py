@@ -10,6 +10,7 @@ from types import TracebackType
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch
 from headrace.client.loop_thread import LoopThread
 from headrace.client.synchronous import GroupEvents
+from headrace.client.time_windows import TimeWindow
 from headrace.model.names import StreamSegmentName
 
 
@@ -60,6 +61,19 @@ class GroupReader(GroupEvents):
             CorruptError: a segment does not contain valid events.
         """
         return self._thread.run(self._core.read_batch(timeout_s))
+
+    def time_window(self, scope: str, stream: str) -> TimeWindow:
+        """Returns the bounds of the event times at the group's position in a stream, from the times that writers noted.
+
+        The position is after the events that all readers have processed. The other readers tell theirs several times
+        per `lease_s`. After the failure of a reader, events that are read again may be older than `lower`.
+
+        Raises:
+            InvalidRequestError: the group does not read the stream.
+            NotFoundError: the stream was deleted.
+            UnavailableError: a store or the controller could not be reached for too long.
+        """
+        return self._thread.run(self._core.time_window(scope, stream))
 
     def release(self, segment: StreamSegmentName) -> bool:
         """Leaves a segment to other readers for a while. The next one begins after the processed events.

@@ -1,7 +1,7 @@
 """The time window of a reader: the watermarks around its position, read from the stream's mark segment.
 
-Positions and watermarks only move forward. Each watermark is therefore read once, and dropped after the reader has
-passed it.
+Watermarks move forward, and so do positions until a reader group is reset. Each watermark is therefore read once, and
+dropped after the reader has passed it. If a position has moved back, reading begins again.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ class TimeWindows:
         self._name = mark_segment_name(scope, stream)
         self._connections = SegmentConnections(_MarkEndpoints(admin, stream), scope, mark_stream_name(stream))
         self._requests = SegmentRequests(self._connections, give_up_after_s)
+        self._position: Positions = ()
         self._segments: dict[int, StreamSegment] = {}
         self._passed: Watermark | None = None
         self._ahead: deque[Watermark] = deque()
         self._events: EventAssembler | None = None
 
     async def at(self, offsets: Mapping[int, int]) -> TimeWindow:
-        """Returns the window at a position (offset in bytes by segment id). Positions must not move back between calls.
+        """Returns the window at a position (offset in bytes by segment id).
 
         Raises:
             NotFoundError: the stream was deleted.
@@ -63,7 +64,13 @@ class TimeWindows:
             CorruptError: the mark segment does not contain watermarks.
         """
         position = await self._positions(offsets)
-        if position is None or (self._events is None and not await self._begin(position)):
+        if position is None:
+            return self._window(None)
+        if not is_at_or_behind(position, self._position):
+            self._passed, self._events = None, None
+            self._ahead.clear()
+        self._position = position
+        if self._events is None and not await self._begin(position):
             return self._window(None)
         end = (await self._info()).write_offset
         self._pass(position)

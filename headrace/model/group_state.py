@@ -97,6 +97,16 @@ class GroupState:
             found.update(positions)
         return found
 
+    def latest_positions(self, reader: str, own: Positions) -> dict[StreamSegmentName, int]:
+        """How far the group has read, as a reader knows it.
+
+        It has the offsets `own` of its own segments, where an owner would begin with those that wait for one, and what
+        the other readers have told of theirs.
+        """
+        owned = self.assigned.get(reader, {})
+        read = {segment: offset for segment, offset in own.items() if segment in owned}
+        return {**self.positions, **self.last_read, **self.unassigned, **read}
+
     def owned_by(self, reader: str) -> Positions:
         """The segments of a reader, with the offsets from which another reader would begin.
 

@@ -210,6 +210,15 @@ def test_failed_reader_goes_back_to_its_last_checkpoint() -> None:
     assert not known.lags_ms
 
 
+def test_latest_positions_are_own_told_and_waiting_ones() -> None:
+    state = after(group(3, "r1", "r2"), AcquireSegment("r1", segment(0)), AcquireSegment("r2", segment(1)))
+    state = after(state, NoteProgress("r2", 5, {segment(1): 170}))
+    own = {segment(0): 50, segment(7): 9}  # the latter was lost to another reader, or in a reset
+    assert state.latest_positions("r1", own) == {segment(0): 50, segment(1): 170, segment(2): 0}
+    failed = after(state, RemoveReader("r2"))
+    assert failed.latest_positions("r1", own) == {segment(0): 50, segment(1): 0, segment(2): 0}
+
+
 def test_silent_checkpoint_moves_no_failed_reader() -> None:
     silent = silent_checkpoint_name("x")
     state = after(group(1, "r1"), AcquireSegment("r1", segment(0)), BeginCheckpoint(silent))
