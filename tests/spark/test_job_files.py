@@ -85,7 +85,8 @@ class Bucket:
 
     def put_object(self, *, Key: str, Body: bytes, IfNoneMatch: str, **_: Any) -> None:
         if Key in self.objects:
-            raise ClientError({"Error": {"Code": "412"}, "ResponseMetadata": {"HTTPStatusCode": 412}}, "PutObject")
+            response: Any = {"Error": {"Code": "412"}, "ResponseMetadata": {"HTTPStatusCode": 412}}
+            raise ClientError(response, "PutObject")
         self.objects[Key] = Body
 
     def get_object(self, *, Key: str, **_: Any) -> Any:

@@ -27,8 +27,8 @@ def _commit(sink: SinkAccess) -> object:
     return sink.commit(STREAM, "spark:q", 0, {STREAM: [TRANSACTION]}, abort_labels="q")
 
 
-def _abort(sink: SinkAccess) -> object:
-    return sink.abort_labelled(STREAM, "q/0/")
+def _abort(sink: SinkAccess) -> None:
+    sink.abort_labelled(STREAM, "q/0/")
 
 
 @pytest.mark.parametrize("request_of", [_begin, _commit, _abort])

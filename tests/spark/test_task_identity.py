@@ -27,7 +27,7 @@ def test_the_run_is_known_whatever_the_job_group_is(spark: SparkSession, tmp_pat
     def handle(batch: DataFrame, _batch_id: int) -> None:
         context = batch.sparkSession.sparkContext
         context.setJobGroup("etl", "a job of the user")
-        seen.append(active_run(batch.sparkSession, context.getLocalProperty("sql.streaming.queryId")))
+        seen.append(active_run(batch.sparkSession, str(context.getLocalProperty("sql.streaming.queryId"))))
 
     lines = spark.readStream.text(str(tmp_path / "in"))
     query = lines.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
