@@ -155,6 +155,8 @@ class AsyncEventReader:
         self._arrived = self._arrivals()
         self._assemble: Assemble | None = None
         self._progress = ReadProgress({})
+        self._unread: EventBatch | None = None
+        """The newest batch. A caller that stops in the middle of it gets the rest from the next call."""
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
 
     async def open(self) -> None:
@@ -269,8 +271,12 @@ class AsyncEventReader:
 
     async def _next_event_batch(self, timeout_s: float | None) -> EventBatch | None:
         self._begin(EventBatches)
+        last = self._unread
+        if last is not None and self._progress.is_behind(last.segment_id, last.end_offset):
+            return last.after(self._progress.offsets[last.segment_id])
         batch = await self._next_batch(timeout_s)
         assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
+        self._unread = batch
         return batch
 
     async def _next_batch(self, timeout_s: float | None) -> AnyBatch | None:

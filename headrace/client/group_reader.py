@@ -91,6 +91,7 @@ class AsyncGroupReader:
         self._tasks: list[asyncio.Task[None]] = []
         self._current: OwnedSegment | None = None
         self._given_to = 0
+        self._newest: Arrived | None = None
         self._is_closed = False
 
     async def open(self) -> None:
@@ -188,16 +189,26 @@ class AsyncGroupReader:
             self._wake.clear()
             self._check_tasks()
             wait_s = await self._member.take_part()
-            if (arrived := self._segments.next_batch()) is not None:
+            if (arrived := self._rest() or self._segments.next_batch()) is not None:
                 if arrived.batch is None:
                     continue
-                self._current, self._given_to = arrived.owned, arrived.batch.end_offset
+                self._newest, self._current, self._given_to = arrived, arrived.owned, arrived.batch.end_offset
                 return arrived
             if self.ended or loop.time() >= deadline_s:
                 return None
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(wait_s, deadline_s - loop.time())):
                     await self._wake.wait()
+
+    def _rest(self) -> Arrived | None:
+        """The events of the newest batch that the caller has not asked for, if the reader still owns the segment."""
+        newest, self._newest = self._newest, None
+        if newest is None or not isinstance(newest.batch, EventBatch):
+            return None
+        owned = newest.owned
+        if self._segments.owned.get(owned.segment) is not owned or owned.position >= newest.batch.end_offset:
+            return None
+        return newest._replace(batch=newest.batch.after(owned.position))
 
     async def __aiter__(self) -> AsyncIterator[GroupEvent]:
         """Yields single events. Waits at the tail; stops when `ended` is true."""

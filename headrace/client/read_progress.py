@@ -33,6 +33,10 @@ class ReadProgress:
     def open_segments(self) -> int:
         return len(self._open)
 
+    def is_behind(self, segment_id: int, offset: int) -> bool:
+        """Whether events before `offset` of a segment were not returned to the caller yet."""
+        return self._offsets.get(segment_id, offset) < offset
+
     def advance(self, segment_id: int, offset: int) -> None:
         """Records that all events before `offset` were returned to the caller."""
         self._offsets[segment_id] = offset

@@ -32,6 +32,10 @@ class EventBatch(NamedTuple):
     end_offset: int
     events: list[bytes]
 
+    def after(self, at: int) -> EventBatch | None:
+        """Returns the events that start at the offset `at` or behind it, None if there are none."""
+        return self if at <= self.offset else self.split(at)[1]
+
     def split(self, at: int) -> tuple[EventBatch, EventBatch | None]:
         """Returns the events that start before the offset `at`, at least one, and the others."""
         middle, count = self.offset, 0

@@ -1,0 +1,94 @@
+"""A loop over events that stops in the middle of a batch: the next call continues with the next event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import httpx
+import pytest
+from real_cluster import WorkingQueue
+from scripted_cluster import Cluster
+
+from functions import wiring
+from headrace.client import (
+    AsyncHeadrace,
+    EventReader,
+    GroupReader,
+    GroupStream,
+    Headrace,
+    ReaderGroupConfiguration,
+    ScalingPolicy,
+)
+
+EVENTS = [f"event {number}".encode() for number in range(6)]
+
+
+@pytest.fixture
+def headrace(headrace: Headrace, request_queue: WorkingQueue, monkeypatch: pytest.MonkeyPatch) -> Headrace:
+    """With the events in one append to one segment, which readers get as one batch."""
+    monkeypatch.setattr(wiring, "request_queue", lambda: request_queue)
+    headrace.admin.create_stream("shop", "returns", scaling=ScalingPolicy.fixed(1))
+    with headrace.writer("shop", "returns") as writer:
+        writer.write_batch(EVENTS, ["key"] * len(EVENTS))
+    return headrace
+
+
+def some(reader: EventReader | GroupReader, count: int) -> list[bytes]:
+    """The next events, by a loop that is left after them."""
+    found: list[bytes] = []
+    for read in reader:
+        found.append(read.event)
+        if len(found) == count:
+            break
+    return found
+
+
+def by_batch(reader: EventReader | GroupReader) -> list[bytes]:
+    batch = reader.read_batch(timeout_s=10)
+    assert batch is not None
+    return batch.events
+
+
+def by_loop(reader: EventReader | GroupReader) -> list[bytes]:
+    return some(reader, 4)
+
+
+@pytest.mark.parametrize("rest", [by_loop, by_batch])
+def test_reader_continues_after_a_break(headrace: Headrace, rest: Callable[[EventReader], list[bytes]]) -> None:
+    with headrace.reader("shop", "returns", start="head") as reader:
+        assert some(reader, 2) == EVENTS[:2]
+        position = reader.position
+        assert rest(reader) == EVENTS[2:]
+        assert reader.read_batch(timeout_s=0.1) is None
+    assert sum(position.offsets.values()) == sum(8 + len(event) for event in EVENTS[:2])
+
+
+@pytest.mark.parametrize("rest", [by_loop, by_batch])
+def test_group_continues_after_a_break(headrace: Headrace, rest: Callable[[GroupReader], list[bytes]]) -> None:
+    reads = ReaderGroupConfiguration((GroupStream("shop", "returns"),), automatic_checkpoint_interval_ms=0)
+    headrace.admin.reader_groups.create("shop", "billing", reads)
+    with headrace.reader_group("shop", "billing").reader("r1") as reader:
+        assert some(reader, 2) == EVENTS[:2]
+        assert rest(reader) == EVENTS[2:]
+        assert reader.read_batch(timeout_s=0.1) is None
+
+
+def test_asynchronous_reader_continues_after_a_break(cluster: Cluster) -> None:
+    """Leaving such a loop does not close its generator at once."""
+
+    async def read() -> list[bytes]:
+        found: list[bytes] = []
+        transport = httpx.MockTransport(cluster.handle)
+        async with (
+            AsyncHeadrace("http://controller", transport=transport) as headrace,
+            await headrace.reader("s", "t", start="head") as reader,
+        ):
+            while len(found) < len(EVENTS):
+                async for event in reader:
+                    found.append(event.event)
+                    break
+        return found
+
+    cluster.put(0, *EVENTS)
+    assert asyncio.run(read()) == EVENTS
