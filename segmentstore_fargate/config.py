@@ -38,6 +38,8 @@
 | HEADRACE_TABLE_MEMORY_BYTES | memory for table entries that are not in S3, of a process | 32 MiB |
 | HEADRACE_TABLE_CACHE_BYTES | memory for cached blocks of table indexes, of a process | 16 MiB |
 | HEADRACE_CONNECTIONS_MAX | connections of a process; more are refused | 4096 |
+| HEADRACE_CONNECTIONS_PER_ADDRESS_MAX | connections of a process from one address; more are refused | a quarter |
+| HEADRACE_RESERVED_NETWORKS | networks (CIDR, comma-separated) with 64 reserved connections of a process | none |
 | HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
 | HEADRACE_STOP_DEADLINE_S | time to write the data in memory to S3 after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | level of the standard library's logging | INFO |
@@ -50,10 +52,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from headrace.adapters.tcp.connection_bounds import Network
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX
 from headrace.deployment_defaults import CONTAINER_COUNT, S3_CONTAINERS_MAX
 from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S
@@ -93,7 +97,8 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     """One process. `advertised_host` None: ask the platform. `health_port` None: no pages.
-    `scaling_reports_queue_url` None: reports are logged only. `classes` are the containers of each class of logs.
+    `connections_per_address_max` None: a quarter. `scaling_reports_queue_url` None: reports are logged only.
+    `classes` are the containers of each class of logs.
 
     All processes of the store share `data_dir`; `layout` maps its journal directories to containers. `process` is the
     number of this process among them.
@@ -121,6 +126,8 @@ class StoreConfig:
     limits: StorageLimits
     table_limits: TableLimits
     connections_max: int
+    connections_per_address_max: int | None
+    reserved_networks: tuple[Network, ...]
     health_port: int | None
     stop_deadline_s: float
     log_level: str
@@ -195,6 +202,8 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
             ),
         ),
         connections_max=connections_max,
+        connections_per_address_max=read.integer("HEADRACE_CONNECTIONS_PER_ADDRESS_MAX", 0, least=1) or None,
+        reserved_networks=_read_networks(environment, "HEADRACE_RESERVED_NETWORKS"),
         health_port=ports["HEADRACE_HEALTH_PORT"],
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,
@@ -250,6 +259,14 @@ def _read_log_compression(environment: Mapping[str, str], zone: str) -> bool:
     if chosen not in ("auto", "on", "off"):
         raise InvalidRequestError(f"HEADRACE_LOG_COMPRESSION is {chosen!r}, expected auto, on or off")
     return chosen == "on" or (chosen == "auto" and zone != LOCAL_ZONE)
+
+
+def _read_networks(environment: Mapping[str, str], name: str) -> tuple[Network, ...]:
+    found = environment.get(name, "")
+    try:
+        return tuple(ip_network(network.strip()) for network in found.split(",") if network.strip())
+    except ValueError as error:
+        raise InvalidRequestError(f"{name} is {found!r}, expected networks such as 10.0.0.0/16: {error}") from error
 
 
 def _read_copies(read: _Reader) -> int:

@@ -16,6 +16,7 @@ from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from headrace.adapters.tcp.connection_bounds import Bound
 from headrace.adapters.tcp.listener import WireListener
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredMetadataStore
@@ -87,8 +88,9 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "counter",
         "headrace_connections_refused_total",
-        "connections refused because there were too many",
-        lambda s: s.store.metrics.connections_refused,
+        "connections refused because there were too many: in total, or from their address",
+        lambda s: {(bound.value,): s.store.metrics.connections_refused[bound] for bound in Bound},
+        ("reason",),
     ),
     Metric(
         "counter",

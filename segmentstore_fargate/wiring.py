@@ -107,6 +107,8 @@ class SegmentStoreProcess:
             self._store,
             lambda: secrets.randbits(128),
             connections_max=connections_within(config.connections_max),
+            connections_per_address_max=config.connections_per_address_max,
+            reserved_networks=config.reserved_networks,
             receive_bytes=config.receive_bytes,
         )
         self._metrics = MetricsPage(

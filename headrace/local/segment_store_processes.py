@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace import topology
+from headrace.adapters.tcp.listener import CONNECTIONS_MAX
 from headrace.local.child_process import ChildProcess
 from headrace.local.failures import LocalStackError
 from headrace.model.backoff import doubled_pause
@@ -37,6 +38,8 @@ ONE_COPY_NOTE = (
     "note: one copy of each event; if its disk is lost, so are events that S3 does not have (start with "
     f"--segment-stores {COPIES} to replicate)"
 )
+
+PER_ADDRESS_VARIABLE = "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX"
 
 _READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([\d,]*)")
 
@@ -82,15 +85,21 @@ class SegmentStoreProcess:
     ) -> None:
         self.status = StoreStatus(f"store-{index}", data_dir / f"store-{index}")
         self._log_file = data_dir / "logs" / f"store-{index}.log"
-        self._environment = dict(environment) | {
-            "HEADRACE_STORE_ID": self.status.store_id,
-            "HEADRACE_STORE_INDEX": str(index),
-            "HEADRACE_STORE_COUNT": str(count),
-            "HEADRACE_DATA_DIR": str(self.status.data_dir),
-            "HEADRACE_LISTEN_HOST": "127.0.0.1",
-            "HEADRACE_ZONE": "local",
-            "HEADRACE_STOP_DEADLINE_S": str(STOP_DEADLINE_S),
-        }
+        # All clients of the stack have one address: a bound of an address below that of all connections would only
+        # leave connections that no client can use.
+        self._environment = (
+            {PER_ADDRESS_VARIABLE: str(CONNECTIONS_MAX)}
+            | dict(environment)
+            | {
+                "HEADRACE_STORE_ID": self.status.store_id,
+                "HEADRACE_STORE_INDEX": str(index),
+                "HEADRACE_STORE_COUNT": str(count),
+                "HEADRACE_DATA_DIR": str(self.status.data_dir),
+                "HEADRACE_LISTEN_HOST": "127.0.0.1",
+                "HEADRACE_ZONE": "local",
+                "HEADRACE_STOP_DEADLINE_S": str(STOP_DEADLINE_S),
+            }
+        )
         self._clock = clock
         self._restart = restart
         self._on_change = on_change

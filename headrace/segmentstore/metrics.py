@@ -7,6 +7,7 @@ numbers of the same moment. Values that the metrics page can read directly, as q
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -77,7 +78,8 @@ class ContainerMetrics:
 class StoreMetrics:
     """The metrics that the containers of a store share. `connections` is the current number; the rest are totals.
 
-    `reads` counts reads answered with data, `storage_reads` those of them that needed tier 2.
+    `connections_refused` counts by the bound that was reached. `reads` counts reads answered with data, `storage_reads`
+    those of them that needed tier 2.
     """
 
     __slots__ = (
@@ -95,7 +97,7 @@ class StoreMetrics:
     def __init__(self) -> None:
         self.append_seconds = Histogram(LATENCY_BOUNDS_S)
         self.connections = 0
-        self.connections_refused = 0
+        self.connections_refused: Counter[str] = Counter()
         self.protocol_errors = 0
         self.reads = 0
         self.read_bytes = 0

@@ -32,6 +32,8 @@ class SegmentStoreService:
     health_port: int = 12545
     replica_port: int = 12745
     """The first of as many ports as there are processes, like `wire_port` and `health_port`. Stores replicate here."""
+    connections_per_address_max: int = 1024
+    """Of a process, a quarter of all. Functions of one subnet share an address, as do clients behind a NAT gateway."""
     cpu_units: int = 1024
     memory_mb: int = 4096
     volume_gib: int = 50

@@ -24,7 +24,8 @@ class Hello(WireCommand):
     @property
     def is_compatible(self) -> bool:
         """Whether the sender supports a version that this code supports."""
-        return self.low_version <= WIRE_VERSION and self.high_version >= OLDEST_COMPATIBLE_VERSION
+        reaches = self.low_version <= WIRE_VERSION and self.high_version >= OLDEST_COMPATIBLE_VERSION
+        return reaches and self.low_version <= self.high_version
 
 
 OWN_HELLO: Final = Hello(WIRE_VERSION, OLDEST_COMPATIBLE_VERSION)

@@ -64,6 +64,8 @@ class StoreTaskShared:
     containers: int
     s3_environment: Mapping[str, str]
     copies: int
+    function_networks: tuple[str, ...]
+    """The subnets of the functions that reach stores: connections are reserved for them."""
     replica_secret: secretsmanager.ISecret | None
     """What the stores prove to each other; None with one copy."""
 
@@ -215,6 +217,8 @@ def _environment(
             "HEADRACE_LISTEN_HOST": "0.0.0.0",
             "HEADRACE_LISTEN_PORT": str(SEGMENT_STORES.wire_port),
             "HEADRACE_HEALTH_PORT": str(SEGMENT_STORES.health_port),
+            "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX": str(SEGMENT_STORES.connections_per_address_max),
+            "HEADRACE_RESERVED_NETWORKS": ",".join(shared.function_networks),
             "HEADRACE_ZONE": zone_id(subnet),
             "HEADRACE_METADATA_TABLE": topology.METADATA_TABLE.name,
             "HEADRACE_CHUNK_BUCKET": resources.chunk_bucket_name,

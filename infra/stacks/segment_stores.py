@@ -69,6 +69,7 @@ class SegmentStoresStack(cdk.Stack):
             vpc=network.vpc,
             container_insights_v2=ecs.ContainerInsights.ENABLED,
         )
+        subnets = network.vpc.select_subnets(subnet_group_name=network.store_subnets.subnet_group_name).subnets
         image = self._image()
         secret = self._replica_secret() if settings.is_replicated else None
         shared = StoreTaskShared(
@@ -82,9 +83,9 @@ class SegmentStoresStack(cdk.Stack):
             containers=settings.containers,
             s3_environment=settings.s3_environment,
             copies=settings.log_copies,
+            function_networks=tuple(subnet.ipv4_cidr_block for subnet in subnets),
             replica_secret=secret,
         )
-        subnets = network.vpc.select_subnets(subnet_group_name=network.store_subnets.subnet_group_name).subnets
         self.zones = [
             SegmentStoreZone(self, index, len(subnets), subnet=subnet, shared=shared)
             for index, subnet in enumerate(subnets)

@@ -13,6 +13,7 @@ import pytest
 from cdk_assembly import Assembly, Resource
 
 from headrace import topology
+from headrace.adapters.tcp.listener import CONNECTIONS_MAX
 from headrace.model.cluster import TAKE_OVER_AFTER_DEFAULT_S
 from headrace.topology import SEGMENT_STORES
 from segmentstore_fargate.restart_policy import restart_pause_s
@@ -146,7 +147,19 @@ def test_a_store_knows_its_number_and_place(assembly: Assembly, services, as_tex
         reports = as_text(environment["HEADRACE_SCALING_REPORTS_QUEUE_URL"])
         assert reports.endswith(f"/{topology.SCALING_REPORTS_QUEUE.name}")
         assert "AvailabilityZoneId" in as_text(environment["HEADRACE_ZONE"])
+        assert environment["HEADRACE_CONNECTIONS_PER_ADDRESS_MAX"] == str(CONNECTIONS_MAX // 4)
         assert int(environment["HEADRACE_CACHE_BYTES"]) < SEGMENT_STORES.memory_mb * 1024 * 1024
+
+
+def test_connections_are_reserved_for_the_functions(assembly: Assembly, services):
+    """They are in the subnets of the stores, and clients are in others."""
+    subnets = [each.properties for each in assembly.resources("AWS::EC2::Subnet")]
+    is_own = {"Key": "aws-cdk:subnet-name", "Value": "stores"}
+    own = {each["CidrBlock"] for each in subnets if is_own in each["Tags"]}
+    for service in services:
+        reserved = _environment(assembly, service)["HEADRACE_RESERVED_NETWORKS"].split(",")
+        assert set(reserved) == own
+        assert len(reserved) == len(services)
 
 
 def test_a_process_that_dies_finds_its_volume_again(assembly: Assembly, services):

@@ -114,6 +114,48 @@ async def test_connection_that_never_asks_anything_is_closed(running):
     assert channel.closed
 
 
+async def test_hello_alone_does_not_keep_a_connection(running):
+    """A peer that said Hello on every connection, and nothing more, would keep all others out."""
+    session, channel = open_session(running)
+    await feed(session, channel, wire.encode(wire.OWN_HELLO))
+    running.world.clock.advance(STALL_S + 1)
+    session.check_stalled(running.world.clock.monotonic_s())
+    assert channel.closed
+
+
+async def test_keep_alives_keep_a_connection_without_requests(running):
+    """Pools of clients keep connections until they have something to ask."""
+    session, channel = open_session(running)
+    await feed(session, channel, wire.encode(wire.OWN_HELLO))
+    for _ in range(10):
+        running.world.clock.advance(STALL_S - 1)
+        await feed(session, channel, wire.encode(wire.KeepAlive()))
+        session.check_stalled(running.world.clock.monotonic_s())
+    assert not channel.closed
+    running.world.clock.advance(STALL_S + 1)
+    session.check_stalled(running.world.clock.monotonic_s())
+    assert channel.closed
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        wire.SetupAppend(1, HONEST, SEGMENT),
+        wire.ReadSegment(SEGMENT, 0, 10, "", 1),
+        wire.GetStreamSegmentInfo(1, SEGMENT),
+        wire.GetTableSegmentInfo(1, SEGMENT, ""),
+    ],
+    ids=lambda request: type(request).__name__,
+)
+async def test_a_connection_that_has_asked_may_be_idle(running, request_):
+    session, channel = open_session(running)
+    await feed(session, channel, wire.encode(wire.OWN_HELLO) + wire.encode(request_))
+    running.world.clock.advance(100 * STALL_S)
+    session.check_stalled(running.world.clock.monotonic_s())
+    assert not channel.closed
+    session.disconnected()
+
+
 # Peers that lie about events and sizes
 
 
@@ -194,7 +236,7 @@ async def test_reply_sent_as_a_request_closes_the_connection(running, honest, li
     await unharmed(running, honest)
 
 
-@pytest.mark.parametrize("versions", [(4, 1), (0, 0), (-1, -5), (99, 18), (1 << 30, 1 << 29)])
+@pytest.mark.parametrize("versions", [(4, 1), (0, 0), (-1, -5), (99, 18), (1 << 30, 1 << 29), (5, 17), (10, 11)])
 async def test_versions_out_of_reach_are_told_and_closed(running, honest, liar, versions):
     assert await liar.call(wire.Hello(*versions)) == wire.Hello(17, 5)
     assert await liar.closed()
@@ -230,9 +272,9 @@ async def test_delegation_tokens_are_not_looked_at(running, honest, liar, token)
 
 
 async def test_crowd_is_refused_and_the_others_continue(running, honest, monkeypatch, caplog):
-    monkeypatch.setattr(running.listener, "_connections_max", 3)
+    monkeypatch.setattr(running.listener._bounds, "total_max", 3)
     crowd = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(40)]
-    await running.until(lambda: running.store.metrics.connections_refused == 38)
+    await running.until(lambda: running.store.metrics.connections_refused["total"] == 38)
     await honest.append(HONEST, 2, b"two")
     ends = [asyncio.ensure_future(reader.read()) for reader, _ in crowd]
     await running.until(lambda: sum(end.done() for end in ends) == 38)
@@ -244,3 +286,23 @@ async def test_crowd_is_refused_and_the_others_continue(running, honest, monkeyp
     assert len(lines) == 1, "at most one line in ten seconds"
     await running.until(lambda: len(running.listener._connections) == 1)
     assert await (await running.connect()).read_all(SEGMENT) == b"onetwo"
+
+
+async def test_one_address_does_not_take_all_connections(running, honest, monkeypatch, caplog):
+    """Linux owns all of 127.0.0.0/8, so that one machine can be several peers."""
+    monkeypatch.setattr(running.listener._bounds, "per_address_max", 5)
+    crowd = [await asyncio.open_connection("127.0.0.1", running.port, local_addr=("127.0.0.2", 0)) for _ in range(20)]
+    await running.until(lambda: running.store.metrics.connections_refused["address"] == 15)
+    assert running.store.metrics.connections == 6
+    others = [await running.connect() for _ in range(4)]
+    assert await others[-1].read_all(SEGMENT) == b"one"
+    lines = [one for one in caplog.messages if one.startswith("event=connection_refused")]
+    assert len(lines) == 1, "at most one line in ten seconds"
+    assert "reason=address" in lines[0]
+    for _, writer in crowd:
+        writer.close()
+    await running.until(lambda: running.store.metrics.connections == 5)
+    again, writer = await asyncio.open_connection("127.0.0.1", running.port, local_addr=("127.0.0.2", 0))
+    writer.write(wire.encode(wire.OWN_HELLO))
+    assert await again.readexactly(8)
+    writer.close()

@@ -7,6 +7,7 @@ import asyncio
 import re
 from contextlib import suppress
 from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,8 @@ def test_what_is_set_is_what_counts():
         "HEADRACE_TABLE_MEMORY_BYTES": str(7 << 20),
         "HEADRACE_TABLE_CACHE_BYTES": str(8 << 20),
         "HEADRACE_CONNECTIONS_MAX": "9",
+        "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX": "8",
+        "HEADRACE_RESERVED_NETWORKS": "10.0.0.0/25, 10.0.1.0/25",
     }
     found = read_config({**REQUIRED, **settings})
     limits, tables = found.limits, found.table_limits
@@ -70,7 +73,8 @@ def test_what_is_set_is_what_counts():
     assert (limits.sweep_every_s, limits.object_grace_s) == (4, 10)
     assert (limits.idle_segment_s, limits.idle_segments_kept, limits.compaction_bytes_per_s) == (5, 6, 0)
     assert (tables.all_tails_memory_bytes, tables.cached_blocks_bytes) == (7 << 20, 8 << 20)
-    assert found.connections_max == 9
+    assert (found.connections_max, found.connections_per_address_max) == (9, 8)
+    assert found.reserved_networks == (IPv4Network("10.0.0.0/25"), IPv4Network("10.0.1.0/25"))
     usual = read_config(REQUIRED)
     assert (usual.limits, usual.table_limits) == (StorageLimits(), TableLimits())
 
@@ -97,6 +101,8 @@ def test_a_missing_variable_is_named(missing):
         ("HEADRACE_SEGMENTS_KEPT", "-1"),
         ("HEADRACE_TABLE_MEMORY_BYTES", "1"),
         ("HEADRACE_CONNECTIONS_MAX", "0"),
+        ("HEADRACE_CONNECTIONS_PER_ADDRESS_MAX", "0"),
+        ("HEADRACE_RESERVED_NETWORKS", "10.0.0.1/25"),
         ("HEADRACE_PROCESSES", "0"),
         ("HEADRACE_PROCESSES", "9"),
         ("HEADRACE_PROCESS", "1"),

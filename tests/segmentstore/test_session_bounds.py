@@ -134,7 +134,7 @@ async def test_no_bytes_harm_anybody_else(make_world: type[World], streams, cuts
 
 async def test_connections_are_counted(world: World, monkeypatch):
     async with world.running() as running:
-        monkeypatch.setattr(running.listener, "_connections_max", 2)
+        monkeypatch.setattr(running.listener._bounds, "total_max", 2)
         first = await running.connect()
         await running.connect()
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
@@ -157,7 +157,9 @@ async def test_a_peer_that_owes_bytes_is_closed_in_time(world: World):
         session.check_stalled(world.clock.monotonic_s())
         assert channel.closed
         idle, idle_channel = open_session(running)
-        await feed(idle, idle_channel, wire.encode(wire.Hello(17, 5)))
+        await feed(
+            idle, idle_channel, wire.encode(wire.Hello(17, 5)) + wire.encode(wire.GetStreamSegmentInfo(1, OTHER))
+        )
         world.clock.advance(100 * STALL_S)
         idle.check_stalled(world.clock.monotonic_s())  # between two frames a peer may rest as long as it likes
         assert not idle_channel.closed
@@ -196,4 +198,4 @@ async def test_writer_cannot_use_the_id_of_a_store_attribute(world: World):
 async def test_a_listener_that_was_stopped_opens_no_session(world: World):
     async with world.running() as running:
         pass
-    assert running.listener.open_session(object(), "a connection on its way in") is None
+    assert running.listener.open_session(object(), "10.0.0.1", "a connection on its way in") is None

@@ -22,7 +22,7 @@ def test_first_command_must_be_a_hello() -> None:
         _receive(ClientEnd("h", 9), SEALED)
 
 
-@pytest.mark.parametrize("hello", [wire.Hello(30, 18), wire.Hello(4, 1), wire.Hello(-1, -1)])
+@pytest.mark.parametrize("hello", [wire.Hello(30, 18), wire.Hello(4, 1), wire.Hello(-1, -1), wire.Hello(5, 17)])
 def test_incompatible_hello_is_corrupt(hello: wire.Hello) -> None:
     assert not hello.is_compatible
     with pytest.raises(CorruptError, match="upgrade the older side"):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, cast
 
+from headrace.adapters.tcp.connection_bounds import Bound, ConnectionBounds, Network
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.connections.session import Session
@@ -67,7 +68,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 class WireListener:
-    """`random_uuid` gives unsigned 128-bit numbers."""
+    """`random_uuid` gives unsigned 128-bit numbers. See `ConnectionBounds` for the other bounds of connections."""
 
     def __init__(
         self,
@@ -75,17 +76,19 @@ class WireListener:
         random_uuid: Callable[[], int],
         *,
         connections_max: int = CONNECTIONS_MAX,
+        connections_per_address_max: int | None = None,
+        reserved_networks: Sequence[Network] = (),
         receive_bytes: int = RECEIVE_BYTES,
     ) -> None:
         self._store = store
         self._random_uuid = random_uuid
-        self._connections_max = connections_max
+        self._bounds = ConnectionBounds(connections_max, connections_per_address_max, reserved_networks)
         self.receive_memory = ReceiveMemory(receive_bytes, connections_max)
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._stopping = False
-        self._refusal_logged_s = float("-inf")
+        self._refusal_logged_s = dict.fromkeys(Bound, float("-inf"))
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections on a socket from `bind_socket`."""
@@ -137,29 +140,36 @@ class WireListener:
         """Reads of all connections that wait for data at a tail."""
         return sum(connection.session.held_reads for connection in self._connections)
 
-    def open_session(self, connection: _Connection, peer: str) -> Session | None:
+    def open_session(self, connection: _Connection, address: str, peer: str) -> Session | None:
         """None: refused, there are too many, or the listener was stopped while this connection was on its way in."""
         if self._stopping:
             return None
-        if len(self._connections) >= self._connections_max:
-            self._refuse(peer)
+        if (bound := self._bounds.exceeded_by(address)) is not None:
+            self._refuse(peer, bound)
             return None
         self._connections.add(connection)
+        self._bounds.opened(address)
         self._store.metrics.connections = len(self._connections)
         return Session(self._store, connection, self.receive_memory, peer, self._random_uuid)
 
-    def forget(self, connection: _Connection) -> None:
+    def forget(self, connection: _Connection, address: str) -> None:
         self._connections.discard(connection)
+        self._bounds.closed(address)
         self._store.metrics.connections = len(self._connections)
 
-    def _refuse(self, peer: str) -> None:
-        """Count a refused connection, and log it unless another one was logged just before."""
+    def _refuse(self, peer: str, bound: Bound) -> None:
+        """Count a refused connection, and log it unless another one was logged just before for the same bound."""
         metrics, now_s = self._store.metrics, self._store.clock.monotonic_s()
-        metrics.connections_refused += 1
-        if now_s - self._refusal_logged_s >= REFUSALS_LOGGED_EVERY_S:
-            self._refusal_logged_s = now_s
-            connections, refused = len(self._connections), metrics.connections_refused
-            _log.warning("event=connection_refused peer=%s connections=%d refused=%d", peer, connections, refused)
+        metrics.connections_refused[bound] += 1
+        if now_s - self._refusal_logged_s[bound] >= REFUSALS_LOGGED_EVERY_S:
+            self._refusal_logged_s[bound] = now_s
+            _log.warning(
+                "event=connection_refused peer=%s reason=%s connections=%d refused=%d",
+                peer,
+                bound,
+                len(self._connections),
+                metrics.connections_refused[bound],
+            )
 
     def _check_stalled(self) -> None:
         now_s = self._store.clock.monotonic_s()
@@ -176,6 +186,7 @@ class _Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: WireListener) -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
+        self._address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
@@ -191,7 +202,8 @@ class _Connection(asyncio.BufferedProtocol):
         # use the memory again.
         stream.set_write_buffer_limits(high=0, low=0)
         peer = transport.get_extra_info("peername")
-        session = self._listener.open_session(self, f"{peer[0]}:{peer[1]}" if peer else "unknown")
+        self._address, name = (peer[0], f"{peer[0]}:{peer[1]}") if peer else ("", "unknown")
+        session = self._listener.open_session(self, self._address, name)
         if session is None:
             stream.abort()
             self._transport = None
@@ -201,7 +213,7 @@ class _Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._transport = None
-            self._listener.forget(self)
+            self._listener.forget(self, self._address)
             self.session.disconnected()
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -34,8 +34,8 @@ TAIL_HOLD_S: Final = 15.0
 """The time after which a read at the tail gets an empty reply. It is less than the 30 s time-out of clients."""
 
 STALL_S: Final = 60.0
-"""The store closes a connection that stops for so long before its first command or in the middle of a command, or does
-not take a reply."""
+"""The store closes a connection that stops for so long before its first request or in the middle of a command, or does
+not take a reply. Hello and KeepAlive are no requests."""
 
 TRANSFER_BYTES_PER_S_MIN: Final = 16 << 10
 """The least rate at which a peer must send the rest of a command after its first `STALL_S`. A thousand connections

@@ -124,7 +124,7 @@ class Session:
         """Close the connection if the peer is too slow: to begin, to send the rest of a command, or to take replies."""
         self.assembler.leave_cache_if_slow()
         closing = self.closed and now_s - self.received_s > STALL_S
-        # Clients begin with a Hello. A connection that sends nothing only keeps others out.
+        # A connection that only says Hello keeps others out. Clients that have nothing to ask yet send KeepAlive.
         silent = not self._asked and now_s - self.received_s > STALL_S
         # Measured from the time when bytes began to wait: a peer that sends commands may still take no replies.
         blocked = self.sending_blocked and now_s - self._blocked_since_s > STALL_S
@@ -222,13 +222,15 @@ class Session:
         self._appends.accept(frame)
 
     def on_pooled_command(self, type_code: int, received: Reservation) -> None:
+        self._asked = True
         self._tables.accept(type_code, received)
 
     def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
+        self._asked = True
         self._tables.answer_large(command, received)
 
     def on_command(self, command: wire.WireCommand) -> None:
-        self._asked = True
+        self._asked = self._asked or not isinstance(command, wire.Hello | wire.KeepAlive)
         handler = self._handlers.get(type(command))
         if handler is None:
             raise wire.WireFormatError(f"a {type(command).__name__} is not a request")
