@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
+from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from headrace.cli.actions import action, new_app
-from headrace.cli.event_input import CountedInput, InputFormat, Keys, records
+from headrace.cli.event_input import Batch, CountedInput, InputFormat, Keys, batches
 from headrace.cli.event_output import OutputFormat, printer
 from headrace.cli.outcome import Outcome
 from headrace.cli.parameters import ScopedName, StreamName, positive
@@ -163,7 +164,7 @@ def _keys(form: InputFormat, routing_key: str | None, separator: str | None, fie
     return Keys(routing_key, separator, field)
 
 
-def _open(opened: ExitStack, session: Session, path: Path) -> BinaryIO:
+def _open(opened: ExitStack, session: Session, path: Path) -> BufferedIOBase:
     if path == STANDARD_INPUT:
         return session.input
     try:
@@ -172,7 +173,7 @@ def _open(opened: ExitStack, session: Session, path: Path) -> BinaryIO:
         raise InvalidRequestError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _total_bytes(sources: list[BinaryIO]) -> int | None:
+def _total_bytes(sources: list[BufferedIOBase]) -> int | None:
     """The size of all files; None if one is a pipe or a terminal, which has no known end."""
     total = 0
     for source in sources:
@@ -202,9 +203,11 @@ def _write_all(
 
     try:
         with WriteProgress(count, total_bytes, sys.stderr):
-            for record in _records(inputs, form, keys):
-                writer.write(record.event, record.routing_key)
-                written += 1
+            for batch in _batches(inputs, form, keys):
+                written += len(
+                    batch.events
+                )  # before it is queued: parts of it may be durable before all of it is queued
+                writer.write_batch(batch.events, batch.routing_keys)
             writer.flush()
     except InvalidRequestError as error:
         writer.flush()
@@ -217,9 +220,9 @@ def _write_all(
     return written
 
 
-def _records(inputs: list[CountedInput], form: InputFormat, keys: Keys) -> Iterator[Any]:
+def _batches(inputs: list[CountedInput], form: InputFormat, keys: Keys) -> Iterator[Batch]:
     for source in inputs:
-        yield from records(source, form, keys)
+        yield from batches(source, form, keys)
 
 
 def _start(session: Session, stream: ScopedName, first: Point) -> Start:

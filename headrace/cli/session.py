@@ -7,8 +7,9 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property
+from io import BufferedIOBase
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 if TYPE_CHECKING:
     from headrace.client import Headrace
@@ -63,9 +64,9 @@ class Session:
         return RETRY_S_DEFAULT if self.shared.retry_s is None else self.shared.retry_s
 
     @property
-    def input(self) -> BinaryIO:
+    def input(self) -> BufferedIOBase:
         """Standard input as bytes."""
-        return sys.stdin.buffer
+        return cast(BufferedIOBase, sys.stdin.buffer)
 
     @property
     def output(self) -> TextIO:

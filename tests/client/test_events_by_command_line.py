@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,9 @@ import pytest
 from scripted_cluster import Cluster
 
 from headrace.cli import main, session
+from headrace.client.event_blocks import Ack
+from headrace.client.event_writer import RoutingKeys
+from headrace.client.synchronous import EventWriter
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -146,13 +150,64 @@ def test_events_come_from_files(run: Run, cluster: Cluster, tmp_path: Path):
 class _Interrupted(io.BytesIO):
     """Standard input that is interrupted by Ctrl-C after three lines."""
 
-    lines = 0
+    reads = 0
 
-    def readline(self, size: int | None = -1, /) -> bytes:
-        self.lines += 1
-        if self.lines > 3:
+    def read1(self, size: int | None = -1, /) -> bytes:
+        self.reads += 1
+        if self.reads > 2:
             raise KeyboardInterrupt
-        return b"event\n"
+        return b"event\n" * self.reads + b"not wri"
+
+
+class _Piped(io.BytesIO):
+    """Standard input that gets a line only after the lines before it are stored."""
+
+    def __init__(self, cluster: Cluster, pieces: list[bytes]) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._pieces = pieces
+        self.given = 0
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        deadline_s = time.monotonic() + 20
+        while len(self._cluster.all_events()) < self.given:
+            assert time.monotonic() < deadline_s, "an event that was there waits for more input"
+            time.sleep(0.001)
+        self.given += 1
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+@pytest.mark.parametrize(
+    ("options", "pieces"),
+    [
+        ((), [b"1\n", b"2\n"]),
+        (("--key-separator", ":"), [b"k:1\n", b"k:2\r\n"]),
+        (("--format", "jsonl"), [b"1\n", b"2\n"]),
+        (("--format", "raw"), [b"\0\0\0\1a", b"\0\0\0\1b"]),
+    ],
+)
+def test_an_event_does_not_wait_for_more_input(
+    run: Run, cluster: Cluster, options: tuple[str, ...], pieces: list[bytes]
+):
+    count = len(pieces)
+    assert run("write", "s/t", *options, given=_Piped(cluster, pieces))[:2] == (0, f"{count} events written\n")
+
+
+def test_events_that_are_there_are_written_together(run: Run, monkeypatch: pytest.MonkeyPatch):
+    """Event by event, a file of short lines took several times as long."""
+    sizes: list[int] = []
+    write_batch = EventWriter.write_batch
+
+    def counted(writer: EventWriter, events: list[bytes], routing_keys: RoutingKeys = None) -> Ack:
+        sizes.append(len(events))
+        return write_batch(writer, events, routing_keys)
+
+    monkeypatch.setattr(EventWriter, "write_batch", counted)
+    for options in ((), ("--key-separator", "5"), ("--format", "jsonl")):
+        given = b"".join(b"15%d\n" % number for number in range(1_000))
+        assert run("write", "s/t", *options, given=given)[0] == 0
+        assert sizes == [1_000]
+        sizes.clear()
 
 
 def test_an_interrupted_write_tells_what_is_acknowledged(run: Run):
