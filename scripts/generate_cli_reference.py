@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from headrace.cli.application import command_line
 from headrace.cli.exit_codes import MEANINGS
 from headrace.cli.old_names import COMMANDS, OPTIONS
+from headrace.local.command import EXIT_CODES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "using" / "cli.md"
 SHARED = frozenset({"url", "auth", "json", "retry_s"})
@@ -20,7 +21,13 @@ SHARED = frozenset({"url", "auth", "json", "retry_s"})
 
 def page(text: str) -> str:
     """The page `text` with current tables between its markers."""
-    for name, table in (("commands", _commands()), ("exit codes", _exit_codes()), ("old names", _old_names())):
+    tables = {
+        "exit codes": _exit_codes(MEANINGS),
+        "exit codes of headrace up": _exit_codes(EXIT_CODES),
+        "commands": _commands(),
+        "old names": _old_names(),
+    }
+    for name, table in tables.items():
         begin, end = f"<!-- {name}: generated -->\n", f"<!-- end of {name} -->"
         before, _, rest = text.partition(begin)
         _, found, after = rest.partition(end)
@@ -71,8 +78,8 @@ def _choices(parameter: Any) -> str:
     return "|".join(getattr(parameter.type, "choices", None) or ("TEXT",))
 
 
-def _exit_codes() -> str:
-    rows = "".join(f"| {code.value} | {meaning} |\n" for code, meaning in MEANINGS.items())
+def _exit_codes(meanings: Mapping[int, str]) -> str:
+    rows = "".join(f"| {code:d} | {meaning} |\n" for code, meaning in meanings.items())
     return f"\n| exit code | meaning |\n|---|---|\n{rows}\n"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.client.headrace import AsyncHeadrace
 
 ANSWER_WITHIN_S = 1.0
-"""How long the shell waits for names. After that it completes nothing."""
+"""How long the controller may take for the names. After that the shell completes nothing."""
 
 Names = Callable[["AsyncHeadrace", str], Awaitable[list[str]]]
 
@@ -50,15 +50,15 @@ def open_async_client(shared: SharedOptions) -> AsyncHeadrace:
 def _ask(context: typer.Context, incomplete: str, names: Names) -> list[str]:
     """Completion shows no errors: without an answer there are no names."""
     try:
-        found = asyncio.run(asyncio.wait_for(_answer(_shared(context), incomplete, names), ANSWER_WITHIN_S))
+        found = asyncio.run(_answer(_shared(context), incomplete, names))
     except (HeadraceError, OSError, TimeoutError):
         return []
     return [name for name in found if name.startswith(incomplete)]
 
 
 async def _answer(shared: SharedOptions, incomplete: str, names: Names) -> list[str]:
-    async with open_async_client(shared) as client:
-        return await names(client, incomplete)
+    async with open_async_client(shared) as client:  # imports the client, which may take longer than the answer
+        return await asyncio.wait_for(names(client, incomplete), ANSWER_WITHIN_S)
 
 
 def _shared(context: typer.Context) -> SharedOptions:

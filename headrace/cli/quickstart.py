@@ -11,8 +11,8 @@ from headrace.cli.outcome import Outcome
 from headrace.cli.session import URL_DEFAULT, URL_VARIABLE, Session
 
 COMMANDS = (
-    "headrace scope create shop",
-    "headrace stream create shop/orders --segments 2",
+    "headrace scope create shop --exist-ok",
+    "headrace stream create shop/orders --segments 2 --exist-ok",
     "seq 1 1000 | headrace event write shop/orders",
     "headrace event read shop/orders --count 5",
     "headrace stream describe shop/orders",

@@ -1,7 +1,4 @@
-"""`headrace up`: start the local stack, print the addresses of its parts, run until a signal or a failure.
-
-Exit codes: 0 after SIGINT or SIGTERM, 1 if a part fails, 2 for an error that another command line avoids.
-"""
+"""`headrace up`: start the local stack, print the addresses of its parts, run until a signal or a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from types import FrameType
 from headrace import topology
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
 from headrace.local.deployment_code import make_importable
-from headrace.local.failures import EXIT_FAILED, LocalStackError
+from headrace.local.failures import EXIT_FAILED, EXIT_USAGE, LocalStackError
 from headrace.local.stack import LocalStack, StackOptions
 
 HTTP_PORT_DEFAULT = 10080
@@ -28,6 +25,20 @@ GRPC_OFF = "off"
 STATE_FILE_DEFAULT = Path("build/local-stack.json")
 _EXIT_INTERRUPTED = 130
 _PORT_MAX = 65535
+
+EXAMPLES = (
+    "headrace up",
+    "headrace up --data-dir build/data --segment-stores 3",
+    "headrace up --http-port 0 --grpc-port off --state-file build/other-stack.json",
+)
+EXIT_CODES = {
+    0: "stopped by Ctrl-C or SIGTERM",
+    EXIT_FAILED: "a part could not be started, or failed",
+    EXIT_USAGE: "another command line avoids the error, for example if a port is taken; or the extra `headrace[local]` "
+    "is not installed",
+    _EXIT_INTERRUPTED: "a second signal ended it before it had stopped",
+}
+"""`docs/using/cli.md` has the same table."""
 
 
 class _StopRequestedError(BaseException):
@@ -62,7 +73,17 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "headrace up"
 def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions:
     """The options of the command line; exits with code 2 if they are invalid."""
     parser = argparse.ArgumentParser(
-        prog=program, description="Run the whole of Headrace on this machine, on loopback only."
+        prog=program,
+        description="Run the whole of Headrace on this machine, on loopback only.",
+        epilog="\n".join(
+            (
+                "examples:",
+                *(f"  {example}" for example in EXAMPLES),
+                "\nexit codes:",
+                *(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items()),
+            )
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="keep data here over a restart (default: nothing is kept)"

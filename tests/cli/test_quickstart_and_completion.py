@@ -7,6 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -86,8 +87,25 @@ def test_a_slow_controller_completes_nothing(complete: Complete, monkeypatch: py
         return []
 
     monkeypatch.setattr(name_completion, "ANSWER_WITHIN_S", 0.01)
-    monkeypatch.setattr(name_completion, "_answer", never)
+    monkeypatch.setattr(name_completion, "_stream_names", never)
     assert complete("headrace stream get s/") == []
+
+
+def test_a_slow_import_of_the_client_completes_names(complete: Complete, monkeypatch: pytest.MonkeyPatch):
+    """After the start of a machine it takes over a second, and no answer was waited for."""
+    opened, ask = name_completion.open_async_client, name_completion._stream_names
+
+    def open_async_client(shared: SharedOptions) -> AsyncHeadrace:
+        time.sleep(name_completion.ANSWER_WITHIN_S + 0.1)
+        return opened(shared)
+
+    async def names(client: AsyncHeadrace, scope: str) -> list[str]:
+        await asyncio.sleep(0.01)  # as a request on a socket, it waits
+        return await ask(client, scope)
+
+    monkeypatch.setattr(name_completion, "_stream_names", names)
+    monkeypatch.setattr(name_completion, "open_async_client", open_async_client)
+    assert complete("headrace stream get s/") == ["s/t", "s/u"]
 
 
 def test_completion_can_be_installed(run: Run):

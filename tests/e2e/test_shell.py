@@ -45,9 +45,10 @@ def _quickstart_runs():
     assert "1000 events written" in shown
     assert "SEGMENT  KEY SPACE" in shown
     assert sorted(map(int, _shell("headrace event read shop/orders --from -1h").split())) == [*range(1, 1_001)]
+    assert "1000 events written" in _shell("headrace quickstart | sh -e"), "it can be repeated"
     copied = "headrace event read shop/orders --format raw | headrace event write shop/copy --format raw"
     _shell("headrace stream create shop/copy")
-    assert _shell(copied) == "1000 events written\n"
+    assert _shell(copied) == "2000 events written\n"
 
 
 def _order_survives_scales_that_split_and_merge_the_same_keys():

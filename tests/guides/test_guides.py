@@ -17,7 +17,7 @@ ELSEWHERE = {
     "testing.md": "tests/testing/test_plugin.py runs its example as a project",
 }
 """Pages whose blocks other tests run."""
-CREATES_SCOPE = "headrace scope create shop\n"
+CREATES_SCOPE = "headrace scope create shop"
 CREATES_ORDERS = re.compile(r'create_stream\(\s*"shop",\s*"orders"|stream create shop/orders|"streamName": "orders"')
 PAGES = [page for page in pages() if page.name not in ELSEWHERE and "```" in page.read_text()]
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from headrace.client import connect
+from headrace.local import command
 from headrace.local.resources import aws_client
 from headrace.topology import ROUTES, TICKS_QUEUE
 from headrace.wire.connections.blocking import BlockingConnection
@@ -283,6 +284,18 @@ def refused(*arguments: str) -> tuple[int, str]:
     )
     assert done.stdout == ""
     return done.returncode, done.stderr
+
+
+def test_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        command.parse_options(["--help"], "headrace up")
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for example in command.EXAMPLES:
+        assert f"\n  {example}\n" in shown
+        command.parse_options(example.split()[2:], "headrace up")
+    for code, meaning in command.EXIT_CODES.items():
+        assert f"\n  {code:<4} {meaning}\n" in shown
 
 
 def test_a_taken_port_is_one_clear_line(taken_port: int, directory: Path):
