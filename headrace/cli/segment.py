@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import typer
@@ -13,6 +14,7 @@ from headrace.cli.outcome import Outcome
 from headrace.cli.parameters import (
     INT64_MAX,
     FromCut,
+    ScopedName,
     SegmentId,
     StreamName,
     ToCut,
@@ -23,7 +25,9 @@ from headrace.cli.parameters import (
     segment_text,
 )
 from headrace.cli.session import Session
+from headrace.cli.times import POINT_HELP, Point, local_now, parse_point
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
+from headrace.model.segments import segment_epoch
 
 app = new_app()
 
@@ -66,11 +70,20 @@ def segment_rows(segments: Iterable[SegmentView]) -> list[tuple[Any, ...]]:
     return [(segment_text(one.segment_id), one.key_range.low, one.key_range.high, one.name) for one in segments]
 
 
-def _point(text: str) -> str | int:
-    return text if text in ("head", "tail") else parse_number(text)
+def _point(text: str) -> Point | int:
+    """A point as of `event read`, or a time in milliseconds since 1970."""
+    return parse_number(text) if text.isdecimal() else parse_point(text, local_now())
 
 
-@action(app, "list", examples=["headrace segment list shop/orders", "headrace segment list shop/orders --at head"])
+@action(
+    app,
+    "list",
+    examples=[
+        "headrace segment list shop/orders",
+        "headrace segment list shop/orders --at 10:05",
+        "headrace segment list shop/orders --at 0@0:1024,1@0:2048",
+    ],
+)
 def list_(
     session: Session,
     stream: StreamName,
@@ -79,7 +92,7 @@ def list_(
         typer.Option(
             parser=checked(_point),
             metavar="POINT",
-            help="head, tail, or a time in milliseconds since 1970 (default tail)",
+            help=f"{POINT_HELP}, or milliseconds since 1970 (default latest)",
         ),
     ] = None,
     epoch: Annotated[int | None, typer.Option(parser=number, metavar="EPOCH", help="the segments of an epoch")] = None,
@@ -87,6 +100,10 @@ def list_(
     """List the segments at a position of a stream, or of an epoch."""
     if at is not None and epoch is not None:
         raise typer.BadParameter("--at and --epoch exclude each other: name one of them")
+    if isinstance(at, dict):
+        return _of_cut(session, stream, at)
+    if isinstance(at, datetime):
+        at = int(at.timestamp() * 1000)
     point: Literal["head", "tail"] | int = "tail" if at is None else at
     found = session.client.admin.epoch_segments(*stream, at=point, epoch=epoch)
     document = {
@@ -95,6 +112,18 @@ def list_(
         "segments": [segment_document(one) for one in found.segments],
     }
     return Outcome(document, SEGMENT_COLUMNS, segment_rows(found.segments))
+
+
+def _of_cut(session: Session, stream: ScopedName, offsets: dict[int, int]) -> Outcome:
+    """The segments of a stream cut, which may be of several epochs; the document has the last of these."""
+    ranges = session.client.admin.segments_between(*stream, offsets, offsets).ranges
+    at_cut = sorted((one.segment for one in ranges if one.segment.segment_id in offsets), key=lambda one: one.key_range)
+    document = {
+        "epoch": max(segment_epoch(one.segment_id) for one in at_cut),
+        "sealed": False,
+        "segments": [segment_document(one) | {"startOffset": None} for one in at_cut],
+    }
+    return Outcome(document, SEGMENT_COLUMNS, segment_rows(at_cut))
 
 
 @action(app, "successors", examples=["headrace segment successors shop/orders 0@0"])

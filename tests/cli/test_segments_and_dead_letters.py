@@ -36,6 +36,24 @@ def test_segments_at_a_point(scaled: str, ok: Show, as_json: ReadJson):
         "segment": 0, "name": "s/t/0.#epoch.0", "low": 0.0, "high": 0.5, "startOffset": None,
     }  # fmt: skip
     assert as_json("segment", "list", scaled, "--at", "1")["epoch"] == 0
+    for point in ("earliest", "2000-01-01"):
+        assert as_json("segment", "list", scaled, "--at", point)["epoch"] == 0
+
+
+@pytest.mark.parametrize(("cut", "epoch"), [("0@0:0,1@0:0", 0), (f"{FIRST}:0,3@1:0,1@0:0", 1)])
+def test_segments_of_a_stream_cut(scaled: str, ok: Show, as_json: ReadJson, cut: str, epoch: int):
+    found = as_json("segment", "list", scaled, "--at", cut)
+    assert found["epoch"] == epoch
+    at_epoch = as_json("segment", "list", scaled, "--epoch", str(epoch))
+    assert found == at_epoch
+    text = as_json("stream", "cut", scaled, "--at", "head" if epoch == 0 else "tail")["text"]
+    assert as_json("segment", "list", scaled, "--at", text) == found
+    assert ok("segment", "list", scaled, "--at", cut) == ok("segment", "list", scaled, "--epoch", str(epoch))
+
+
+def test_a_cut_of_unknown_segments_is_refused(scaled: str, run: Run):
+    ran = run("segment", "list", scaled, "--at", "7@0:0")
+    assert (ran.code, ran.out) == (1, "")
 
 
 def test_successors_and_predecessors(scaled: str, ok: Show, as_json: ReadJson):
