@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import compaction, instructions, prototype, raw_limits, recovery, workloads
+from benchmarks import clients, compaction, instructions, prototype, raw_limits, recovery, workloads
 from benchmarks.machine import ProcessorTime, machine_facts, versions
 from benchmarks.processor_time import processor_s
 from benchmarks.prototype import running_prototype
@@ -109,6 +109,7 @@ def measure(results: Results, directory: Path, settings: Settings, rounds: int, 
             compaction.measure(results, directory, settings, rounds)
             measure_recovery(results, directory, settings, rounds)
             instructions.measure(results, settings.counted_events)
+            clients.measure_once(results, directory, settings.clients)
         finally:
             log = stack_directory / "local-stack.log"
             if log.exists():

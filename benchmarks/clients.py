@@ -128,11 +128,24 @@ def _run(kind: str, controller: str, stream: str, load: AppendLoad, writers: int
     return found
 
 
+def has_package() -> bool:
+    """Whether the PyPI package `pravega` is installed."""
+    return importlib.util.find_spec("pravega_client") is not None
+
+
+def measure_once(results: Results, directory: Path, load: AppendLoad) -> None:
+    """The part of `python -m benchmarks`: one small round next to the package, or one line if it is not installed."""
+    if has_package():
+        measure(results, directory, (Scenario("both clients, 2 segments", load, 2, 1, read=True),), rounds=1)
+    else:
+        print("not compared: the package `pravega` is not installed", file=sys.stderr, flush=True)
+
+
 def measure(
     results: Results, directory: Path, scenarios: tuple[Scenario, ...], rounds: int, *, reads: bool = False
 ) -> None:
     """All rounds on one local stack, whose data is removed afterwards."""
-    theirs = importlib.util.find_spec("pravega_client") is not None
+    theirs = has_package()
     with tempfile.TemporaryDirectory(prefix="stack-", dir=directory) as scratch, running_s3_double("free") as s3_url:
         environment = {
             "HEADRACE_CACHE_BYTES": str(CACHE_BYTES),

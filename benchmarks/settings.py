@@ -46,6 +46,8 @@ class Settings:
     compaction_flush_age_s: float = 0.1
     catch_up: AppendLoad = field(default=AppendLoad(KIB, 128 * KIB))
     history_threads: int = 4
+    clients: AppendLoad = field(default=AppendLoad(100, 20_000))
+    """Of each client. As many as the package of PyPI writes in a few seconds."""
     recovered_bytes: int = 1024 * MIB
     recovered_append_bytes: tuple[int, ...] = (MIB, 16 * KIB)
     raw_seconds: float = 0.5
@@ -73,6 +75,7 @@ QUICK = Settings(
     catch_up=AppendLoad(KIB, 5_000),
     warm_up=AppendLoad(KIB, 16 * KIB),
     counted_events=(),
+    clients=AppendLoad(100, 1_000),
     recovered_bytes=64 * MIB,
     raw_seconds=0.05,
     raw_recycled_bytes=4 * MIB,

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.clients import has_package
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -33,6 +35,14 @@ def test_a_quick_run_gives_every_figure(tmp_path: Path):
     assert figures["catch-up from the store's memory"]["unit"] == "MB/s"
     history = figures["catch-up straight from the S3 double"]
     assert history["beside"] == "raw: ranged GET of 32 MiB from the S3 double"
+    if has_package():
+        ours = figures["both clients, 2 segments: ours, batches, rate"]
+        assert ours["beside"] == "both clients, 2 segments: theirs, rate"
+        assert figures["both clients, 2 segments: read, ours, batches, payload"]["unit"] == "MB/s"
+        assert figures.pop("both clients, 2 segments: theirs, ended with an error")["median"] == 0
+        assert figures.pop("both clients, 2 segments: read, theirs, ended with an error")["median"] == 0
+    else:
+        assert "not compared: the package `pravega` is not installed" in done.stderr
     measured = {name: figure for name, figure in figures.items() if "processor" not in name}  # counted in 10 ms
     assert all(len(figure["rounds"]) == 1 and figure["median"] > 0 for figure in measured.values())
     assert {path.name for path in tmp_path.iterdir()} == {"results.json", "local-stack.log"}
