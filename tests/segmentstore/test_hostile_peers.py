@@ -298,7 +298,7 @@ async def test_one_address_does_not_take_all_connections(running, honest, monkey
     assert await others[-1].read_all(SEGMENT) == b"one"
     lines = [one for one in caplog.messages if one.startswith("event=connection_refused")]
     assert len(lines) == 1, "at most one line in ten seconds"
-    assert "reason=address" in lines[0]
+    assert "bound=address" in lines[0]
     for _, writer in crowd:
         writer.close()
     await running.until(lambda: running.store.metrics.connections == 5)

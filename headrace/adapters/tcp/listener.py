@@ -164,7 +164,7 @@ class WireListener:
         if now_s - self._refusal_logged_s[bound] >= REFUSALS_LOGGED_EVERY_S:
             self._refusal_logged_s[bound] = now_s
             _log.warning(
-                "event=connection_refused peer=%s reason=%s connections=%d refused=%d",
+                "event=connection_refused peer=%s bound=%s connections=%d refused=%d",
                 peer,
                 bound,
                 len(self._connections),
