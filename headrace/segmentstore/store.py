@@ -31,6 +31,7 @@ from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.moving_containers import MOVE_WAIT_S, MovingContainers
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts
+from headrace.segmentstore.shutdown import Shutdown, flush_by
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.table_memory import TableMemory
 from headrace.segmentstore.tiering.compactor import CompactionBudget
@@ -96,14 +97,14 @@ class SegmentStore:
         )
         self._on_failure = on_failure
         self._openings: dict[int, ContainerOpening] = {}
-        self._handed_over: dict[int, OwnedContainer] = {}  # their held acknowledgements need their claims
-        self._handing_over: set[asyncio.Future[bool]] = set()
+        # Hand-overs after the stop of the container: its held acknowledgements need its claim.
+        self._handed_over: dict[int, tuple[OwnedContainer, asyncio.Future[bool]]] = {}
         self._preparing: set[asyncio.Future[None]] = set()  # hand-overs of containers that are still served
         self._retiring: dict[int, asyncio.Task[None]] = {}
         self._moving = MovingContainers(self._is_busy)
         self.throttle = Throttle(self.pool, self._log_room, lambda: [each.container for each in self._owned.values()])
         self._background: set[asyncio.Task[None]] = set()
-        self._closing = False
+        self._shutdown = Shutdown()
 
     @property
     def owned(self) -> Mapping[int, OwnedContainer]:
@@ -117,7 +118,7 @@ class SegmentStore:
     @property
     def claims(self) -> Mapping[int, int]:
         """The epochs of the containers that this store serves, hands over or opens."""
-        served = [*self._handed_over.values(), *self._owned.values()]
+        served = [*(owned for owned, _ in self._handed_over.values()), *self._owned.values()]
         opened = {each.container: each.epoch for each in self._openings.values() if each.epoch is not None}
         return opened | {each.container.container: each.container.epoch for each in served}
 
@@ -126,7 +127,7 @@ class SegmentStore:
 
         A container that is being opened is not stopped: its claim is confirmed before it is served.
         """
-        owned = self._owned.get(container) or self._handed_over.get(container)
+        owned = self._owned.get(container) or self._handed_over.get(container, (None,))[0]
         if owned is not None and owned.container.epoch == epoch:
             owned.container.log.fail(error)
 
@@ -211,16 +212,14 @@ class SegmentStore:
         if owned is None:
             return True
         drain_s = await self._prepare_hand_over(owned, deadline_s)
-        if drain_s is None or self._closing or self._owned.get(container) is not owned:
+        if drain_s is None or self._shutdown.has_begun or self._owned.get(container) is not owned:
             return False
         del self._owned[container]
-        self._handed_over[container] = owned
         work = asyncio.ensure_future(self._hand_over(owned, drain_s))
-        self._handing_over.add(work)
+        self._handed_over[container] = owned, work
         try:
             return await work
         finally:
-            self._handing_over.discard(work)
             del self._handed_over[container]
             if container in self._owned:
                 self._moving.served(container)
@@ -253,11 +252,11 @@ class SegmentStore:
         segment_container.leave()
         clean, is_lost = False, False
         try:
-            clean = await asyncio.wait_for(owned.writer.drain(), deadline_s)
+            clean = await self._shutdown.drain(owned.writer, deadline_s)
         except (HeadraceError, TimeoutError) as error:
             _log.error("event=hand_over_failed container=%d error=%r", container, error)
             is_lost = isinstance(error, FencedError)
-        if not (clean or is_lost or self._closing) and owned.writer.may_resume:
+        if not (clean or is_lost or self._shutdown.is_over) and owned.writer.may_resume:
             self._owned[container] = owned
             owned.resume()
             _log.warning("event=hand_over_undone container=%d epoch=%d", container, segment_container.epoch)
@@ -334,9 +333,10 @@ class SegmentStore:
     async def close(self, deadline_s: float) -> None:
         """Flush what the deadline allows, checkpoint, write the last snapshots, and stop serving.
 
-        Hand-overs and openings that end meanwhile have the same deadline.
+        Hand-overs and openings that end meanwhile have the same deadline. So has the flush of a container whose
+        hand-over is undone.
         """
-        self._closing = True
+        self._shutdown.begin(deadline_s)
         self._moving.end()
         for task in list(self._background):
             task.cancel()
@@ -344,21 +344,14 @@ class SegmentStore:
             preparing.cancel()
         for opening in list(self._openings.values()):
             self.cancel_opening(opening)
-        ending: list[asyncio.Future[Any]] = [*self._handing_over, *self._retiring.values()]
-        owned = list(self._owned.values())
-        closing = [asyncio.ensure_future(_drain(each)) for each in owned]
-        clean: list[int] = []
-        if ending or closing:
-            _, late = await asyncio.wait([*ending, *closing], timeout=deadline_s)
-            for drain in late.intersection(closing):
-                drain.cancel()
-            ended = await asyncio.gather(*closing, return_exceptions=True)
-            for each, result in zip(owned, ended, strict=True):
-                if result is not True:  # the next start needs the log, or loses the data that is not in tier 2
-                    _log.warning("event=close_incomplete container=%d error=%r", each.container.container, result)
-                elif not self.ledgers.needs_lease(each.container.container):
-                    clean.append(each.container.container)
-        for each in owned:
+        flushes: dict[asyncio.Future[bool], OwnedContainer] = {}
+        for each in self._owned.values():
+            flushes[asyncio.ensure_future(_drain(each))] = each
+        for each, handing_over in self._handed_over.values():
+            flushes[asyncio.ensure_future(self._drain_if_undone(each, handing_over))] = each
+        flushed = await flush_by(deadline_s, flushes, list(self._retiring.values()))
+        clean = [each for each in flushed if each in self._owned and not self.ledgers.needs_lease(each)]
+        for each in list(self._owned.values()):
             await each.writer.stop()
             await each.backfill.stop()
             each.container.log.close()
@@ -369,6 +362,11 @@ class SegmentStore:
                 _log.warning("event=log_not_ended container=%d error=%r", container, outcome)
         self._owned.clear()
         self._parts.reading_threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _drain_if_undone(self, owned: OwnedContainer, handing_over: asyncio.Future[bool]) -> bool:
+        """Wait for a hand-over, and flush the container if it is served here again. Returns whether tier 2 has all."""
+        await asyncio.wait([handing_over])
+        return await _drain(owned) if owned.container.container in self._owned else handing_over.result()
 
     def _hurry(self) -> None:
         for each in self._owned.values():

@@ -10,6 +10,7 @@ import pytest
 from store_world import WAIT_S, RunningStore, WireClient, World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.segmentstore import store as store_module
 from headrace.segmentstore.containers.segment import Segment
@@ -53,6 +54,11 @@ def break_tier_two(world: World, part: str) -> Any:
     for name in honest:
         setattr(world.metadata, name, no_write)
     return lambda: [setattr(world.metadata, name, call) for name, call in honest.items()]
+
+
+def needs_log(world: World) -> bool:
+    (state,) = ClusterRecords(world.metadata).containers([0])
+    return state.hold is not None
 
 
 async def taken_by_another_store(world: World) -> bytes:
@@ -271,3 +277,42 @@ async def test_stop_drains_while_a_hand_over_ends(make_world: type[World]):
         await asked.wait()
         await asyncio.wait_for(running.store.close(1e6), WAIT_S)
         assert await handing_over
+
+
+async def stopped_in_an_outage(world: World, monkeypatch: pytest.MonkeyPatch, part: str, deadline_s: float) -> None:
+    """Stop a store while a hand-over drains and tier 2 is away for longer than a hand-over may last after its stop."""
+    monkeypatch.setattr(store_module, "DRAIN_S", 0.1)
+    async with world.running(graceful=False) as running:
+        client = await writing(running)
+        writer, began = running.store.owned[0].writer, asyncio.Event()
+        honest_drain, mends = writer.drain, list[Any]()
+
+        async def drain() -> bool:
+            if not mends:
+                mends.append(break_tier_two(world, part))
+                began.set()
+            return await honest_drain()
+
+        monkeypatch.setattr(writer, "drain", drain)
+        await client.append(WRITER, 2, b"two")
+        handing_over = asyncio.ensure_future(running.store.hand_over(0, 1e6))
+        await began.wait()
+        asyncio.get_running_loop().call_later(0.3, lambda: mends[0]())
+        await asyncio.wait_for(running.store.close(deadline_s), WAIT_S)
+        await handing_over
+        mends[0]()
+
+
+@pytest.mark.parametrize("part", ["S3", "DynamoDB", "writes to DynamoDB"])
+async def test_stop_during_a_hand_over_flushes_in_its_time(world: World, monkeypatch, part: str):
+    """The volume ends with the task: the log is not left on it while the stop has time."""
+    await stopped_in_an_outage(world, monkeypatch, part, WAIT_S)
+    assert not needs_log(world)
+    assert await taken_by_another_store(world) == b"onetwo"
+
+
+async def test_stop_waits_for_a_hand_over_until_its_deadline(world: World, monkeypatch):
+    await stopped_in_an_outage(world, monkeypatch, "S3", 0.2)
+    assert needs_log(world)
+    async with world.running() as running:  # from its log
+        assert await (await running.connect()).read_all(SEGMENT) == b"onetwo"
