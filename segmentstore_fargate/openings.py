@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -19,6 +20,7 @@ from headrace.model.errors import FencedError, HeadraceError
 from headrace.ports.clock import Clock
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.store import SegmentStore
+from segmentstore_fargate.registration import UnansweredClaimError
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +32,9 @@ STOPPED_FORGOTTEN_S: Final = 600.0
 
 OPENINGS_SHARE: Final = 0.25
 """Of the time for a stop, at most, to open containers that were claimed before. The other ones are served meanwhile."""
+
+FINISHING_RETRY_S: Final = 0.5
+"""The longest pause before a failed step is repeated during a shutdown, which has little time."""
 
 STOP_S: Final = 2.0
 """To stop openings that could not be finished before a shutdown. Those that take longer end with the process."""
@@ -52,8 +57,7 @@ class ContainerOpenings:
         self._confirm = confirm
         self._on_end = on_end
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._pausing: dict[int, ContainerOpening] = {}
-        self._finishing = False
+        self._finishing = asyncio.Event()
         self._tried = asyncio.Event()
         self._stopped: dict[int, tuple[OpeningProgress, float]] = {}
 
@@ -92,12 +96,10 @@ class ContainerOpenings:
 
         A container that this store has claimed counts as its own: the log here may be the only copy of acknowledged
         data, and other stores wait for it even if it is empty. So its opening continues until it is served, and the
-        shutdown flushes it like the others. Without a claim, or with damaged data, nothing is gained by continuing.
+        shutdown flushes it like the others. A claim that had no answer may have been written, so it is looked up.
+        Without a claim, or with damaged data, nothing is gained by continuing.
         """
-        self._finishing = True
-        for container, opening in self._pausing.items():
-            if not _is_worth_finishing(opening):
-                self._tasks[container].cancel()
+        self._finishing.set()
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=patience_s)
         left = list(self._tasks.values())
@@ -108,17 +110,22 @@ class ContainerOpenings:
 
     async def _run(self, opening: ContainerOpening, state: ContainerState) -> None:
         seen: ContainerState | int = state
-        while not self._finishing or _is_worth_finishing(opening):
+        may_have_claim = False
+        while True:
             try:
                 if opening.progress.retry_s:
                     seen = opening.container  # the claim may have been written: read it again
-                    await self._pause(opening)
+                    await self._pause(opening.progress.retry_s)
+                may_have_claim |= opening.epoch is not None
+                if self._finishing.is_set() and (not may_have_claim or opening.progress.quarantined):
+                    return
                 if not await self._advance(opening, seen):
                     return
             except FencedError as error:
                 _log.warning("event=opening_ended container=%d error=%r", opening.container, error.message)
                 return
             except Exception as error:  # noqa: BLE001 - a defect with one container must not stop the others
+                may_have_claim |= isinstance(error, UnansweredClaimError)
                 await self._note_failed(opening, error)
 
     def _end(self, opening: ContainerOpening, _task: asyncio.Task[None]) -> None:
@@ -143,12 +150,13 @@ class ContainerOpenings:
             await opening.advance()
         return True
 
-    async def _pause(self, opening: ContainerOpening) -> None:
-        self._pausing[opening.container] = opening
-        try:
-            await asyncio.sleep(opening.progress.retry_s)
-        finally:
-            del self._pausing[opening.container]
+    async def _pause(self, retry_s: float) -> None:
+        """Wait before a step is repeated. A shutdown ends the pause."""
+        if self._finishing.is_set():
+            await asyncio.sleep(min(retry_s, FINISHING_RETRY_S))
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._finishing.wait(), retry_s)
 
     async def _note_failed(self, opening: ContainerOpening, error: Exception) -> None:
         step = opening.progress.step
@@ -162,7 +170,3 @@ class ContainerOpenings:
         else:
             _log.warning("event=opening_retry container=%d epoch=%s step=%s failures=%d retry_s=%.1f error=%r", *found)
         self._tried.set()
-
-
-def _is_worth_finishing(opening: ContainerOpening) -> bool:
-    return opening.epoch is not None and not opening.progress.quarantined

@@ -14,7 +14,7 @@ from headrace.metadata.container_claim import write_claim
 from headrace.metadata.store_lease import check_lease
 from headrace.model.cluster import may_be_taken_over
 from headrace.model.containers import ContainerClaim
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import ThrottledError, UnavailableError
 from headrace.ports.metadata_store import MetadataStore, Write, WriteConflictError
 
 _log = logging.getLogger(__name__)
@@ -25,6 +25,10 @@ TASK_ARN_LABEL: Final = "com.amazonaws.ecs.task-arn"
 TASK_REVISION_LABEL: Final = "com.amazonaws.ecs.task-definition-version"
 
 
+class UnansweredClaimError(UnavailableError):
+    """The write of a claim had no answer: the claim may have been written, or may be written later."""
+
+
 def claim_if_unchanged(
     store: MetadataStore, container: int, claim: ContainerClaim, version: int | None, *checks: Write
 ) -> int | None:
@@ -33,13 +37,15 @@ def claim_if_unchanged(
     Its epoch, which is the version of the new claim; None if anything has changed meanwhile.
 
     Raises:
-        UnavailableError: the metadata store does not answer.
+        UnansweredClaimError: the metadata store does not answer.
     """
     try:
         store.write(write_claim(container, claim, version), *checks)
     except WriteConflictError:
         _log.warning("event=claim_contended container=%d", container)
         return None
+    except (ThrottledError, UnavailableError) as error:  # an earlier attempt of a throttled request may have succeeded
+        raise UnansweredClaimError(error.message) from error
     return 0 if version is None else version + 1
 
 
@@ -53,7 +59,8 @@ def claim_free_container(
     rely on them.
 
     Raises:
-        UnavailableError: the metadata store does not answer.
+        UnansweredClaimError: the write of the claim had no answer.
+        ThrottledError, UnavailableError: the metadata store does not answer; no claim was written.
     """
     checks = []
     if state.hold is None and state.pointer is not None:

@@ -13,10 +13,12 @@ from store_world import WAIT_S, World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.container_claim import claim_key
 from headrace.model import container_opening
 from headrace.model.container_opening import OpeningStep
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.model.names import container_of_segment
+from headrace.ports.metadata_store import Key, Write
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
@@ -142,6 +144,52 @@ async def test_stop_claims_no_further_container(world: World, monkeypatch):
         async with member(world, "a", range(CONTAINERS), openings_s=1e6) as a:
             assert len(a.running.store.openings) == len(claims) == CONTAINERS
     assert len(claims) == CONTAINERS
+
+
+@pytest.fixture
+def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after some failures in an outage."""
+    for name in ("RETRY_FIRST_S", "RETRY_MAX_S"):
+        monkeypatch.setattr(container_opening, name, 1e6)
+
+
+def lose_answers_of_claims(world: World, monkeypatch: pytest.MonkeyPatch, is_written: bool) -> set[Key]:
+    """Let the first claim of each container have no answer; returns the keys of these claims."""
+    honest, lost = world.metadata.write, set[Key]()
+    claims = {claim_key(each) for each in range(CONTAINERS)}
+
+    def write(*writes: Write) -> None:
+        key = writes[0].key
+        if key not in claims or key in lost:
+            honest(*writes)
+            return
+        lost.add(key)
+        if is_written:
+            honest(*writes)
+        raise UnavailableError("no answer")
+
+    monkeypatch.setattr(world.metadata, "write", write)
+    return lost
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+async def test_stop_finds_out_whether_a_claim_was_written(world: World, monkeypatch, long_pauses, is_written: bool):
+    """If it was, the container is this store's: others would wait for its log, which is empty."""
+    async with asyncio.timeout(WAIT_S):
+        lost = lose_answers_of_claims(world, monkeypatch, is_written)
+        async with member(world, "b", range(CONTAINERS), openings_s=1e6) as b:
+            assert len(b.running.store.openings) == len(lost) == CONTAINERS
+        assert held(world) == []
+        async with member(world, "c") as c:
+            await c.serves(*range(CONTAINERS))
+
+
+async def test_stop_repeats_the_failed_step_at_once(world: World, obstacle, long_pauses):
+    obstacle.step = OpeningStep.RESTORE
+    async with asyncio.timeout(WAIT_S):
+        async with member(world, "a", range(CONTAINERS), openings_s=1e6) as a:
+            await opens_in_vain(a)
+    assert held(world) == []
 
 
 def test_openings_may_be_dropped_with_their_loop(make_world: type[World], monkeypatch):
