@@ -29,6 +29,13 @@ _CONTROLLER_EVERY_S: Final = 5.0
 _PAUSE: Final = (50 * MS, 15 * SECOND)
 _SLOW_DISK: Final = (200 * MS, 4 * SECOND)
 _OUTAGE: Final = (200 * MS, 6 * SECOND)
+_HAND_OVER_OUTAGE: Final = (10 * SECOND, 14 * SECOND)
+_STOP_IN_OUTAGE: Final = (0, 9 * SECOND)
+"""An outage that begins during a hand-over is longer than that may last, and the store is told to stop meanwhile."""
+
+_LOOK_EVERY: Final = 5 * MS
+_LOOKS: Final = 2000
+_EMPTIED_RATE: Final = 0.5
 _TASK_EVENT_RATE: Final = 0.7
 _TASK_EVENT: Final = (100 * MS, 5 * SECOND)
 """Whether and when the controller learns that a task has stopped. Otherwise the lease of its store expires."""
@@ -98,10 +105,8 @@ class StoreCluster:
 
     def empty_volumes(self) -> None:
         """Give each store an empty volume. No store runs."""
-        self.volumes = [
-            Volume(self._draws, number, self.swarm.commit_delay, former.generation + 1)
-            for number, former in enumerate(self.volumes)
-        ]
+        for number in range(self.swarm.stores):
+            self._empty_volume(number)
 
     def may_replace(self, number: int) -> bool:
         """Whether no log needs the volume of this store."""
@@ -113,7 +118,7 @@ class StoreCluster:
         if store is not None:
             store.kill()
         former = self.volumes[number]
-        self.volumes[number] = Volume(self._draws, number, self.swarm.commit_delay, former.generation + 1)
+        self._empty_volume(number)
         self._start_later(number)
         if self._draws.happens(_TASK_EVENT_RATE, "task event", number):
             delay = self._draws.between(*_TASK_EVENT, "task event delay", number)
@@ -205,7 +210,17 @@ class StoreCluster:
             self.loop.scheduler.note(f"task event failed: {error}")
 
     def _ended(self, store: StoreProcess) -> None:
+        """With one copy a store that has ended may lose its volume if no container needs its log."""
+        if self.swarm.copies == 1 and self._draws.happens(_EMPTIED_RATE, "emptied", store.number):
+            states = ClusterRecords(self.tier_two.metadata).containers(range(self.swarm.containers))
+            if not any(each.hold and each.hold.store_id == store.name for each in states):
+                self._empty_volume(store.number)
+                self.faults["empty volume"] += 1
         self._start_later(store.number)
+
+    def _empty_volume(self, number: int) -> None:
+        former = self.volumes[number]
+        self.volumes[number] = Volume(self._draws, number, self.swarm.commit_delay, former.generation + 1)
 
     def _start_later(self, number: int) -> None:
         delay = self._draws.between(*RESTART_AFTER, "restart", number)
@@ -248,6 +263,22 @@ class StoreCluster:
             replicas.cut(number, other, replicas.cut_time(actor))
         return True
 
+    def _fail_next_hand_over(self, kind: str, actor: int, looks: int) -> None:
+        """Begin an outage of tier 2 as soon as a store hands a container over, and stop the store meanwhile."""
+        store = next((each for each in self.running if each.hands_over), None)
+        if store is None:
+            if looks:
+                again = partial(self._fail_next_hand_over, kind, actor, looks - 1)
+                self.loop.scheduler.after(_LOOK_EVERY, "look for a hand-over", again)
+            return
+        until = self.loop.scheduler.now + self._draws.between(*_HAND_OVER_OUTAGE, "amount", actor)
+        if self._draws.happens(0.5, "of DynamoDB", actor):
+            self.tier_two.metadata_out_until = until
+        else:
+            self.tier_two.chunks_out_until = until
+        self.loop.scheduler.after(self._draws.between(*_STOP_IN_OUTAGE, "stop", actor), "stop", store.stop)
+        self.faults[kind] += 1
+
     def _inject(self, kind: str, actor: int) -> None:
         now, draws = self.loop.scheduler.now, self._draws
         number = draws.below(self.swarm.stores, "store", actor)
@@ -259,6 +290,9 @@ class StoreCluster:
             self.tier_two.metadata_out_until = now + draws.between(*_OUTAGE, "amount", actor)
         elif kind == "chunk outage":
             self.tier_two.chunks_out_until = now + draws.between(*_OUTAGE, "amount", actor)
+        elif kind == "outage in a hand-over":
+            self._fail_next_hand_over(kind, actor, _LOOKS)
+            return
         elif kind == "slow disk":
             self._slow_down(volume, actor)
         elif kind in ("write error", "sync error"):

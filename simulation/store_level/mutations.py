@@ -5,10 +5,14 @@ Those with a number are of the same table as the deliberate bugs of the protocol
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
+from headrace.segmentstore.owned_container import OwnedContainer
+from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
+from segmentstore_fargate import openings
 from simulation.mutations import Mutation, applied
 from simulation.store_level.runs import run_store_seed
 from simulation.store_level.volume import VolumeFile
@@ -35,6 +39,16 @@ def _release_when_durable(self: _Frame, error: Exception | None) -> None:
         self.released()
 
 
+async def _left_to_its_hand_over(
+    _self: SegmentStore, _owned: OwnedContainer, handing_over: asyncio.Future[bool]
+) -> bool:
+    return await handing_over
+
+
+class _NeverRaisedError(Exception):
+    """No claim ends with it."""
+
+
 _DURABLE = _Frame.__call__
 
 MUTATIONS: Final = (
@@ -47,6 +61,18 @@ MUTATIONS: Final = (
     Mutation("S1", "acknowledges before the sync", (), ((VolumeFile, "sync", _without_sync),)),
     Mutation("S2", "hands over what tier 2 does not have", (), ((StorageWriter, "drain", _never_drained),)),
     Mutation("S3", "truncates what tier 2 does not have", (), ((OperationLog, "truncate", _truncates_too_much),)),
+    Mutation(
+        "S4",
+        "a stop does not flush a container whose hand-over is undone",
+        (),
+        ((SegmentStore, "_drain_if_undone", _left_to_its_hand_over),),
+    ),
+    Mutation(
+        "S5",
+        "a stop takes a claim without an answer for none",
+        (),
+        ((openings, "UnansweredClaimError", _NeverRaisedError),),
+    ),
 )
 
 

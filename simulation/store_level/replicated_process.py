@@ -81,11 +81,10 @@ class ReplicatedStoreProcess(StoreProcess):
         await self.tick(store)
 
     def _identity(self) -> StoreLease:
-        name = f"store-{self.number}"
         known = (load_identity(self.disk) or b"").hex()
         return StoreLease(
-            name,
-            name,
+            self.name,
+            self.name,
             1,
             self._zone,
             100,

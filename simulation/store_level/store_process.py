@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
 from headrace import wire
+from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.container_claim import claim_key
 from headrace.model.cluster import StoreLease
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.rates import TICK_S
@@ -49,7 +51,8 @@ class StoreProcess:
         on_end: Callable[[StoreProcess], None],
     ) -> None:
         self.number = number
-        self.process = loop.new_process(f"store-{number}")
+        self.name = f"store-{number}"
+        self.process = loop.new_process(self.name)
         self.volume = volume
         self.disk = VolumeDisk(volume)
         self.store: SegmentStore | None = None
@@ -69,6 +72,12 @@ class StoreProcess:
         """The epoch with which this process serves a container; None if it does not."""
         owned = None if self.store is None or not self.listens else self.store.owned.get(container)
         return None if owned is None else owned.container.epoch
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether this process has stopped a container in order to hand it over, and flushes the rest."""
+        store = self.store
+        return store is not None and bool(store.claims.keys() - store.owned.keys() - store.openings.keys())
 
     def connect(self, client: SimulatedProcess, deliver: Callable[[wire.WireCommand | None], None]) -> StoreConnection:
         """A new connection of a client."""
@@ -99,7 +108,7 @@ class StoreProcess:
 
     def stop(self) -> None:
         """Stop in order, as at SIGTERM."""
-        if not self._stopping:
+        if not self._stopping and self.process.is_alive:
             self._stopping = True
             self.process.spawn(self._stop())
 
@@ -123,10 +132,8 @@ class StoreProcess:
         metadata = SimulatedMetadataStore(self._tier_two)
         journal = self.new_journal(copies=1)
         store = self.new_store(OneCopyLedgerStore(journal), clock, metadata)
-        name = f"store-{self.number}"
-        identity = StoreLease(
-            name, name, 1, f"zone-{self.number}", 100, f"volume-{self.number}", "", _TAKE_OVER_AFTER_MS
-        )
+        name = self.name
+        identity = StoreLease(name, name, 1, f"zone-{self.number}", 100, self.volume.name, "", _TAKE_OVER_AFTER_MS)
         share = tuple(range(swarm.containers)) if self.number == 0 else ()
         place = Place(swarm.containers, share)
         self._membership = Membership(store, metadata, clock, identity, place, lambda _: self._end())
@@ -187,14 +194,35 @@ class StoreProcess:
             return
         self._main.cancel()
         await membership.announce_leaving()
-        await membership.finish_openings(STOP_S * OPENINGS_SHARE)
+        had_time = await self._within(STOP_S * OPENINGS_SHARE, membership.finish_openings)
         self.listens = False
         await self.drain(store, self._loop.time() + STOP_S)
         self.reset_connections()
-        await store.close(STOP_S)
+        had_time &= await self._within(STOP_S, store.close)
+        if had_time:
+            self._check_flushed()
         await membership.end()
         await asyncio.to_thread(journal.close)
         self._end()
+
+    async def _within(self, deadline_s: float, step: Callable[[float], Awaitable[None]]) -> bool:
+        """Do a step of the stop, which has a deadline. Returns whether it ended before."""
+        start_s = self._loop.time()
+        await step(deadline_s)
+        return self._loop.time() - start_s < deadline_s
+
+    def _check_flushed(self) -> None:
+        """A stop that ends before its deadlines leaves no log of a container that this process has claimed.
+
+        A claim that was written late is not demanded: the process may have read before that it has none.
+        """
+        states = ClusterRecords(self._tier_two.metadata).containers(range(self._swarm.containers))
+        writers = self._tier_two.writers
+        left = [each.container for each in states if each.hold and writers[claim_key(each.container)] is self.process]
+        if left:
+            self._loop.violations.append(
+                f"store {self.number} has stopped before its deadline, and containers {left} need its log"
+            )
 
     async def _settle(self, done: Callable[[], None]) -> None:
         if self.store is not None:

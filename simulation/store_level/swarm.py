@@ -13,11 +13,12 @@ from simulation.scheduler import MS, SECOND
 
 STORE_FAULTS: Final = ("kill", "power cut", "pause", "stop in order", "write error", "sync error", "slow disk")
 NETWORK_FAULTS: Final = ("reset connections",)
+ONE_COPY_FAULTS: Final = ("outage in a hand-over",)
 REPLICA_FAULTS: Final = ("replace volume", "cut store", "cut pair", "wrong suspicion", "slow owner")
 """Of runs with three copies only."""
 
 TIER_TWO_FAULTS: Final = ("metadata outage", "chunk outage")
-SCHEDULED_FAULTS: Final = (*STORE_FAULTS, *NETWORK_FAULTS, *TIER_TWO_FAULTS, *REPLICA_FAULTS)
+SCHEDULED_FAULTS: Final = (*STORE_FAULTS, *NETWORK_FAULTS, *TIER_TWO_FAULTS, *REPLICA_FAULTS, *ONE_COPY_FAULTS)
 REQUEST_FAULTS: Final = (
     "metadata fails before",
     "metadata fails after",
@@ -113,7 +114,20 @@ def draw_store_swarm(draws: Draws) -> StoreSwarm:
         limits=limits,
         table_limits=table_limits,
     )
-    return _pressed(swarm) if draws.seed % 8 == 1 else swarm
+    if draws.seed % 8 == 1:
+        return _pressed(swarm)
+    return _stopping(swarm, draws) if draws.seed % 8 == 2 else swarm
+
+
+def _stopping(swarm: StoreSwarm, draws: Draws) -> StoreSwarm:
+    """Stores that stop during hand-overs, openings and outages, and perhaps lose their volumes then."""
+    return replace(
+        swarm,
+        stores=draws.one_of((2, 3), "stopping stores"),
+        duration=30 * SECOND,
+        scheduled={**swarm.scheduled, "stop in order": 0.6, "outage in a hand-over": 0.6},
+        request={**swarm.request, "claim fails after": 0.5},
+    )
 
 
 def _pressed(swarm: StoreSwarm) -> StoreSwarm:

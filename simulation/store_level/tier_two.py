@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.metadata.container_claim import claim_sort
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.ports.chunk_storage import StoredObject
 from headrace.ports.metadata_store import Key, Page, Record, Write, WriteConflictError
@@ -18,6 +19,8 @@ from simulation.scheduler import MS, SECOND
 from simulation.store_level.loop import SimulatedLoop, SimulatedProcess, current_process
 
 _T = TypeVar("_T")
+
+_CLAIMS: Final = claim_sort(0).rstrip("0")
 
 _METADATA_DELAY: Final = 4 * MS
 _CHUNK_DELAY: Final = 15 * MS
@@ -55,10 +58,17 @@ class TierTwo:
         self.chunks = MemoryChunkStorage(SimulatedClock(loop))
         self.metadata_out_until = 0
         self.chunks_out_until = 0
+        self.writers: dict[Key, SimulatedProcess | None] = {}
+        """The process that wrote a record last; None if the write took effect late, so that no process knew of it."""
 
     def heal(self) -> None:
         self.rates = {}
         self.metadata_out_until = self.chunks_out_until = 0
+
+    def write_metadata(self, writes: Sequence[Write], writer: SimulatedProcess | None) -> None:
+        self.metadata.write(*writes)
+        for each in writes:
+            self.writers[each.key] = writer
 
     def happens(self, kind: str) -> bool:
         """Whether a failure of this kind meets the present request."""
@@ -94,13 +104,14 @@ class SimulatedMetadataStore:
             delay = self._loop.draws.between(0, _LATE_MAX, "late write")
             self._loop.scheduler.after(delay, "late write", lambda: self._write_late(writes))
             raise self._unanswered()
-        self._store.write(*writes)
-        if tier_two.happens("metadata fails after"):
+        tier_two.write_metadata(writes, current_process())
+        is_claim = writes[0].key.sort.startswith(_CLAIMS)
+        if tier_two.happens("metadata fails after") or (is_claim and tier_two.happens("claim fails after")):
             raise self._unanswered()
 
     def _write_late(self, writes: Sequence[Write]) -> None:
         with suppress(WriteConflictError):
-            self._store.write(*writes)
+            self._tier_two.write_metadata(writes, None)
 
     def _read(self, read: Callable[[], _T]) -> _T:
         self._wait()
