@@ -47,6 +47,10 @@ class Draws:
         """Whether something of this probability happens. Nothing is drawn for an impossible event."""
         return probability > 0 and self.number(kind, actor) < probability * _UNIT
 
+    def fraction(self, kind: str, actor: int = 0) -> float:
+        """A number in [0, 1)."""
+        return self.number(kind, actor) / _UNIT
+
     def one_of(self, choices: Sequence[_Choice], kind: str, actor: int = 0) -> _Choice:
         return choices[self.number(kind, actor) * len(choices) >> _BITS]
 

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from fuzz.lanes import Lane
+from fuzz.randomness import Random
+from fuzz.table_lane import TableLane
 from headrace import wire
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.errors import HeadraceError
-from headrace.model.names import container_of_segment
+from headrace.model.log_classes import NUMBER_BLOCK
 from simulation.draws import Draws
 from simulation.scheduler import MS, SECOND
 from simulation.store_level.connections import StoreConnection
@@ -27,6 +30,7 @@ from simulation.store_level.volume import Volume
 
 _CONTROLLER_EVERY_S: Final = 5.0
 _PAUSE: Final = (50 * MS, 15 * SECOND)
+_SUSPECTED_PAUSE: Final = (4 * SECOND, 15 * SECOND)
 _SLOW_DISK: Final = (200 * MS, 4 * SECOND)
 _OUTAGE: Final = (200 * MS, 6 * SECOND)
 _HAND_OVER_OUTAGE: Final = (10 * SECOND, 14 * SECOND)
@@ -59,7 +63,7 @@ class StoreCluster:
         self.replicas: ReplicaCluster | None = None
         if swarm.copies > 1:
             self.replicas = ReplicaCluster(
-                self.loop, self.tier_two, swarm.containers, swarm.network_delay, self._replicated
+                self.loop, self.tier_two, swarm.layout.count, swarm.network_delay, self._replicated
             )
 
     @property
@@ -73,11 +77,18 @@ class StoreCluster:
         self._controller.spawn(self._control())
         for number in range(self.swarm.lanes + self.swarm.table_lanes):
             client = LaneClient(
-                self.loop, number, number >= self.swarm.lanes, self, self.when_settled, self.swarm.payload_bytes_max
+                self.loop, number, self._new_lane(number), self, self.when_settled, self.swarm.payload_bytes_max
             )
             self.clients.append(client)
         for actor, kind in enumerate(SCHEDULED_FAULTS):
             self._schedule(kind, actor)
+
+    def _new_lane(self, number: int) -> Lane | TableLane:
+        random = Random(self._draws.number("lane", number))
+        if number >= self.swarm.lanes:
+            return TableLane(f"scope/table{number}", random)
+        in_s3 = self._draws.happens(self.swarm.s3_lane_rate, "lane in S3", number)
+        return Lane(f"scope/lane/{number + (NUMBER_BLOCK if in_s3 else 0)}", random)
 
     def start_store(self, number: int) -> None:
         """Start a store on its volume, unless it runs."""
@@ -128,12 +139,12 @@ class StoreCluster:
         """Containers that need the log of some store."""
         if self.replicas is not None:
             return self.replicas.unheld()
-        states = ClusterRecords(self.tier_two.metadata).containers(range(self.swarm.containers))
+        states = ClusterRecords(self.tier_two.metadata).containers(range(self.swarm.layout.count))
         return [state.container for state in states if state.hold is not None]
 
     def is_served(self) -> bool:
         """Whether each container is served by a store."""
-        return all(self._serving(container) for container in range(self.swarm.containers))
+        return all(self._serving(container) for container in range(self.swarm.layout.count))
 
     def openings(self) -> str:
         """Why containers are not served, for a report."""
@@ -163,7 +174,7 @@ class StoreCluster:
 
     def find(self, segment: str) -> SimulatedProcess | None:
         """A store that serves the segment; perhaps a former owner that does not know it yet."""
-        container = container_of_segment(segment, self.swarm.containers)
+        container = self.swarm.layout.container_of_segment(segment)
         found = self._serving(container)
         if not found:
             return None
@@ -194,7 +205,7 @@ class StoreCluster:
         metadata, clock = SimulatedMetadataStore(self.tier_two), SimulatedClock(self.loop)
         while True:
             try:
-                await asyncio.to_thread(detect_failed_stores, metadata, clock, self.swarm.containers)
+                await asyncio.to_thread(detect_failed_stores, metadata, clock, self.swarm.layout.count)
             except HeadraceError as error:
                 self.loop.scheduler.note(f"tick failed: {error}")
             await asyncio.sleep(_CONTROLLER_EVERY_S)
@@ -205,15 +216,16 @@ class StoreCluster:
     async def _task_ended(self, task: str) -> None:
         metadata, clock = SimulatedMetadataStore(self.tier_two), SimulatedClock(self.loop)
         try:
-            await asyncio.to_thread(end_lease_of_task, metadata, clock, self.swarm.containers, task)
+            await asyncio.to_thread(end_lease_of_task, metadata, clock, self.swarm.layout.count, task)
         except HeadraceError as error:
             self.loop.scheduler.note(f"task event failed: {error}")
 
     def _ended(self, store: StoreProcess) -> None:
         """With one copy a store that has ended may lose its volume if no container needs its log."""
         if self.swarm.copies == 1 and self._draws.happens(_EMPTIED_RATE, "emptied", store.number):
-            states = ClusterRecords(self.tier_two.metadata).containers(range(self.swarm.containers))
-            if not any(each.hold and each.hold.store_id == store.name for each in states):
+            states = ClusterRecords(self.tier_two.metadata).containers(range(self.swarm.layout.count))
+            held = [each.hold for each in states if each.hold is not None and not each.hold.log_in_s3]
+            if store.name not in {each.store_id for each in held}:
                 self._empty_volume(store.number)
                 self.faults["empty volume"] += 1
         self._start_later(store.number)
@@ -240,7 +252,7 @@ class StoreCluster:
         self.loop.scheduler.after(delay, kind, happen)
 
     def _owns_something(self, store: StoreProcess) -> bool:
-        return any(store.epoch(container) is not None for container in range(self.swarm.containers))
+        return any(store.epoch(container) is not None for container in range(self.swarm.layout.count))
 
     def _slow_down(self, volume: Volume, actor: int) -> None:
         volume.slow_until = self.loop.scheduler.now + self._draws.between(*_SLOW_DISK, "amount", actor)
@@ -248,6 +260,12 @@ class StoreCluster:
     def _inject_into_replicas(self, replicas: ReplicaCluster, kind: str, actor: int, number: int) -> bool:
         """Whether the fault was injected."""
         if kind == "wrong suspicion":
+            return replicas.suspect(number, SimulatedClock(self.loop))
+        if kind == "suspected in a pause":
+            store = self.stores[number]
+            if store is None or not store.process.is_alive or not self._owns_something(store):
+                return False
+            self.loop.scheduler.pause(store.process.number, self._draws.between(*_SUSPECTED_PAUSE, "amount", actor))
             return replicas.suspect(number, SimulatedClock(self.loop))
         if kind == "slow owner":
             owners = [each for each in self.running if self._owns_something(each)]

@@ -10,7 +10,6 @@ from typing import Final
 from fuzz.checker import check
 from fuzz.histories import History
 from fuzz.lanes import Lane, Load
-from fuzz.randomness import Random
 from fuzz.table_lane import TableLane
 from simulation.store_level.connections import RoutedConnection, StoreDirectory
 from simulation.store_level.loop import SimulatedLoop
@@ -31,7 +30,7 @@ class LaneClient:
         self,
         loop: SimulatedLoop,
         number: int,
-        is_table: bool,
+        lane: Lane | TableLane,
         stores: StoreDirectory,
         when_settled: Callable[[Callable[[], None]], None],
         payload_bytes_max: int,
@@ -41,8 +40,7 @@ class LaneClient:
         self.is_idle = False
         self.violation: str | None = None
         self._process = loop.new_process(f"client-{number}")
-        random = Random(loop.draws.number("lane", number))
-        self._lane = TableLane(f"scope/table{number}", random) if is_table else Lane(f"scope/lane/{number}", random)
+        self._lane = lane
         self._history = History()
         self._stores = stores
         self._when_settled = when_settled

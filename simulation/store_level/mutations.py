@@ -6,9 +6,13 @@ Those with a number are of the same table as the deliberate bugs of the protocol
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
+from headrace.model.errors import AlreadyExistsError
 from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
+from headrace.segmentstore.log.log_object_writer import LogObjectWriter
 from headrace.segmentstore.owned_container import OwnedContainer
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
@@ -16,6 +20,9 @@ from segmentstore_fargate import openings
 from simulation.mutations import Mutation, applied
 from simulation.store_level.runs import run_store_seed
 from simulation.store_level.volume import VolumeFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 SEEDS_MAX: Final = 200
 
@@ -43,6 +50,15 @@ async def _left_to_its_hand_over(
     _self: SegmentStore, _owned: OwnedContainer, handing_over: asyncio.Future[bool]
 ) -> bool:
     return await handing_over
+
+
+async def _without_put(_self: LogObjectWriter, _name: str, _parts: Sequence[Buffer]) -> None:
+    """Success at once."""
+
+
+async def _taken_is_success(self: LogObjectWriter, name: str, parts: Sequence[Buffer]) -> None:
+    with suppress(AlreadyExistsError):
+        await self._storage.put(name, parts)
 
 
 class _NeverRaisedError(Exception):
@@ -73,6 +89,8 @@ MUTATIONS: Final = (
         (),
         ((openings, "UnansweredClaimError", _NeverRaisedError),),
     ),
+    Mutation("S6", "acknowledges an entry without its PUT", (), ((LogObjectWriter, "_create", _without_put),)),
+    Mutation("S7", "takes a taken name for success", (), ((LogObjectWriter, "_create", _taken_is_success),)),
 )
 
 

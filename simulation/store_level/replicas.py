@@ -16,7 +16,7 @@ from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import lost
-from headrace.model.container_logs import LogState
+from headrace.model.container_logs import NO_COPIES, LogState
 from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.ports.clock import Clock
 from simulation.draws import Draws
@@ -72,7 +72,7 @@ class ReplicaCluster:
             return False
         for container in range(self._containers):
             log = self._records.read(container).log
-            if log is None or log.state is not LogState.OPEN:
+            if log is None or log.state is not LogState.OPEN or log.copies == NO_COPIES:
                 continue
             if len(log.members) < COPIES or not set(log.members) <= running:
                 return False

@@ -60,14 +60,14 @@ class ReplicatedStoreProcess(StoreProcess):
             journal,
             metadata,
             clock,
-            self._swarm.containers,
+            self._swarm.layout.count,
             lambda _container, _error: self._end(),
             self._beat,
             writer_bounds=WRITER_BOUNDS,
             recovery_bounds=RECOVERY_BOUNDS,
         )
         store = self.new_store(logs.ledgers, clock, metadata)
-        place = Place(self._swarm.containers, ())
+        place = Place(self._swarm.layout.count, ())
         membership = self._membership = Membership(
             store, metadata, clock, self._identity(), place, lambda _: self._end(), logs.status
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from headrace import wire
@@ -18,8 +19,11 @@ from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.log.composite_ledgers import CompositeLedgers
+from headrace.segmentstore.log.object_ledgers import ObjectLedgers
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
+from segmentstore_fargate.ledgers import ThreadedLogRecords
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.openings import OPENINGS_SHARE
 from simulation.scheduler import SECOND
@@ -27,7 +31,13 @@ from simulation.store_level.connections import StoreConnection
 from simulation.store_level.journal_driver import SimulatedJournal
 from simulation.store_level.loop import SimulatedLoop, SimulatedProcess
 from simulation.store_level.swarm import StoreSwarm
-from simulation.store_level.tier_two import SimulatedChunkStorage, SimulatedClock, SimulatedMetadataStore, TierTwo
+from simulation.store_level.tier_two import (
+    SimulatedChunkStorage,
+    SimulatedClock,
+    SimulatedLogReader,
+    SimulatedMetadataStore,
+    TierTwo,
+)
 from simulation.store_level.volume import Volume, VolumeDisk
 
 _RECEIVE_BYTES: Final = 32 << 20
@@ -134,8 +144,8 @@ class StoreProcess:
         store = self.new_store(OneCopyLedgerStore(journal), clock, metadata)
         name = self.name
         identity = StoreLease(name, name, 1, f"zone-{self.number}", 100, self.volume.name, "", _TAKE_OVER_AFTER_MS)
-        share = tuple(range(swarm.containers)) if self.number == 0 else ()
-        place = Place(swarm.containers, share)
+        share = tuple(range(swarm.layout.count)) if self.number == 0 else ()
+        place = Place(swarm.layout.count, share)
         self._membership = Membership(store, metadata, clock, identity, place, lambda _: self._end())
         await self._membership.register()
         await asyncio.to_thread(journal.start)
@@ -160,13 +170,21 @@ class StoreProcess:
     def new_store(self, ledgers: LedgerStore, clock: Clock, metadata: MetadataStore) -> SegmentStore:
         """The segment store of this process."""
         swarm = self._swarm
+        in_s3 = ObjectLedgers(
+            SimulatedChunkStorage(self._tier_two),
+            ThreadedLogRecords(metadata),
+            lambda: self._loop.draws.fraction("jitter", self.number),
+            swarm.log_limits,
+            partial(SimulatedLogReader, self._tier_two),
+        )
         self.store = SegmentStore(
-            ledgers,
+            CompositeLedgers(swarm.layout, ledgers, in_s3),
             swarm.cache_bytes,
             clock,
             metadata,
             SimulatedChunkStorage(self._tier_two),
             container_count=swarm.containers,
+            s3_containers=swarm.s3_containers,
             block_bytes=swarm.block_bytes,
             limits=swarm.limits,
             table_limits=swarm.table_limits,
@@ -216,9 +234,10 @@ class StoreProcess:
 
         A claim that was written late is not demanded: the process may have read before that it has none.
         """
-        states = ClusterRecords(self._tier_two.metadata).containers(range(self._swarm.containers))
+        states = ClusterRecords(self._tier_two.metadata).containers(range(self._swarm.layout.count))
         writers = self._tier_two.writers
-        left = [each.container for each in states if each.hold and writers[claim_key(each.container)] is self.process]
+        on_disk = [each.container for each in states if each.hold is not None and not each.hold.log_in_s3]
+        left = [each for each in on_disk if writers[claim_key(each)] is self.process]
         if left:
             self._loop.violations.append(
                 f"store {self.number} has stopped before its deadline, and containers {left} need its log"

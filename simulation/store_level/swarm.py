@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.model.ensembles import COPIES
+from headrace.model.log_classes import ContainerLayout
+from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
 from simulation.draws import Draws
@@ -14,7 +16,14 @@ from simulation.scheduler import MS, SECOND
 STORE_FAULTS: Final = ("kill", "power cut", "pause", "stop in order", "write error", "sync error", "slow disk")
 NETWORK_FAULTS: Final = ("reset connections",)
 ONE_COPY_FAULTS: Final = ("outage in a hand-over",)
-REPLICA_FAULTS: Final = ("replace volume", "cut store", "cut pair", "wrong suspicion", "slow owner")
+REPLICA_FAULTS: Final = (
+    "replace volume",
+    "cut store",
+    "cut pair",
+    "wrong suspicion",
+    "slow owner",
+    "suspected in a pause",
+)
 """Of runs with three copies only."""
 
 TIER_TWO_FAULTS: Final = ("metadata outage", "chunk outage")
@@ -40,6 +49,8 @@ class StoreSwarm:
     stores: int
     start_every: int
     containers: int
+    s3_containers: int
+    s3_lane_rate: float
     lanes: int
     table_lanes: int
     duration: int
@@ -54,7 +65,12 @@ class StoreSwarm:
     scheduled: dict[str, float]
     request: dict[str, float]
     limits: StorageLimits
+    log_limits: ObjectLogLimits
     table_limits: TableLimits
+
+    @property
+    def layout(self) -> ContainerLayout:
+        return ContainerLayout(self.containers, self.s3_containers)
 
 
 def draw_store_swarm(draws: Draws) -> StoreSwarm:
@@ -98,6 +114,8 @@ def draw_store_swarm(draws: Draws) -> StoreSwarm:
         stores=draws.one_of((3, 3, 4) if copies > 1 else (1, 1, 2, 3), "stores"),
         start_every=SECOND,
         containers=draws.one_of((1, 2, 3), "containers"),
+        s3_containers=draws.one_of((1, 2), "S3 containers"),
+        s3_lane_rate=0.5,
         lanes=draws.one_of((1, 2), "lanes"),
         table_lanes=draws.one_of((0, 1), "table lanes"),
         duration=draws.between(5, 15, "duration") * SECOND,
@@ -112,11 +130,32 @@ def draw_store_swarm(draws: Draws) -> StoreSwarm:
         scheduled=rates(SCHEDULED_FAULTS, _RATES_PER_S),
         request=rates(REQUEST_FAULTS, _REQUEST_RATES),
         limits=limits,
+        log_limits=ObjectLogLimits(
+            gather_s=draws.one_of((0.0, 0.05, 0.25), "gather"),
+            object_bytes=draws.one_of((500, 20_000), "log object bytes"),
+            puts_in_flight=draws.one_of((1, 4), "puts in flight"),
+            objects_held_max=draws.one_of((5, 1000), "held log objects"),
+        ),
         table_limits=table_limits,
     )
     if draws.seed % 8 == 1:
         return _pressed(swarm)
+    if draws.seed % 8 == 3:
+        return _suspected(swarm)
     return _stopping(swarm, draws) if draws.seed % 8 == 2 else swarm
+
+
+def _suspected(swarm: StoreSwarm) -> StoreSwarm:
+    """Owners of logs in S3 that are paused until another store has taken over, and then continue."""
+    return replace(
+        swarm,
+        containers=1,
+        s3_containers=1,
+        s3_lane_rate=1.0,
+        lanes=2,
+        duration=15 * SECOND,
+        scheduled={"suspected in a pause": 0.6},
+    )
 
 
 def _stopping(swarm: StoreSwarm, draws: Draws) -> StoreSwarm:
@@ -139,6 +178,7 @@ def _pressed(swarm: StoreSwarm) -> StoreSwarm:
         swarm,
         stores=COPIES,
         containers=1,
+        s3_containers=0,
         start_every=20 * MS,
         lanes=2,
         duration=3 * SECOND,

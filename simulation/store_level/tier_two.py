@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.codec.log_objects import log_object_name
 from headrace.metadata.container_claim import claim_sort
-from headrace.model.errors import HeadraceError, UnavailableError
-from headrace.ports.chunk_storage import StoredObject
+from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, UnavailableError
+from headrace.ports.chunk_storage import ChunkStorage, StoredObject
 from headrace.ports.metadata_store import Key, Page, Record, Write, WriteConflictError
+from headrace.segmentstore.log.log_object_chain import LogObject
+from headrace.segmentstore.log.log_object_reader import LogObjectReader
 from simulation.scheduler import MS, SECOND
 from simulation.store_level.loop import SimulatedLoop, SimulatedProcess, current_process
 
@@ -183,6 +187,31 @@ class SimulatedChunkStorage:
 
         loop.scheduler.after(delay - delay // 2, "chunk request", arrive)
         return await answer
+
+
+class SimulatedLogReader(LogObjectReader):
+    """Reads the objects of a log in the thread that wants them, because no simulated thread can wait for the loop."""
+
+    def __init__(self, tier_two: TierTwo, storage: ChunkStorage, container: int) -> None:
+        super().__init__(storage, container)
+        self._tier_two = tier_two
+
+    def begin_fetch(self, each: LogObject) -> Future[bytes]:
+        loop, fetched = self._tier_two.loop, Future[bytes]()
+        loop.add_latency(loop.draws.heavy_tail(_CHUNK_DELAY, 2 * SECOND, "chunk delay"))
+        if self._tier_two.chunks_out_until > loop.scheduler.now or self._tier_two.happens("chunk fails before"):
+            loop.add_latency(_TIME_OUT)
+            fetched.set_exception(UnavailableError(NOT_ANSWERED))
+        else:
+            fetched.set_result(_run_now(self._read_now(each)))
+        return fetched
+
+    async def _read_now(self, each: LogObject) -> bytes:
+        name = log_object_name(self._container, each.epoch, each.sequence)
+        try:
+            return await self._tier_two.chunks.read(name, 0, each.stored_bytes)
+        except NotFoundError as error:
+            raise CorruptError(f"object {name}, which the log needs, does not exist any more") from error
 
 
 def _run_now(coroutine: Any) -> Any:

@@ -49,7 +49,7 @@ class LogObjectReader:
             while wanted or fetched:
                 while wanted and self._may_fetch(len(fetched), fetched_bytes):
                     each = wanted.popleft()
-                    fetched.append((each, asyncio.run_coroutine_threadsafe(self.fetch(each), self._loop)))
+                    fetched.append((each, self.begin_fetch(each)))
                     fetched_bytes += each.stored_bytes
                 each, coming = fetched.popleft()
                 raw = coming.result()
@@ -58,6 +58,10 @@ class LogObjectReader:
         finally:
             for _, coming in fetched:
                 coming.cancel()
+
+    def begin_fetch(self, each: LogObject) -> Future[bytes]:
+        """Begin to fetch an object, for a thread that waits for it."""
+        return asyncio.run_coroutine_threadsafe(self.fetch(each), self._loop)
 
     def decode(self, each: LogObject, raw: bytes, first_entry: int) -> Iterator[LedgerEntry]:
         """The entries of one object from `first_entry` on."""

@@ -71,6 +71,7 @@ class ObjectLedger:
         next_sequence: int,
         limits: ObjectLogLimits,
         random: Callable[[], float],
+        reader: LogObjectReader,
     ) -> None:
         self._storage = storage
         self._container, self._epoch = ledger
@@ -78,7 +79,7 @@ class ObjectLedger:
         self._next_entry = found.next_entry
         self._truncated_before = found.truncated_before
         self._limits = limits
-        self._reader = LogObjectReader(storage, self._container)
+        self._reader = reader
         self._held: deque[LogObject] = deque(found.objects)
         self._waiting_bytes = 0
         self._held_bytes = sum(each.stored_bytes for each in found.objects)
@@ -190,7 +191,10 @@ class ObjectLedger:
 
 
 class ObjectLedgers:
-    """The ledgers of the containers of this class in one store. `random` returns numbers in [0, 1)."""
+    """The ledgers of the containers of this class in one store.
+
+    `random` returns numbers in [0, 1). `make_reader` makes the reader of a container's log.
+    """
 
     def __init__(
         self,
@@ -198,11 +202,13 @@ class ObjectLedgers:
         records: LogRecords,
         random: Callable[[], float],
         limits: ObjectLogLimits | None = None,
+        make_reader: Callable[[ChunkStorage, int], LogObjectReader] = LogObjectReader,
     ) -> None:
         self._storage = storage
         self._records = records
         self._limits = limits or ObjectLogLimits()
         self._random = random
+        self._make_reader = make_reader
         self._open: dict[int, tuple[int, ObjectLedger]] = {}
         self._released: dict[int, tuple[int, FoundLog, int]] = {}
         self._opening: dict[int, int] = {}  # epochs whose ledgers this process may have entered in the record
@@ -327,7 +333,8 @@ class ObjectLedgers:
         return self._ledger(container, epoch, found, 0)
 
     def _ledger(self, container: int, epoch: int, found: FoundLog, next_sequence: int) -> ObjectLedger:
-        return ObjectLedger(self._storage, (container, epoch), found, next_sequence, self._limits, self._random)
+        reader = self._make_reader(self._storage, container)
+        return ObjectLedger(self._storage, (container, epoch), found, next_sequence, self._limits, self._random, reader)
 
     async def _clean_up(self, container: int, epoch: int, found: FoundLog) -> None:
         """Delete what no ledger of the log needs. What is left is deleted after the next takeover."""

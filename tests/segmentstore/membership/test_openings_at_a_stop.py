@@ -85,7 +85,7 @@ async def opens_in_vain(a: Member) -> ContainerOpening:
 @pytest.mark.parametrize("step", [OpeningStep.LEDGER, OpeningStep.RESTORE, OpeningStep.CHECKPOINT])
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_stop_leaves_no_log_of_what_it_was_opening(world: World, obstacle, step, is_first):
-    """Seed 742 of the store simulation. The log is empty, but other stores would wait for it."""
+    """The log is empty, but other stores would wait for it."""
     if not is_first:
         async with member(world, "a", range(CONTAINERS)) as a:
             await write(a.running, b"kept")
