@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import secrets
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -111,7 +112,7 @@ class LocalFiles:
 
     def _written(self, name: str, data: bytes) -> Path:
         """A file that Spark does not see, because its name begins with an underscore."""
-        new = self._directory / f"_{os.getpid()}-{name}"
+        new = self._directory / f"_{secrets.token_hex(8)}-{name}"
         new.write_bytes(data)
         return new
 
