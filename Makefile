@@ -45,7 +45,7 @@ test-spark-4.1: $(INSTALLED) ## run all of the connector's tests on Spark 4.1, t
 
 test-spark-%: .venv-spark-%/.installed ## run them on another Spark, in an environment of its own: 3.5, 4.0, 4.3
 	@-.venv-spark-$*/bin/python scripts/fetch_iceberg.py $*
-	@.venv-spark-$*/bin/python -m pytest tests/spark
+	@PATH="$$PATH:$(CURDIR)/build/setup-tools/bin" .venv-spark-$*/bin/python -m pytest tests/spark
 
 check: lint types imports generated docs synth ## everything that CI checks except the tests
 

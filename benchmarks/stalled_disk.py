@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -62,7 +61,7 @@ def main() -> int:
             "AWS_ENDPOINT_URL_S3": parts.enter_context(running_s3_double("free")),
             **stalling_disk.environment(scratch, stalls),
         }
-        runs: dict[str, tuple[Headrace, Mapping[str, Any]]] = {}
+        runs: dict[str, tuple[Headrace, dict[str, Any]]] = {}
         for copies, count in STORES.items():
             (scratch / str(count)).mkdir()
             stack = parts.enter_context(running_stack(scratch / str(count), segment_stores=count, environment=limits))

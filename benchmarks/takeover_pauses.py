@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -218,10 +219,10 @@ class _Probes:
         while True:
             sent_ns = time.perf_counter_ns()
             self._sent += 1
-            ledger.append([bytes(KIB)], lambda error, sent_ns=sent_ns: self._acknowledged(error, sent_ns))
+            ledger.append([bytes(KIB)], partial(self._acknowledged, sent_ns))
             await asyncio.sleep(APPEND_EVERY_S)
 
-    def _acknowledged(self, error: Exception | None, sent_ns: int) -> None:
+    def _acknowledged(self, sent_ns: int, error: Exception | None) -> None:
         if error is not None:
             raise RuntimeError("an append to the other log has failed") from error
         self.acknowledged_ns.append(time.perf_counter_ns() - sent_ns)

@@ -60,6 +60,11 @@ def run(spark: SparkSession, arguments: dict[str, str | None]) -> tuple[WindowCo
         raise InvalidRequestError("--target_stream is required: where the windows go", code="missing_argument")
     source, checkpoint = read_options(options), str(arguments["checkpoint"]).rstrip("/")
     trigger_s, progress = trigger_seconds(arguments), f"{checkpoint}/progress"
+    if trigger_s is not None and rules.close_until_ms is not None:
+        raise InvalidRequestError(
+            "--close_until closes windows at the end of a run, and a run with --trigger_s has none: leave one out",
+            code="invalid_argument",
+        )
     with connect(source.controller, auth=source.auth, retry_s=source.patience_s) as headrace:
         headrace.admin.get_stream(target["scope"], target["stream"])
         windows = WindowedCounts(
@@ -82,8 +87,8 @@ def run(spark: SparkSession, arguments: dict[str, str | None]) -> tuple[WindowCo
             keep_plans=True,
             meanwhile=windows.close_windows,
         )
-        windows.close_windows()
-        return windows.counts, windows.closable_until()
+        closable_ms = windows.close_at_end()
+        return windows.counts, closable_ms
 
 
 def closing_rules(arguments: Mapping[str, str | None]) -> ClosingRules:

@@ -71,7 +71,8 @@ class WindowCounts:
 class ClosingRules:
     """When windows are closed: by the stream's watermark, or `lateness_ms` after the latest event if that is given.
 
-    `close_until_ms`: also those that end at this time or before. Events more than `ahead_ms` in the future are bad.
+    `close_until_ms`: at the end of the run also those that end at this time or before; not earlier, since a run has
+    several batches. Events more than `ahead_ms` in the future are bad.
     """
 
     lateness_ms: int | None = None
@@ -135,8 +136,16 @@ class WindowedCounts:
             self.counts.windows += self.table.finish()
             self._close()
 
-    def closable_until(self) -> int | None:
-        """The end of the last window that can be closed, in milliseconds since 1970; None: not known."""
+    def close_at_end(self) -> int | None:
+        """Close what can be closed when all events were read.
+
+        Returns the end of the last window that could be, in milliseconds since 1970; None: not known.
+        """
+        with self._lock:
+            self.counts.windows += self.table.finish()
+            return self._close(self._rules.close_until_ms)
+
+    def _closable_until(self, at_least_ms: int | None) -> int | None:
         progress, rules = self.table.progress, self._rules
         if progress.position is None:
             return None
@@ -144,11 +153,13 @@ class WindowedCounts:
             reached = self._watermark(progress.position)
         else:
             reached = None if progress.newest_ms is None else progress.newest_ms - rules.lateness_ms
-        known = [time for time in (reached, rules.close_until_ms) if time is not None]
+        known = [time for time in (reached, at_least_ms) if time is not None]
         return self._definition.aligned(max(known)) if known else None
 
-    def _close(self) -> None:
-        self.counts.windows += self.table.close_until(self.closable_until())
+    def _close(self, at_least_ms: int | None = None) -> int | None:
+        until_ms = self._closable_until(at_least_ms)
+        self.counts.windows += self.table.close_until(until_ms)
+        return until_ms
 
     def _sum(self, events: DataFrame, path: Callable[[str], str], counts: WindowCounts) -> BatchSums:
         """One pass over the batch, and a second one only for its quarantine."""

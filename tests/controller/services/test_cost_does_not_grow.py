@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from cost_scenarios import SECTIONS
 from cost_world import CostWorld, Scenario, bring_into_last_epoch, create_stream
-from costs import Bill, Meter
+from costs import Meter
+from store_meter import Bill
 
 from headrace.adapters.memory.metadata_store import _Partition, _Stored
 from headrace.metadata.history_records import create_epoch
