@@ -19,8 +19,8 @@ from headrace.local.lambda_host import HandlerFailedError
 from headrace.local.resources import REGION
 from headrace.topology import Queue
 
-LONG_POLL_S = 1
-"""Short, so that stopping is quick; an empty receive costs nothing here."""
+LONG_POLL_S = 20
+"""The longest that SQS allows: a stack without work then sends hardly a request. No shutdown waits for a long poll."""
 
 BACKOFF_S = 1.0
 
@@ -47,6 +47,8 @@ class QueuePoller:
         ]
         self._stopping = threading.Event()
         self._receiving = threading.Lock()
+        self._batch_ended = threading.Condition()
+        self._batches = 0
         self._threads = [
             threading.Thread(target=self._run, name=f"poller-{queue.name}-{number}", daemon=True)
             for number in range(min(queue.concurrency_max, THREADS_PER_QUEUE_MAX))
@@ -57,21 +59,34 @@ class QueuePoller:
             thread.start()
 
     def ask_to_stop(self) -> None:
-        """Receive no more messages; return at once."""
-        self._stopping.set()
+        """Process no more messages; return at once."""
+        with self._batch_ended:
+            self._stopping.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the running batches, at most `timeout_s` for each. Return whether they ended in time."""
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(timeout_s)
-        return not any(thread.is_alive() for thread in self._threads)
+        """Wait for the running batches, at most `timeout_s`. Return whether they ended in time.
+
+        A long poll that finds no message may go on. What it still receives is not processed, and is visible again
+        after its time-out.
+        """
+        with self._batch_ended:
+            return self._batch_ended.wait_for(lambda: not self._batches, timeout_s)
 
     def poll_once(self, wait_s: int = 0) -> int:
         """Receive and process one batch; return its number of messages."""
         messages = self._receive(wait_s)
-        if messages:
+        if not messages:
+            return 0
+        with self._batch_ended:
+            if self._stopping.is_set():
+                return 0
+            self._batches += 1
+        try:
             self._work_on(messages)
+        finally:
+            with self._batch_ended:
+                self._batches -= 1
+                self._batch_ended.notify_all()
         return len(messages)
 
     def _receive(self, wait_s: int) -> Sequence[Mapping[str, Any]]:

@@ -203,6 +203,34 @@ def test_one_thread_asks_while_all_may_work(queue: Queue):
     assert sqs.asking_most == 1
 
 
+class QuietQueue(BusyQueue):
+    """A double of SQS whose first message arrives late in a long poll: when `message_sent` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.polled, self.message_sent, self.answered = threading.Event(), threading.Event(), threading.Event()
+
+    def receive_message(self, **named: Any) -> Any:
+        self.polled.set()
+        assert self.message_sent.wait(30)
+        self.answered.set()
+        return super().receive_message(**named)
+
+
+def test_shutdown_waits_for_no_long_poll(queue: Queue, function: Function):
+    sqs = QuietQueue()
+    poller = QueuePoller(queue, "url", sqs, function.invoke)
+    poller.start()
+    assert sqs.polled.wait(30)
+    poller.ask_to_stop()
+    assert poller.join(0)
+    sqs.message_sent.set()
+    assert sqs.answered.wait(30)
+    for thread in [one for one in threading.enumerate() if one.name.startswith(f"poller-{queue.name}")]:
+        thread.join(30)
+    assert not function.batches, "the functions are stopped by then"
+
+
 @pytest.mark.parametrize("result", [None, {}, {"batchItemFailures": []}])
 def test_no_failures_reported(result: Any):
     assert failed_ids(result, {"m"}) == set()
