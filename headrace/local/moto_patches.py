@@ -4,15 +4,16 @@ moto answers each request on its own thread without a lock. With concurrent clie
 transactions, and a message that is sent while another one is deleted. After a visibility time-out it breaks the order
 of FIFO queues. While a long poll waits for a blocked message group it uses a whole core. A third of the time of each
 request is spent on finding its service, two thirds of a read of many items on converting them to what they are already,
-four fifths of a PUT on the object's MD5, and two fifths of the rest on copies of the body. `apply()` fixes these in the
-running process, and each patch has a test. Other differences from AWS remain, because this project does not depend on
-them.
+four fifths of a PUT on the object's MD5, and two fifths of the rest on copies of the body. Each query of one partition
+sorts all items of the table. `apply()` fixes these in the running process, and each patch has a test. Other differences
+from AWS remain, because this project does not depend on them.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import math
 import secrets
 import threading
@@ -50,6 +51,7 @@ def apply() -> None:
     _applied.set()
     _serialize_dynamodb()
     _make_transactions_cheap()
+    _make_queries_cheap()
     _make_attributes_cheap()
     _keep_queues_in_order()
     _make_messages_cheap()
@@ -147,6 +149,32 @@ def _items_before(backend: DynamoDBBackend, transact_items: list[dict[str, Any]]
         if all(name in key for name in (table.hash_key_attr, table.range_key_attr) if name):
             before.append(_ItemBefore(table, key))
     return before
+
+
+def _make_queries_cheap() -> None:
+    """Search the queried partition. The original sorts all items of the table first, and then sorts what it found."""
+    query, all_items = Table.query, Table.all_items
+    parameters = inspect.signature(query)
+    queried = threading.local()
+
+    def query_partition(table: Table, *arguments: Any, **named: Any) -> Any:
+        given = parameters.bind(table, *arguments, **named).arguments
+        by_key = table.range_key_attr and not given.get("index_name")
+        if by_key:
+            queried.items = list(table.items.get(given["hash_key"], {}).values())
+        elif table.range_key_attr:
+            queried.items = [item for partition in table.items.values() for item in partition.values()]
+        try:
+            return query(table, *arguments, **named)
+        finally:
+            queried.items = None
+
+    def items_of_query(table: Table) -> list[Item]:
+        found: list[Item] | None = getattr(queried, "items", None)
+        return all_items(table) if found is None else found
+
+    _replace(Table, "query", query_partition)
+    _replace(Table, "all_items", items_of_query)
 
 
 def _make_attributes_cheap() -> None:
