@@ -40,22 +40,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(port: int) -> int:
     # moto reads its settings during its import. The stack imports only this module's constants and needs no moto.
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
     from headrace.local import moto_patches
+    from headrace.local.aws_request_handler import keep_connections_open
 
     moto_patches.apply()
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    MotoRequestHandler.protocol_version = "HTTP/1.1"  # keeps connections open: a third off a small call
-    MotoRequestHandler.disable_nagle_algorithm = True
     try:
         server = make_server(
             LOOPBACK,
             port,
             DomainDispatcherApplication(create_backend_app),
             threaded=True,
-            request_handler=MotoRequestHandler,
+            request_handler=keep_connections_open(),
         )
     except (OSError, SystemExit) as error:  # werkzeug prints its own advice and exits when the port is taken
         print(f"cannot listen on {LOOPBACK}:{port}: {error}", file=sys.stderr)
