@@ -6,12 +6,16 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 NODE_INSTALLED := node_modules/.installed
-SPARKS_INSTALLED := $(foreach spark,3.5 4.0 4.3,.venv-spark-$(spark)/.installed)
+SPARKS_INSTALLED := $(foreach spark,3.5 4.0 4.1 4.3,.venv-spark-$(spark)/.installed)
+
+# As on Glue 5.1 and on Glue 6.0.
+SPARK_PYTHON_3.5 := 3.11
+SPARK_PYTHON_4.1 := 3.13
 
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance nightly up lock clean test-spark-4.1
+.PHONY: help setup demo test check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance nightly up lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z][a-z0-9.%-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -23,7 +27,7 @@ $(INSTALLED): requirements.lock pyproject.toml scripts/setup
 	@touch $@
 
 .venv-spark-%/.installed: requirements-spark-%.lock pyproject.toml scripts/setup
-	@scripts/setup $(@D) $< $(if $(filter 3.5,$*),3.11)
+	@scripts/setup $(@D) $< $(SPARK_PYTHON_$*)
 	@touch $@
 
 $(NODE_INSTALLED): package-lock.json $(INSTALLED)
@@ -39,11 +43,7 @@ up: $(INSTALLED) ## start the local stack and keep it running
 test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
 	@$(CDK_ENV) $(PYTHON) -m pytest -n 2 --dist loadgroup -m "not nightly"
 
-test-spark-4.1: $(INSTALLED) ## run all of the connector's tests on Spark 4.1, that of `make test`
-	@-$(PYTHON) scripts/fetch_iceberg.py 4.1
-	@$(PYTHON) -m pytest tests/spark
-
-test-spark-%: .venv-spark-%/.installed ## run them on another Spark, in an environment of its own: 3.5, 4.0, 4.3
+test-spark-%: .venv-spark-%/.installed ## run all of the connector's tests on a Spark, in an environment of its own: 3.5, 4.0, 4.1, 4.3
 	@-.venv-spark-$*/bin/python scripts/fetch_iceberg.py $*
 	@PATH="$$PATH:$(CURDIR)/build/setup-tools/bin" .venv-spark-$*/bin/python -m pytest tests/spark
 
@@ -109,7 +109,7 @@ lock: ## resolve the dependencies again
 	@$(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
 		--all-extras --group test --group check --group infra --group demo --group fuzz --group docs pyproject.toml \
 		--custom-compile-command "make lock" -o requirements.lock
-	@for spark in 3.5 4.0 4.3; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade \
+	@for spark in 3.5 4.0 4.1 4.3; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade \
 		--quiet --extra local --extra spark --extra aws-auth --group spark-$${spark/./-} pyproject.toml \
 		--custom-compile-command "make lock" -o requirements-spark-$$spark.lock || exit; done
 

@@ -14,7 +14,7 @@ Form = Literal["sink", "foreach-batch"]
 _ENVIRONMENTS: Final = {
     "3.5": ".venv-spark-3.5",
     "4.0": ".venv-spark-4.0",
-    "4.1": ".venv",
+    "4.1": ".venv-spark-4.1",
     "4.3": ".venv-spark-4.3",
     "none": ".venv",
 }
