@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
+from moto_programs import printed_lines
 
 from headrace.local.resources import aws_client
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.literals import QueueAttributeNameType
     from mypy_boto3_sqs.type_defs import MessageTypeDef
 
-ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = 6
 ROUNDS = 25
 LONGEST_POLL_S = 20
@@ -51,51 +47,6 @@ digested, digest = [], models.md5_hash
 models.md5_hash = lambda *given: digested.append(1) or digest(*given)
 first, second = (models.FakeKey("name", b"content", "123456789012", "us-east-1") for _ in range(2))
 print(first.etag == first.etag, first.etag != second.etag, len(first.etag), len(digested))
-"""
-
-QUERIES = """
-import boto3
-from moto import mock_aws
-from moto.dynamodb.models.dynamo_type import DynamoType
-from headrace.local import moto_patches
-
-def pages(**query):
-    found, start = [], {}
-    while True:
-        answer = client.query(TableName="t", Limit=3, **query, **start)
-        found += [(item["p"]["S"], item["s"]["S"]) for item in answer["Items"]]
-        if "LastEvaluatedKey" not in answer:
-            return found
-        start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
-
-def answers():
-    key = {"KeyConditionExpression": "p = :v", "ExpressionAttributeValues": {":v": {"S": "b"}}}
-    index = {"IndexName": "own", "KeyConditionExpression": "g = :v", "ExpressionAttributeValues": {":v": {"S": "even"}}}
-    nothing = {"KeyConditionExpression": "p = :v", "ExpressionAttributeValues": {":v": {"S": "none"}}}
-    return [pages(**key), pages(**key, ScanIndexForward=False), pages(**index), pages(**nothing), items("s = :v")]
-
-def items(filtered):
-    return client.scan(TableName="t", FilterExpression=filtered, ExpressionAttributeValues={":v": {"S": "1"}})["Items"]
-
-with mock_aws():
-    client = boto3.client("dynamodb", region_name="us-east-1")
-    keys = [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "s", "KeyType": "RANGE"}]
-    client.create_table(
-        TableName="t", KeySchema=keys, BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("p", "s", "g")],
-        GlobalSecondaryIndexes=[{"IndexName": "own", "KeySchema": [{"AttributeName": "g", "KeyType": "HASH"}],
-                                 "Projection": {"ProjectionType": "ALL"}}],
-    )
-    for number in range(39, -1, -1):
-        item = {"p": {"S": "cab"[number % 3]}, "s": {"S": str(number)}, "g": {"S": ("even", "odd")[number % 2]}}
-        client.put_item(TableName="t", Item=item)
-    before = answers()
-    moto_patches.apply()
-    print(answers() == before, len(before[0]), len(before[2]))
-    compared, less = [], DynamoType.__lt__
-    DynamoType.__lt__ = lambda one, other: compared.append(one.value) or less(one, other)
-    client.query(TableName="t", KeyConditionExpression="p = :v", ExpressionAttributeValues={":v": {"S": "none"}})
-    print(len(compared), "comparisons")
 """
 
 ATTRIBUTES = """
@@ -383,11 +334,11 @@ def test_a_send_wakes_who_waits_at_an_empty_queue(sqs: SQSClient, unique: str):
 
 
 def test_long_poll_searches_again_only_for_a_visible_message():
-    assert _printed(LONG_POLLS) == ["2", "after 2 s 2"]
+    assert printed_lines(LONG_POLLS) == ["2", "after 2 s 2"]
 
 
 def test_receiving_does_not_count_the_queue():
-    assert _printed(MESSAGES) == ["[]", "['kept']", "[] 1"]
+    assert printed_lines(MESSAGES) == ["[]", "['kept']", "[] 1"]
 
 
 def test_a_delete_lets_the_group_go_on_at_once(sqs: SQSClient, fifo: str):
@@ -406,28 +357,16 @@ def test_a_delete_lets_the_group_go_on_at_once(sqs: SQSClient, fifo: str):
 
 def test_attributes_are_answered_as_they_are_kept():
     """Texts and numbers are not converted; all others are, and come back as they were written."""
-    assert _printed(ATTRIBUTES) == ["True", "['bytes', 'list', 'map', 'none', 'set', 'yes']"]
-
-
-def test_queries_answer_the_same_without_sorting_the_table():
-    assert _printed(QUERIES) == ["True 13 20", "0 comparisons"]
+    assert printed_lines(ATTRIBUTES) == ["True", "['bytes', 'list', 'map', 'none', 'set', 'yes']"]
 
 
 def test_an_entity_tag_costs_no_look_at_the_content():
-    assert _printed(ENTITY_TAGS) == ["True True 34 0"]
+    assert printed_lines(ENTITY_TAGS) == ["True True 34 0"]
 
 
 def test_a_service_is_looked_for_once():
-    assert _printed(LOOK_UPS) == ["sqs", "dynamodb", "sqs", "dynamodb", "looked through moto for 2 hosts"]
+    assert printed_lines(LOOK_UPS) == ["sqs", "dynamodb", "sqs", "dynamodb", "looked through moto for 2 hosts"]
 
 
 def test_a_body_is_read_at_once_and_missed_when_it_breaks_off():
-    assert _printed(BODIES) == ["True 1 b''", "disconnected"]
-
-
-def _printed(program: str) -> list[str]:
-    """What the program prints. A local stack of this process sets `AWS_ENDPOINT_URL`: moto would not be asked then."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_ENDPOINT_URL")}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+    assert printed_lines(BODIES) == ["True 1 b''", "disconnected"]
