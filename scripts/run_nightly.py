@@ -69,6 +69,7 @@ STEPS: Final = (
     Step("deliberate-bugs-of-stores", (*_PYTHON, "simulation", "stores", "mutations")),
     Step("six-kills", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "5", "--faults", *["kill_one"] * 6)),
     Step("lost-stores", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "15"), reported_lines=20),
+    Step("slow-tests", (*_PYTHON, "pytest", "-m", "nightly and not spark")),
     *(
         Step(f"spark-sink-{spark}", (*_PYTHON, "fuzz", "spark-sink", "--spark", spark, "--minutes", "5"), 20)
         for spark in SPARKS
