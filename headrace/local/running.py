@@ -18,6 +18,8 @@ from headrace.local.failures import LocalStackError
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 60
 _LOG_CHARACTERS_SHOWN = 2000
+_BUCKETS = {"HEADRACE_BUCKET_COUNT": "2"}
+"""A fourth of a deployment's. Periodic work per bucket is most of what a stack without requests does."""
 
 
 @contextmanager
@@ -54,7 +56,7 @@ def running_stack(
             stderr=log,
             text=True,
             start_new_session=True,
-            env=os.environ | (environment or {}),
+            env=_BUCKETS | os.environ | (environment or {}),
         )
         try:
             _await_ready(process, log_file, say)
