@@ -64,6 +64,13 @@ def poller(sqs: SQSClient, queue: Queue, urls: tuple[str, str], function: Functi
     return QueuePoller(queue, urls[0], sqs, function.invoke)
 
 
+def wait_for_threads(poller: QueuePoller) -> None:
+    """`join` waits only for batches."""
+    for thread in [one for one in threading.enumerate() if one.name.startswith(f"poller-{poller.queue.name}-")]:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
 def send(sqs: SQSClient, url: str, *texts: str) -> None:
     for text in texts:
         sqs.send_message(QueueUrl=url, MessageBody=text, MessageGroupId=text[0], MessageDeduplicationId=text)
@@ -226,8 +233,7 @@ def test_shutdown_waits_for_no_long_poll(queue: Queue, function: Function):
     assert poller.join(0)
     sqs.message_sent.set()
     assert sqs.answered.wait(30)
-    for thread in [one for one in threading.enumerate() if one.name.startswith(f"poller-{queue.name}")]:
-        thread.join(30)
+    wait_for_threads(poller)
     assert not function.batches, "the functions are stopped by then"
 
 
@@ -265,7 +271,7 @@ def test_failed_poll_is_logged_as_one_line_and_repeated(
         poller.start()
         assert sqs.asked.wait(30)
         poller.ask_to_stop()
-        assert poller.join(30)
+        wait_for_threads(poller)
     line = caplog.records[0]
     assert line.getMessage() == f"queue {queue.name} cannot be polled: {error}"
     assert bool(line.exc_info) == with_traceback
