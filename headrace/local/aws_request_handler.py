@@ -76,5 +76,5 @@ class _NoMoreBytes:
 
 def keep_connections_open() -> type[RequestHandler]:
     """Patch werkzeug in this process, and return the handler to use."""
-    serving.selectors = _NoMoreBytes  # type: ignore[assignment]
+    vars(serving)["selectors"] = _NoMoreBytes
     return RequestHandler

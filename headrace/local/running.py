@@ -56,7 +56,7 @@ def running_stack(
             stderr=log,
             text=True,
             start_new_session=True,
-            env=_BUCKETS | os.environ | (environment or {}),
+            env={**_BUCKETS, **os.environ, **(environment or {})},
         )
         try:
             _await_ready(process, log_file, say)
