@@ -1,0 +1,233 @@
+"""Delegation tokens: what the controller signs and a segment store verifies, and the keys that both share.
+
+A token is a JSON Web Token (RFC 7519) with HMAC-SHA-256 and Pravega's claims. Pravega's clients read only `exp`, and
+both of them decode the body with the standard base64 alphabet. So the body has only characters whose encodings are the
+same in both alphabets, and its length is a multiple of three bytes: neither the alphabet nor padding matters.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headrace.model.access import EVERYTHING, Access
+from headrace.model.errors import CorruptError, IllegalStateError, UnauthorizedError
+
+TOKEN_BYTES_MAX: Final = 2_048
+"""Longer tokens are refused unread."""
+CLOCK_SKEW_S: Final = 60
+"""A token is accepted for this long after its end. Clients renew theirs before it."""
+TOKEN_INVALID: Final = "token_invalid"
+TOKEN_EXPIRED: Final = "token_expired"
+"""The codes of the UnauthorizedError that a refused token raises."""
+
+KEY_BYTES: Final = 32
+KEYS_MAX: Final = 16
+SIGNS_AFTER_S: Final = 30 * 60
+"""A new key signs only after every reader of the keys has it."""
+_VERIFIES_ALSO_S: Final = 15 * 60
+
+_ALGORITHM: Final = "HS256"
+_AUDIENCE: Final = "segmentstore"
+_RESOURCE_PREFIX: Final = "prn::"
+# Three bytes become four characters. Only these characters bring '-' or '_' into the encoding of ASCII text.
+_ESCAPES: Final = {ord(character): f"\\u{ord(character):04x}" for character in ">?~\x7f"}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """A secret, and the times between which it signs and verifies, in seconds since 1970."""
+
+    key_id: str
+    secret: bytes = field(repr=False)
+    signs_from_s: int = 0
+    verifies_until_s: int | None = None
+
+    def verifies(self, now_s: float) -> bool:
+        return self.verifies_until_s is None or now_s < self.verifies_until_s
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKeys:
+    """All keys of a deployment."""
+
+    keys: tuple[TokenKey, ...]
+
+    def signing_key(self, now_s: float) -> TokenKey:
+        """The newest key that signs already. Raises IllegalStateError if there is none."""
+        signing = [key for key in self.keys if key.signs_from_s <= now_s and key.verifies(now_s)]
+        if not signing:
+            raise IllegalStateError("no key signs delegation tokens now; make one with `headrace token-key rotate`")
+        return max(signing, key=lambda key: key.signs_from_s)
+
+    def verifying_key(self, key_id: str, now_s: float) -> TokenKey | None:
+        return next((key for key in self.keys if key.key_id == key_id and key.verifies(now_s)), None)
+
+    def rotated(self, key_id: str, secret: bytes, now_s: float, token_life_s: int) -> TokenKeys:
+        """With a new key, which signs from 30 minutes later on. Expired keys are left out.
+
+        The other keys verify until the tokens that they have signed until then are at their end.
+        """
+        signs_from_s = int(now_s) + (SIGNS_AFTER_S if any(key.verifies(now_s) for key in self.keys) else 0)
+        until_s = signs_from_s + token_life_s + _VERIFIES_ALSO_S
+        older = tuple(
+            TokenKey(key.key_id, key.secret, key.signs_from_s, min(key.verifies_until_s or until_s, until_s))
+            for key in self.keys
+            if key.verifies(now_s)
+        )
+        return TokenKeys((*older, TokenKey(key_id, secret, signs_from_s)))
+
+    def without(self, key_id: str) -> TokenKeys:
+        """The other keys: all tokens of this one end at once. Raises IllegalStateError if there is no such key."""
+        others = tuple(key for key in self.keys if key.key_id != key_id)
+        if len(others) == len(self.keys):
+            raise IllegalStateError(f"there is no token key {key_id!r}", details={"keyId": key_id})
+        return TokenKeys(others)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClaims:
+    """What a token says: who asked for it, and what it allows until when, in seconds since 1970."""
+
+    subject: str
+    issued_at_s: int
+    expires_at_s: int
+    grants: Mapping[str, Access]
+
+    def has_expired(self, now_s: float) -> bool:
+        return now_s >= self.expires_at_s + CLOCK_SKEW_S
+
+
+def encode_token(claims: TokenClaims, key: TokenKey) -> str:
+    """The token with these claims. Raises IllegalStateError if it is longer than TOKEN_BYTES_MAX."""
+    body: dict[str, Any] = {
+        "sub": claims.subject,
+        "aud": _AUDIENCE,
+        "iat": claims.issued_at_s,
+        "exp": claims.expires_at_s,
+    }
+    body |= {resource: access.name for resource, access in claims.grants.items()}
+    header = {"alg": _ALGORITHM, "typ": "JWT", "kid": key.key_id}
+    signed = f"{_encode_part(header)}.{_encode_part(body)}"
+    token = f"{signed}.{_base64(_signature(signed, key))}"
+    if len(token) > TOKEN_BYTES_MAX:
+        raise IllegalStateError(
+            f"a delegation token for {len(claims.grants)} resources has {len(token)} bytes; "
+            f"at most {TOKEN_BYTES_MAX} are allowed",
+            details={"bytes": len(token), "bytesMax": TOKEN_BYTES_MAX},
+        )
+    return token
+
+
+def verify_token(token: str, keys: TokenKeys, now_s: float) -> TokenClaims:
+    """The claims of a token whose signature is right; whether it has expired is for the caller to ask.
+
+    Raises:
+        UnauthorizedError: it is not a token of this deployment (code `token_invalid`).
+    """
+    if not token:
+        raise _invalid("the request has no delegation token")
+    if len(token) > TOKEN_BYTES_MAX or not token.isascii():
+        raise _invalid(f"a delegation token is ASCII text of at most {TOKEN_BYTES_MAX} bytes")
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise _invalid("it does not have three parts")
+    header = _decode_part(parts[0])
+    if header.get("alg") != _ALGORITHM:
+        raise _invalid(f"it is not signed with {_ALGORITHM}")
+    key = keys.verifying_key(str(header.get("kid")), now_s)
+    if key is None:
+        raise _invalid("the key that signed it is not known or no longer valid")
+    expected = _signature(f"{parts[0]}.{parts[1]}", key)
+    if not hmac.compare_digest(expected, _decode_base64(parts[2])):
+        raise _invalid("its signature is wrong")
+    return _claims(_decode_part(parts[1]))
+
+
+def parse_token_keys(text: str) -> TokenKeys:
+    """The keys as `token_keys_text` writes them. Raises CorruptError; its message has nothing of the text."""
+    try:
+        found = json.loads(text)["keys"]
+        keys = tuple(
+            TokenKey(
+                str(one["kid"]),
+                bytes.fromhex(one["secret"]),
+                int(one["signFrom"]),
+                None if one.get("verifyUntil") is None else int(one["verifyUntil"]),
+            )
+            for one in found
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        # The cause is not shown: it could show the secrets.
+        raise CorruptError("the token keys are not the JSON text that `headrace token-key` writes") from None
+    if not 1 <= len(keys) <= KEYS_MAX or any(len(key.secret) < KEY_BYTES for key in keys):
+        raise CorruptError(f"there must be 1 to {KEYS_MAX} token keys of at least {KEY_BYTES} bytes each")
+    return TokenKeys(keys)
+
+
+def token_keys_text(keys: TokenKeys) -> str:
+    return json.dumps({"keys": list(map(_key_fields, keys.keys))})
+
+
+def _key_fields(key: TokenKey) -> dict[str, Any]:
+    return {
+        "kid": key.key_id,
+        "secret": key.secret.hex(),
+        "signFrom": key.signs_from_s,
+        "verifyUntil": key.verifies_until_s,
+    }
+
+
+def _claims(body: Mapping[str, Any]) -> TokenClaims:
+    times = [body.get(name) for name in ("iat", "exp")]
+    if body.get("aud") != _AUDIENCE or not all(type(time) is int for time in times):
+        raise _invalid("its claims are not those of a delegation token")
+    return TokenClaims(str(body.get("sub", "")), body["iat"], body["exp"], dict(_grants(body)))
+
+
+def _grants(body: Mapping[str, Any]) -> Iterable[tuple[str, Access]]:
+    for resource, name in body.items():
+        if resource == EVERYTHING or resource.startswith(_RESOURCE_PREFIX):
+            if not isinstance(name, str) or name not in Access.__members__:
+                raise _invalid("it has an unknown level of access")
+            yield resource, Access[name]
+
+
+def _encode_part(part: Mapping[str, Any]) -> str:
+    text = json.dumps(part, separators=(",", ":")).translate(_ESCAPES)
+    return _base64((text + " " * (-len(text) % 3)).encode("ascii"))
+
+
+def _decode_part(text: str) -> dict[str, Any]:
+    try:
+        part = json.loads(_decode_base64(text))
+    except (ValueError, RecursionError):
+        raise _invalid("a part of it is not JSON") from None
+    if not isinstance(part, dict):
+        raise _invalid("a part of it is not a JSON object")
+    return part
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _decode_base64(text: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        raise _invalid("a part of it is not base64") from None
+
+
+def _signature(signed: str, key: TokenKey) -> bytes:
+    return hmac.new(key.secret, signed.encode("ascii"), hashlib.sha256).digest()
+
+
+def _invalid(reason: str) -> UnauthorizedError:
+    return UnauthorizedError(f"the delegation token is refused: {reason}", code=TOKEN_INVALID)

@@ -1,0 +1,77 @@
+"""What a client may do with what a segment store holds: levels of access, resources, and the grants of a token.
+
+A resource is written as Pravega writes it in the claims of a delegation token: `prn::/scope:shop/stream:orders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+EVERYTHING: Final = "*"
+"""The resource that contains all others."""
+
+_READER_GROUP_PREFIX: Final = "_RG"
+_MARK_PREFIX: Final = "_MARK"
+_TABLE_SUFFIX: Final = "_kvtable"
+
+
+class Access(IntEnum):
+    """A level includes all lower ones. ADMIN is for the parts of a deployment: clients never get it."""
+
+    NONE = 0
+    READ = 1
+    READ_UPDATE = 2
+    ADMIN = 3
+
+
+def scope_resource(scope: str) -> str:
+    return f"prn::/scope:{scope}"
+
+
+def stream_resource(scope: str, stream: str) -> str:
+    return f"{scope_resource(scope)}/stream:{stream}"
+
+
+def reader_group_resource(scope: str, group: str) -> str:
+    return f"{scope_resource(scope)}/reader-group:{group}"
+
+
+def table_resource(scope: str, table: str) -> str:
+    return f"{scope_resource(scope)}/key-value-table:{table}"
+
+
+def named_resources(scope: str, name: str) -> tuple[str, ...]:
+    """The resources whose segments are called `scope/name/…`. More than one if the name alone does not decide.
+
+    Clients name segments of reader groups `_RG<group>`, of watermarks `_MARK<stream>` and of tables
+    `<table>_kvtable`. A stream and a table may have the same name; so may a table and a reader group.
+    """
+    if name.startswith(_READER_GROUP_PREFIX):
+        return (reader_group_resource(scope, name.removeprefix(_READER_GROUP_PREFIX)),)
+    if name.startswith(_MARK_PREFIX):
+        return (stream_resource(scope, name.removeprefix(_MARK_PREFIX)),)
+    if name.endswith(_TABLE_SUFFIX):
+        table = name.removesuffix(_TABLE_SUFFIX)
+        return table_resource(scope, table), reader_group_resource(scope, table)
+    return (stream_resource(scope, name),)
+
+
+def segment_resources(segment: str) -> tuple[str, ...]:
+    """The resources of a segment's name, any of which opens it; none if only the parts of the deployment use it."""
+    scope, _, rest = segment.partition("/")
+    name, separator, _ = rest.partition("/")
+    return named_resources(scope, name) if scope and name and separator else ()
+
+
+def allows(grants: Mapping[str, Access], segment: str, access: Access) -> bool:
+    """Do the grants of a token include this access to the segment?
+
+    A grant is for one resource, for a scope with everything in it, or for EVERYTHING. Prefixes of names do not match.
+    """
+    if grants.get(EVERYTHING, Access.NONE) >= access:
+        return True
+    scope = scope_resource(segment.partition("/")[0])
+    resources = segment_resources(segment)
+    return bool(resources) and any(grants.get(one, Access.NONE) >= access for one in (scope, *resources))
