@@ -40,6 +40,9 @@
 | HEADRACE_CONNECTIONS_MAX | connections of a process; more are refused | 4096 |
 | HEADRACE_CONNECTIONS_PER_ADDRESS_MAX | connections of a process from one address; more are refused | a quarter |
 | HEADRACE_RESERVED_NETWORKS | networks (CIDR, comma-separated) with 64 reserved connections of a process | none |
+| HEADRACE_TOKENS | off, or required: each request needs a delegation token | off |
+| HEADRACE_TOKEN_KEYS_FILE | path of the keys of delegation tokens, of mode 600 | one of both is required |
+| HEADRACE_TOKEN_KEYS_SECRET | id or ARN of a secret of AWS Secrets Manager with the keys | with tokens |
 | HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
 | HEADRACE_STOP_DEADLINE_S | time to write the data in memory to S3 after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | level of the standard library's logging | INFO |
@@ -57,8 +60,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.connection_bounds import Network
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX
+from headrace.adapters.token_keys import token_key_source
 from headrace.deployment_defaults import CONTAINER_COUNT, S3_CONTAINERS_MAX
 from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S
 from headrace.model.containers import containers_of_store
@@ -66,6 +71,7 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.replica_placement import LOCAL_ZONE
+from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
 from headrace.segmentstore.log.journal_commits import JOURNAL_FILE_BYTES
 from headrace.segmentstore.tables.limits import TableLimits
@@ -104,6 +110,7 @@ class StoreConfig:
     number of this process among them.
 
     With one copy `replica_secret` may be empty and `cluster_id` zeros: no other store is asked for anything.
+    `token_keys` None: requests need no delegation token.
     """
 
     store_id: str
@@ -138,6 +145,7 @@ class StoreConfig:
     replica_secret: bytes = field(repr=False)
     cluster_id: bytes
     compresses_log: bool
+    token_keys: TokenKeySource | None
 
     @property
     def container_count(self) -> int:
@@ -214,6 +222,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         replica_secret=_read_replica_secret(environment, copies),
         cluster_id=_read_cluster_id(environment, copies),
         compresses_log=_read_log_compression(environment, zone),
+        token_keys=token_key_source(environment, SystemClock()),
     )
 
 

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from headrace.adapters.tcp.connection_bounds import Bound
 from headrace.adapters.tcp.listener import WireListener
+from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredMetadataStore
 from headrace.segmentstore.metrics import JournalMetrics, RequestMetrics
@@ -90,6 +91,13 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         "headrace_connections_refused_total",
         "connections refused because there were too many: in total, or from their address",
         lambda s: {(bound.value,): s.store.metrics.connections_refused[bound] for bound in Bound},
+        ("reason",),
+    ),
+    Metric(
+        "counter",
+        "headrace_tokens_refused_total",
+        "requests refused for their delegation token: it was not valid for them, or had expired",
+        lambda s: {(code,): s.store.metrics.tokens_refused[code] for code in (TOKEN_INVALID, TOKEN_EXPIRED)},
         ("reason",),
     ),
     Metric(

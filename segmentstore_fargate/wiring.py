@@ -42,6 +42,7 @@ from segmentstore_fargate.replication import Replication
 from segmentstore_fargate.restart_policy import JOURNAL_FAILED
 from segmentstore_fargate.scaling import StoreScalingReports
 from segmentstore_fargate.settled import ReplicatedPlace, SettledLatch
+from segmentstore_fargate.token_upkeep import TokenUpkeep
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +98,10 @@ class SegmentStoreProcess:
             table_limits=config.table_limits,
             on_failure=self._container_failed,
             scaling_reports=self._scaling_reports,
+            needs_tokens=config.token_keys is not None,
+        )
+        self._tokens = (
+            TokenUpkeep(config.token_keys, self._store.tokens) if config.token_keys and self._store.tokens else None
         )
         place = ReplicatedPlace(
             self._metadata_store, config.store_id, config.container_count, lambda: self._store.owned
@@ -142,6 +147,8 @@ class SegmentStoreProcess:
             OSError: a port is taken.
         """
         config = self._config
+        if self._tokens is not None:
+            await self._tokens.start()  # first: no container waits for a store that can serve no client
         bound = bind_socket(config.listen_host, config.listen_port)
         replication = self._replication
         try:
@@ -269,6 +276,8 @@ class SegmentStoreProcess:
         _log.info("event=stopping store=%s", self._config.store_id)
         deadline_s = self._clock.monotonic_s() + self._config.stop_deadline_s
         self._collector.stop()
+        if self._tokens is not None:
+            await self._tokens.stop()
         await self._log_watch.stop()
         await self._latch.stop()
         await self._ticks.stop()

@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,6 +34,9 @@ SIGNS_AFTER_S: Final = 30 * 60
 """A new key signs only after every reader of the keys has it."""
 _VERIFIES_ALSO_S: Final = 15 * 60
 
+KEY_ID_CHARACTERS_MAX: Final = 64
+
+_KEY_ID: Final = re.compile(rf"[!-~]{{1,{KEY_ID_CHARACTERS_MAX}}}")
 _ALGORITHM: Final = "HS256"
 _AUDIENCE: Final = "segmentstore"
 _RESOURCE_PREFIX: Final = "prn::"
@@ -42,7 +46,10 @@ _ESCAPES: Final = {ord(character): f"\\u{ord(character):04x}" for character in "
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """A secret, and the times between which it signs and verifies, in seconds since 1970."""
+    """A secret, and the times between which it signs and verifies, in seconds since 1970.
+
+    `key_id` is printable ASCII without spaces. It is not secret.
+    """
 
     key_id: str
     secret: bytes = field(repr=False)
@@ -60,11 +67,20 @@ class TokenKeys:
     keys: tuple[TokenKey, ...]
 
     def signing_key(self, now_s: float) -> TokenKey:
-        """The newest key that signs already. Raises IllegalStateError if there is none."""
-        signing = [key for key in self.keys if key.signs_from_s <= now_s and key.verifies(now_s)]
-        if not signing:
-            raise IllegalStateError("no key signs delegation tokens now; make one with `headrace token-key rotate`")
-        return max(signing, key=lambda key: key.signs_from_s)
+        """The newest key that signs already. If there is none, since it was revoked, the next one signs early.
+
+        Until all readers of the keys have that one, some refuse its tokens.
+
+        Raises:
+            IllegalStateError: all keys are at their end.
+        """
+        usable = [key for key in self.keys if key.verifies(now_s)]
+        if not usable:
+            raise IllegalStateError("all keys of delegation tokens are at their end; make a new one")
+        signing = [key for key in usable if key.signs_from_s <= now_s]
+        if signing:
+            return max(signing, key=lambda key: key.signs_from_s)
+        return min(usable, key=lambda key: key.signs_from_s)
 
     def verifying_key(self, key_id: str, now_s: float) -> TokenKey | None:
         return next((key for key in self.keys if key.key_id == key_id and key.verifies(now_s)), None)
@@ -73,7 +89,12 @@ class TokenKeys:
         """With a new key, which signs from 30 minutes later on. Expired keys are left out.
 
         The other keys verify until the tokens that they have signed until then are at their end.
+
+        Raises:
+            IllegalStateError: there is such a key, or there are KEYS_MAX that verify.
         """
+        if any(key.key_id == key_id for key in self.keys):
+            raise IllegalStateError(f"there is a token key {key_id!r} already", details={"keyId": key_id})
         signs_from_s = int(now_s) + (SIGNS_AFTER_S if any(key.verifies(now_s) for key in self.keys) else 0)
         until_s = signs_from_s + token_life_s + _VERIFIES_ALSO_S
         older = tuple(
@@ -81,31 +102,52 @@ class TokenKeys:
             for key in self.keys
             if key.verifies(now_s)
         )
+        if len(older) >= KEYS_MAX:
+            raise IllegalStateError(f"{len(older)} token keys verify: wait until some are at their end")
         return TokenKeys((*older, TokenKey(key_id, secret, signs_from_s)))
 
     def without(self, key_id: str) -> TokenKeys:
-        """The other keys: all tokens of this one end at once. Raises IllegalStateError if there is no such key."""
+        """The other keys: all tokens of this one end at once.
+
+        Raises:
+            IllegalStateError: there is no such key, or no other one: readers would keep the keys that they have.
+        """
         others = tuple(key for key in self.keys if key.key_id != key_id)
         if len(others) == len(self.keys):
             raise IllegalStateError(f"there is no token key {key_id!r}", details={"keyId": key_id})
+        if not others:
+            raise IllegalStateError(
+                f"{key_id!r} is the only token key: add another one first", details={"keyId": key_id}
+            )
         return TokenKeys(others)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """What a token says: who asked for it, and what it allows until when, in seconds since 1970."""
+    """What a token says: who asked for it, and what it allows until when, in seconds since 1970.
+
+    `key_id` is the key that signed it; empty in claims that are not signed yet. It is not compared.
+    """
 
     subject: str
     issued_at_s: int
     expires_at_s: int
     grants: Mapping[str, Access]
+    key_id: str = field(default="", compare=False)
 
     def has_expired(self, now_s: float) -> bool:
         return now_s >= self.expires_at_s + CLOCK_SKEW_S
 
 
 def encode_token(claims: TokenClaims, key: TokenKey) -> str:
-    """The token with these claims. Raises IllegalStateError if it is longer than TOKEN_BYTES_MAX."""
+    """The token with these claims, whose `key_id` is not used.
+
+    Raises:
+        IllegalStateError: it would be longer than TOKEN_BYTES_MAX, or a grant is not for a resource.
+    """
+    for resource in claims.grants:
+        if resource != EVERYTHING and not resource.startswith(_RESOURCE_PREFIX):
+            raise IllegalStateError(f"{resource!r} is not a resource that a delegation token can be for")
     body: dict[str, Any] = {
         "sub": claims.subject,
         "aud": _AUDIENCE,
@@ -129,7 +171,8 @@ def verify_token(token: str, keys: TokenKeys, now_s: float) -> TokenClaims:
     """The claims of a token whose signature is right; whether it has expired is for the caller to ask.
 
     Raises:
-        UnauthorizedError: it is not a token of this deployment (code `token_invalid`).
+        UnauthorizedError: it is not a token of this deployment (code `token_invalid`), or its key is not valid any
+            more (`token_expired`).
     """
     if not token:
         raise _invalid("the request has no delegation token")
@@ -141,34 +184,39 @@ def verify_token(token: str, keys: TokenKeys, now_s: float) -> TokenClaims:
     header = _decode_part(parts[0])
     if header.get("alg") != _ALGORITHM:
         raise _invalid(f"it is not signed with {_ALGORITHM}")
-    key = keys.verifying_key(str(header.get("kid")), now_s)
+    key_id = header.get("kid")
+    key = keys.verifying_key(key_id, now_s) if isinstance(key_id, str) else None
     if key is None:
-        raise _invalid("the key that signed it is not known or no longer valid")
-    expected = _signature(f"{parts[0]}.{parts[1]}", key)
-    if not hmac.compare_digest(expected, _decode_base64(parts[2])):
+        # The key was revoked or is at its end, and another token helps: clients fetch one as for an expired token.
+        raise _refused("the key that signed it is not known or no longer valid", TOKEN_EXPIRED)
+    # The text is compared, since several texts are read as the same bytes.
+    if not hmac.compare_digest(_base64(_signature(f"{parts[0]}.{parts[1]}", key)), parts[2]):
         raise _invalid("its signature is wrong")
-    return _claims(_decode_part(parts[1]))
+    return _claims(_decode_part(parts[1]), key.key_id)
 
 
 def parse_token_keys(text: str) -> TokenKeys:
     """The keys as `token_keys_text` writes them. Raises CorruptError; its message has nothing of the text."""
     try:
-        found = json.loads(text)["keys"]
-        keys = tuple(
-            TokenKey(
-                str(one["kid"]),
-                bytes.fromhex(one["secret"]),
-                int(one["signFrom"]),
-                None if one.get("verifyUntil") is None else int(one["verifyUntil"]),
-            )
-            for one in found
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
+        keys = tuple(map(_parse_key, json.loads(text)["keys"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # The cause is not shown: it could show the secrets.
-        raise CorruptError("the token keys are not the JSON text that `headrace token-key` writes") from None
+        raise CorruptError("the token keys are not the JSON text of token keys") from None
     if not 1 <= len(keys) <= KEYS_MAX or any(len(key.secret) < KEY_BYTES for key in keys):
         raise CorruptError(f"there must be 1 to {KEYS_MAX} token keys of at least {KEY_BYTES} bytes each")
+    if len({key.key_id for key in keys}) < len(keys):
+        raise CorruptError("two token keys have the same id")
     return TokenKeys(keys)
+
+
+def _parse_key(fields: Mapping[str, Any]) -> TokenKey:
+    """Raises ValueError, KeyError, TypeError or AttributeError, which may show the secret."""
+    key_id, signs_from_s, verifies_until_s = fields["kid"], fields["signFrom"], fields.get("verifyUntil")
+    if not _KEY_ID.fullmatch(key_id) or type(signs_from_s) is not int:
+        raise ValueError
+    if verifies_until_s is not None and type(verifies_until_s) is not int:
+        raise ValueError
+    return TokenKey(key_id, bytes.fromhex(fields["secret"]), signs_from_s, verifies_until_s)
 
 
 def token_keys_text(keys: TokenKeys) -> str:
@@ -184,11 +232,11 @@ def _key_fields(key: TokenKey) -> dict[str, Any]:
     }
 
 
-def _claims(body: Mapping[str, Any]) -> TokenClaims:
+def _claims(body: Mapping[str, Any], key_id: str) -> TokenClaims:
     times = [body.get(name) for name in ("iat", "exp")]
     if body.get("aud") != _AUDIENCE or not all(type(time) is int for time in times):
         raise _invalid("its claims are not those of a delegation token")
-    return TokenClaims(str(body.get("sub", "")), body["iat"], body["exp"], dict(_grants(body)))
+    return TokenClaims(str(body.get("sub", "")), body["iat"], body["exp"], dict(_grants(body)), key_id)
 
 
 def _grants(body: Mapping[str, Any]) -> Iterable[tuple[str, Access]]:
@@ -206,12 +254,20 @@ def _encode_part(part: Mapping[str, Any]) -> str:
 
 def _decode_part(text: str) -> dict[str, Any]:
     try:
-        part = json.loads(_decode_base64(text))
+        part = json.loads(_decode_base64(text), object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError):
         raise _invalid("a part of it is not JSON") from None
     if not isinstance(part, dict):
         raise _invalid("a part of it is not a JSON object")
     return part
+
+
+def _without_repetition(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; ValueError if two members have one name, since readers of JSON do not agree which one counts."""
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError
+    return found
 
 
 def _base64(data: bytes) -> str:
@@ -230,4 +286,8 @@ def _signature(signed: str, key: TokenKey) -> bytes:
 
 
 def _invalid(reason: str) -> UnauthorizedError:
-    return UnauthorizedError(f"the delegation token is refused: {reason}", code=TOKEN_INVALID)
+    return _refused(reason, TOKEN_INVALID)
+
+
+def _refused(reason: str, code: str) -> UnauthorizedError:
+    return UnauthorizedError(f"the delegation token is refused: {reason}", code=code)

@@ -65,13 +65,23 @@ def segment_resources(segment: str) -> tuple[str, ...]:
     return named_resources(scope, name) if scope and name and separator else ()
 
 
+def is_table_segment(segment: str) -> bool:
+    """Whether the name is one that clients give to the segments of tables."""
+    _, _, rest = segment.partition("/")
+    name, separator, _ = rest.partition("/")
+    return bool(separator) and name.endswith(_TABLE_SUFFIX)
+
+
 def allows(grants: Mapping[str, Access], segment: str, access: Access) -> bool:
     """Do the grants of a token include this access to the segment?
 
     A grant is for one resource, for a scope with everything in it, or for EVERYTHING. Prefixes of names do not match.
+    Clients read the watermarks of a stream. Only the parts of the deployment write them.
     """
     if grants.get(EVERYTHING, Access.NONE) >= access:
         return True
-    scope = scope_resource(segment.partition("/")[0])
-    resources = segment_resources(segment)
+    scope_name, _, rest = segment.partition("/")
+    if rest.startswith(_MARK_PREFIX) and access > Access.READ:
+        return False
+    scope, resources = scope_resource(scope_name), segment_resources(segment)
     return bool(resources) and any(grants.get(one, Access.NONE) >= access for one in (scope, *resources))

@@ -78,8 +78,8 @@ class ContainerMetrics:
 class StoreMetrics:
     """The metrics that the containers of a store share. `connections` is the current number; the rest are totals.
 
-    `connections_refused` counts by the bound that was reached. `reads` counts reads answered with data, `storage_reads`
-    those of them that needed tier 2.
+    `connections_refused` counts by the bound that was reached, and `tokens_refused` by the code of the error. `reads`
+    counts reads answered with data, `storage_reads` those of them that needed tier 2.
     """
 
     __slots__ = (
@@ -92,6 +92,7 @@ class StoreMetrics:
         "storage_read_bytes",
         "storage_reads",
         "throttled_s",
+        "tokens_refused",
     )
 
     def __init__(self) -> None:
@@ -104,6 +105,7 @@ class StoreMetrics:
         self.storage_reads = 0
         self.storage_read_bytes = 0
         self.throttled_s = 0.0
+        self.tokens_refused: Counter[str] = Counter()
 
 
 class JournalMetrics:

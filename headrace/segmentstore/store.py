@@ -23,6 +23,7 @@ from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.scaling_reports import ScalingReports
 from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
+from headrace.segmentstore.connections.token_checks import TokenChecks
 from headrace.segmentstore.container_opening import ContainerOpening, drop_past_log
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
@@ -50,7 +51,10 @@ owner again. If tier 2 stops answering in this time, the container is served her
 
 
 class SegmentStore:
-    """`on_failure` is called when a container stops for good. The sizes of the cache are as for `BlockPool`."""
+    """`on_failure` is called when a container stops for good. The sizes of the cache are as for `BlockPool`.
+
+    With `needs_tokens`, it refuses requests without a delegation token: `tokens` gets the keys.
+    """
 
     def __init__(
         self,
@@ -67,12 +71,14 @@ class SegmentStore:
         table_limits: TableLimits | None = None,
         on_failure: Callable[[SegmentContainer, HeadraceError], None] | None = None,
         scaling_reports: ScalingReports | None = None,
+        needs_tokens: bool = False,
     ) -> None:
         self.gate = LeaseGate(clock)
         self.pool = BlockPool(cache_bytes, block_bytes, self._hurry)
         self.clock = clock
         self.layout = ContainerLayout(container_count, s3_containers)
         self.metrics = StoreMetrics()
+        self.tokens = TokenChecks(clock, self.metrics) if needs_tokens else None
         self.ledgers = ledgers
         limits = limits or StorageLimits()
         self.table_memory = TableMemory(chunk_storage, table_limits or TableLimits())

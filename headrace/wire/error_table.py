@@ -32,6 +32,7 @@ from headrace.wire.commands import WireCommand
 from headrace.wire.errors import (
     ERROR_CODE_ILLEGAL_ARGUMENT,
     ERROR_CODE_SOURCE_INCOMPLETE,
+    TOKEN_CHECK_FAILED,
     TOKEN_EXPIRED,
     WRITER_FORGOTTEN,
     AuthTokenCheckFailed,
@@ -242,9 +243,22 @@ def _read_unsupported(reply: OperationUnsupported) -> HeadraceError:
     return InvalidRequestError(f"the segment store does not support {reply.operation_name}", code="unsupported")
 
 
-def _read_unauthorized(reply: AuthTokenCheckFailed) -> HeadraceError:
-    expired = reply.error_code == TOKEN_EXPIRED
-    return UnauthorizedError("the token has expired" if expired else "the segment store refused the token")
+def _write_token_expired(_error: HeadraceError, refused: Refused) -> WireCommand:
+    return AuthTokenCheckFailed(refused.request_id, "", TOKEN_EXPIRED)
+
+
+def _write_token_invalid(_error: HeadraceError, refused: Refused) -> WireCommand:
+    return AuthTokenCheckFailed(refused.request_id, "", TOKEN_CHECK_FAILED)
+
+
+def _read_token_expired(reply: AuthTokenCheckFailed) -> HeadraceError | None:
+    if reply.error_code != TOKEN_EXPIRED:
+        return None
+    return UnauthorizedError("the delegation token has expired: fetch another one", code="token_expired")
+
+
+def _read_token_invalid(_reply: AuthTokenCheckFailed) -> HeadraceError:
+    return UnauthorizedError("the segment store refused the delegation token", code="token_invalid")
 
 
 ERROR_TABLE: Final = (
@@ -307,8 +321,15 @@ ERROR_TABLE: Final = (
         ErrorMessage, _read_source_incomplete, (IllegalStateError,), _write_source_incomplete, code=SOURCE_INCOMPLETE
     ),
     ErrorRow(ErrorMessage, _read_illegal_argument, (InvalidRequestError,), _write_illegal_argument, for_appends=False),
+    ErrorRow(
+        AuthTokenCheckFailed,
+        _read_token_expired,
+        (UnauthorizedError,),
+        _write_token_expired,
+        code="token_expired",
+    ),
+    ErrorRow(AuthTokenCheckFailed, _read_token_invalid, (UnauthorizedError,), _write_token_invalid),
     ErrorRow(ErrorMessage, _read_failure, (HeadraceError,), failure_reply),
     ErrorRow(OperationUnsupported, _read_unsupported),
-    ErrorRow(AuthTokenCheckFailed, _read_unauthorized),
 )
 """The first row that fits an error, or whose reply is read as an error, applies."""

@@ -44,7 +44,7 @@ class TableChanges:
             raise WireFormatError(f"a frame of {len(head)} bytes ends inside a field: {_REQUEST_ID.size} are needed")
         (self.request_id,) = _REQUEST_ID.unpack_from(head)
         self.segment, position = read_text(head, _REQUEST_ID.size)
-        _token, position = read_text(head, position)
+        self.delegation_token, position = read_text(head, position)
         if len(head) - position < _COUNT.size:
             raise WireFormatError(f"a frame of {self._length} bytes ends inside a 4-byte number")
         (count,) = _COUNT.unpack_from(head, position)

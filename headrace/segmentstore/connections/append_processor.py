@@ -1,7 +1,8 @@
 """Appends of one connection: writers, blocks, conditions, acknowledgements in order.
 
 A writer's state on a connection starts with SetupAppend and ends with its first rejected append. Later appends are
-dropped, since the writer must set up again and learn which events were stored. Event numbers are checked against the
+dropped, since the writer must set up again and learn which events were stored. If the store needs delegation tokens,
+the state ends with the token of the SetupAppend in the same way. Event numbers are checked against the
 state of this connection, and in the container against the state of the segment. So two connections of one writer
 never both append the same events.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import wire
@@ -21,6 +23,7 @@ from headrace.segmentstore.connections.limits import (
     WAITING_SET_UPS_MAX,
     WRITERS_PER_CONNECTION_MAX,
 )
+from headrace.segmentstore.connections.token_checks import TokenHold
 from headrace.segmentstore.containers.attributes import is_core
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
@@ -38,7 +41,8 @@ class WriterState:
     `due` describes durable appends that are not acknowledged yet: the event number, the request id and the length of
     the segment after the last of them. The first of them was received at `due_received_s`. `due_before` are the
     acknowledgements that must be sent before `due`: a conditional append is never acknowledged together with others,
-    because clients wait for the reply to each of them.
+    because clients wait for the reply to each of them. `set_up_id` is the id of its SetupAppend, and `hold` calls the
+    processor at the end of its token.
     """
 
     writer_id: int
@@ -53,6 +57,8 @@ class WriterState:
     due_received_s: float = 0.0
     waiting: list[tuple[AppendFrame, Reservation]] | None = None
     """Appends that arrived after the eviction of the segment. They wait until it is in memory again."""
+    set_up_id: int = -1
+    hold: TokenHold | None = None
 
 
 class AppendProcessor:
@@ -173,7 +179,10 @@ class AppendProcessor:
         last = segment.attribute(command.writer_id)
         container.writers.connect(segment.name, command.writer_id)
         self._forget(command.writer_id)
-        self._writers[command.writer_id] = WriterState(command.writer_id, segment, container, last, last)
+        writer = WriterState(command.writer_id, segment, container, last, last, set_up_id=command.request_id)
+        self._writers[command.writer_id] = writer
+        if session.tokens is not None:
+            writer.hold = session.tokens.hold(command.delegation_token, lambda: self._token_ended(writer))
         reply = wire.AppendSetup(command.request_id, command.segment, command.writer_id, last)
         self._reply_to_set_up(command, container, reply)
 
@@ -187,6 +196,32 @@ class AppendProcessor:
         writer = self._writers.pop(writer_id, None)
         if writer is not None:
             writer.container.writers.disconnect(writer.segment.name, writer_id)
+            if writer.hold is not None and self._session.tokens is not None:
+                self._session.tokens.release(writer.hold)
+                writer.hold = None
+
+    # The end of a token
+
+    def _token_ended(self, writer: WriterState) -> None:
+        """Accept no more appends of a writer, and tell it after the acknowledgements of all appends before.
+
+        Its next appends may be on their way. They are dropped, as after a rejected append.
+        """
+        writer.hold = None
+        if not writer.dropped:
+            writer.dropped = True
+            # Also if the log fails: then nothing waits, or the appends that wait have ended the connection.
+            tell = partial(self._tell_token_ended, writer)
+            writer.container.log.when_durable(tell, tell)
+
+    def _tell_token_ended(self, writer: WriterState) -> None:
+        session = self._session
+        if session.closed or self._writers.get(writer.writer_id) is not writer:  # it has set up again meanwhile
+            return
+        if session.tokens is not None and session.tokens.replies_to_writers:
+            session.send(wire.AuthTokenCheckFailed(writer.set_up_id, "", wire.TOKEN_EXPIRED))
+        else:
+            session.close()
 
     # Appends
 

@@ -28,6 +28,7 @@ from headrace.segmentstore.connections.read_processor import ReadProcessor
 from headrace.segmentstore.connections.receive_memory import ReceivedBytes, ReceiveMemory
 from headrace.segmentstore.connections.segment_processor import SegmentProcessor
 from headrace.segmentstore.connections.table_processor import TableProcessor
+from headrace.segmentstore.connections.token_checks import TokenGate
 from headrace.segmentstore.connections.transfer_pace import TransferPace
 from headrace.segmentstore.store import SegmentStore
 
@@ -83,6 +84,8 @@ class Session:
         self._untaken_bytes = 0
         self.received_s = self._blocked_since_s = store.clock.monotonic_s()
         self._pace = TransferPace()
+        self.tokens = TokenGate(store.tokens, self) if store.tokens is not None else None
+        """None if the store needs no tokens."""
         self.assembler = FrameAssembler(store.pool, memory, self)
         self._appends = AppendProcessor(self)
         self._reads = ReadProcessor(self)
@@ -124,8 +127,10 @@ class Session:
         """Close the connection if the peer is too slow: to begin, to send the rest of a command, or to take replies."""
         self.assembler.leave_cache_if_slow()
         closing = self.closed and now_s - self.received_s > STALL_S
-        # A connection that only says Hello keeps others out. Clients that have nothing to ask yet send KeepAlive.
-        silent = not self._asked and now_s - self.received_s > STALL_S
+        # A connection that only says Hello keeps others out, and so does one that has no valid token. Clients that have
+        # nothing to ask yet send KeepAlive.
+        asked = self._asked and (self.tokens is None or self.tokens.has_admitted)
+        silent = not asked and now_s - self.received_s > STALL_S
         # Measured from the time when bytes began to wait: a peer that sends commands may still take no replies.
         blocked = self.sending_blocked and now_s - self._blocked_since_s > STALL_S
         if closing or silent or blocked or self._pace.is_too_slow(now_s):
@@ -227,10 +232,15 @@ class Session:
 
     def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
         self._asked = True
+        if self.tokens is not None and not self.tokens.admits(command):
+            received.release()
+            return
         self._tables.answer_large(command, received)
 
     def on_command(self, command: wire.WireCommand) -> None:
         self._asked = self._asked or not isinstance(command, wire.Hello | wire.KeepAlive)
+        if self.tokens is not None and not self.tokens.admits(command):
+            return
         handler = self._handlers.get(type(command))
         if handler is None:
             raise wire.WireFormatError(f"a {type(command).__name__} is not a request")

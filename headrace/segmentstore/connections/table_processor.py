@@ -56,6 +56,9 @@ class TableProcessor:
         """
         try:
             changes = wire.TableChanges(type_code, received.parts)
+            if not self._admits(type_code, changes):
+                self._pool.release(received)
+                return
             batch = Batch(self._pool, received, changes)
             more = batch.read_slice()
         except wire.WireFormatError:
@@ -72,6 +75,13 @@ class TableProcessor:
         else:
             self._session.count_outstanding(batch.length)
             self._run_holding(batch.release, self._update, request)
+
+    def _admits(self, type_code: int, changes: wire.TableChanges) -> bool:
+        tokens = self._session.tokens
+        if tokens is None:
+            return True
+        removes = type_code == wire.RemoveTableKeys.TYPE
+        return tokens.admits_changes(wire.RemoveTableKeys if removes else wire.UpdateTableEntries, changes)
 
     def answer_large(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
         """Answer a read of many keys.

@@ -1,0 +1,93 @@
+"""What a command with a delegation token needs of it: the segments, and the level of access to each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headrace.model import names
+from headrace.model.access import Access, is_table_segment
+from headrace.wire.append import SetupAppend
+from headrace.wire.commands import WireCommand
+from headrace.wire.read import GetStreamSegmentInfo, LocateOffset, ReadSegment
+from headrace.wire.segments import (
+    CreateSegment,
+    CreateTransientSegment,
+    DeleteSegment,
+    DeleteSegmentUpTo,
+    GetSegmentAttribute,
+    MergeSegments,
+    MergeSegmentsBatch,
+    SealSegment,
+    TruncateSegment,
+    TruncateSegmentUpTo,
+    UpdateSegmentAttribute,
+    UpdateSegmentAttributeUpTo,
+    UpdateSegmentPolicy,
+)
+from headrace.wire.tables import (
+    CreateTableSegment,
+    DeleteTableSegment,
+    GetTableSegmentInfo,
+    ReadTable,
+    ReadTableEntries,
+    ReadTableEntriesDelta,
+    ReadTableKeys,
+    RemoveTableKeys,
+    UpdateTableEntries,
+)
+
+REQUIRED_ACCESS: Final[dict[type[WireCommand], Access]] = {
+    ReadSegment: Access.READ,
+    GetStreamSegmentInfo: Access.READ,
+    GetSegmentAttribute: Access.READ,
+    LocateOffset: Access.READ,
+    GetTableSegmentInfo: Access.READ,
+    ReadTable: Access.READ,
+    ReadTableKeys: Access.READ,
+    ReadTableEntries: Access.READ,
+    ReadTableEntriesDelta: Access.READ,
+    SetupAppend: Access.READ_UPDATE,
+    CreateTransientSegment: Access.READ_UPDATE,
+    TruncateSegment: Access.READ_UPDATE,
+    TruncateSegmentUpTo: Access.READ_UPDATE,
+    SealSegment: Access.READ_UPDATE,
+    UpdateSegmentAttribute: Access.READ_UPDATE,
+    UpdateSegmentAttributeUpTo: Access.READ_UPDATE,
+    UpdateTableEntries: Access.READ_UPDATE,
+    RemoveTableKeys: Access.READ_UPDATE,
+    CreateSegment: Access.ADMIN,
+    DeleteSegment: Access.ADMIN,
+    DeleteSegmentUpTo: Access.ADMIN,
+    UpdateSegmentPolicy: Access.ADMIN,
+    MergeSegments: Access.ADMIN,
+    MergeSegmentsBatch: Access.ADMIN,
+    CreateTableSegment: Access.ADMIN,
+    DeleteTableSegment: Access.ADMIN,
+}
+"""The level that each command needs to its segments. `required_access` has the exceptions, which need less.
+
+Appends have no token: the SetupAppend of their writer was checked.
+"""
+
+
+def required_access(command: Any) -> tuple[Access, Sequence[str]]:
+    """The level that a command of REQUIRED_ACCESS needs, and the segments to each of which it needs it.
+
+    Writers of large events merge their own transient segments into the segment that they write to. Clients create and
+    delete the segments of their tables.
+    """
+    access = REQUIRED_ACCESS[type(command)]
+    if isinstance(command, MergeSegments | MergeSegmentsBatch):
+        sources = command.sources if isinstance(command, MergeSegmentsBatch) else (command.source,)
+        if sources and all(_is_transient_of(source, command.target) for source in sources):
+            access = Access.READ_UPDATE
+        return access, (command.target, *sources)
+    if isinstance(command, CreateTableSegment | DeleteTableSegment) and is_table_segment(command.segment):
+        access = Access.READ_UPDATE
+    return access, (command.parent_segment if isinstance(command, CreateTransientSegment) else command.segment,)
+
+
+def _is_transient_of(source: str, target: str) -> bool:
+    own = source.removeprefix(target)
+    return names.parent_segment_name(source) == target and names.is_transient_segment_name(own)
