@@ -142,6 +142,12 @@ def is_transient_segment_name(name: str) -> bool:
     return _TRANSIENT_DELIMITER in name
 
 
+def is_transient_segment_of(name: str, parent: str) -> bool:
+    """Whether the segment is a transient one of exactly this segment, which may belong to a transaction."""
+    suffix = name.removeprefix(parent + _TRANSIENT_DELIMITER)
+    return suffix != name and "#" not in suffix
+
+
 def is_transaction_segment_name(name: str) -> bool:
     """Whether the segment holds a transaction's part of another one."""
     return _TRANSACTION_DELIMITER in name

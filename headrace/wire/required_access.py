@@ -80,14 +80,9 @@ def required_access(command: Any) -> tuple[Access, Sequence[str]]:
     access = REQUIRED_ACCESS[type(command)]
     if isinstance(command, MergeSegments | MergeSegmentsBatch):
         sources = command.sources if isinstance(command, MergeSegmentsBatch) else (command.source,)
-        if sources and all(_is_transient_of(source, command.target) for source in sources):
+        if sources and all(names.is_transient_segment_of(source, command.target) for source in sources):
             access = Access.READ_UPDATE
         return access, (command.target, *sources)
     if isinstance(command, CreateTableSegment | DeleteTableSegment) and is_table_segment(command.segment):
         access = Access.READ_UPDATE
     return access, (command.parent_segment if isinstance(command, CreateTransientSegment) else command.segment,)
-
-
-def _is_transient_of(source: str, target: str) -> bool:
-    own = source.removeprefix(target)
-    return names.parent_segment_name(source) == target and names.is_transient_segment_name(own)

@@ -1,0 +1,94 @@
+"""Which segments the grants of a token include."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model import names
+from headrace.model.access import (
+    Access,
+    allows,
+    is_table_segment,
+    reader_group_resource,
+    scope_resource,
+    segment_resources,
+    stream_resource,
+    table_resource,
+)
+
+ORDERS = stream_resource("shop", "orders")
+
+
+@pytest.mark.parametrize(
+    ("segment", "resources"),
+    [
+        ("shop/orders/0.#epoch.0", (ORDERS,)),
+        (names.transaction_segment_name("shop/orders/0.#epoch.0", 7), (ORDERS,)),
+        (names.transient_segment_name("shop/orders/0.#epoch.0", 7, 8), (ORDERS,)),
+        ("shop/_RGbuyers/0.#epoch.0", ("prn::/scope:shop/reader-group:buyers",)),
+        ("shop/_MARKorders/0.#epoch.0", (ORDERS,)),
+        (
+            "shop/prices_kvtable/0.#epoch.0",
+            ("prn::/scope:shop/key-value-table:prices", "prn::/scope:shop/reader-group:prices"),
+        ),
+        ("shop/orders", ()),
+        ("shop//0", ()),
+        ("/orders/0", ()),
+        ("", ()),
+    ],
+)
+def test_resources_of_a_segment(segment: str, resources: tuple[str, ...]) -> None:
+    assert segment_resources(segment) == resources
+
+
+@pytest.mark.parametrize(
+    ("resource", "segment", "allowed"),
+    [
+        (ORDERS, "shop/orders/0.#epoch.0", True),
+        (ORDERS, "shop/orders-of-2025/0.#epoch.0", False),
+        (ORDERS, "shop/order/0.#epoch.0", False),
+        (ORDERS, "shop2/orders/0.#epoch.0", False),
+        (ORDERS, "shop/_RGorders/0.#epoch.0", False),
+        (ORDERS, "shop/orders_kvtable/0.#epoch.0", False),
+        (ORDERS, "shop/orders", False),
+        (scope_resource("shop"), "shop/orders/0.#epoch.0", True),
+        (scope_resource("shop"), "shop2/orders/0.#epoch.0", False),
+        (scope_resource("shop"), "shop", False),
+        (table_resource("shop", "t"), "shop/t_kvtable/0.#epoch.0", True),
+        (reader_group_resource("shop", "t"), "shop/t_kvtable/0.#epoch.0", True),
+        (reader_group_resource("shop", "t"), "shop/_RGt/0.#epoch.0", True),
+        (stream_resource("shop", "t_kvtable"), "shop/t_kvtable/0.#epoch.0", False),
+        ("*", "anything", True),
+    ],
+)
+def test_grant_is_for_a_whole_name(resource: str, segment: str, allowed: bool) -> None:
+    assert allows({resource: Access.READ_UPDATE}, segment, Access.READ_UPDATE) is allowed
+    assert not allows({resource: Access.READ_UPDATE}, segment, Access.ADMIN)
+    assert not allows({resource: Access.READ}, segment, Access.READ_UPDATE)
+    assert not allows({resource: Access.NONE}, segment, Access.READ)
+    assert not allows({}, segment, Access.READ)
+
+
+def test_clients_only_read_watermarks() -> None:
+    mark = names.mark_segment_name("shop", "orders")
+    for resource in (ORDERS, scope_resource("shop")):
+        assert allows({resource: Access.READ_UPDATE}, mark, Access.READ)
+        assert not allows({resource: Access.ADMIN}, mark, Access.READ_UPDATE)
+    assert allows({"*": Access.ADMIN}, mark, Access.ADMIN)
+
+
+@given(st.text("ab/:_*", max_size=8), st.text("ab/:_*", max_size=8), st.text("ab/:_*#.", max_size=24))
+def test_grant_never_opens_another_stream(scope: str, stream: str, segment: str) -> None:
+    """For any names, also those that contain the separators of resources."""
+    if allows({stream_resource(scope, stream): Access.READ}, segment, Access.READ):
+        assert segment.startswith((f"{scope}/{stream}/", f"{scope}/_MARK{stream}/"))
+
+
+@pytest.mark.parametrize(
+    ("segment", "is_table"),
+    [("s/t_kvtable/0", True), ("s/t_kvtable", False), ("t_kvtable/s/0", False), ("s/t/0_kvtable", False)],
+)
+def test_names_of_table_segments(segment: str, is_table: bool) -> None:
+    assert is_table_segment(segment) is is_table

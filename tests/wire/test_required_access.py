@@ -1,0 +1,59 @@
+"""The level of access that each command needs."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from headrace import wire
+from headrace.model import names
+from headrace.model.access import Access
+from headrace.wire.commands import LAYOUTS
+from headrace.wire.required_access import REQUIRED_ACCESS, required_access
+
+SEGMENT = "s/t/0.#epoch.0"
+TRANSIENT = names.transient_segment_name(SEGMENT, 1, 2)
+TRANSACTION = names.transaction_segment_name(SEGMENT, 1)
+
+
+def test_every_command_with_a_token_is_in_the_table() -> None:
+    with_token = {kind for kind in LAYOUTS if any(field.name == "delegation_token" for field in fields(kind))}  # type: ignore[arg-type]
+    assert with_token == REQUIRED_ACCESS.keys()
+    assert Access.NONE not in REQUIRED_ACCESS.values()
+
+
+@pytest.mark.parametrize(
+    ("command", "access", "segments"),
+    [
+        (wire.ReadSegment(SEGMENT, 0, 9, "", 1), Access.READ, (SEGMENT,)),
+        (wire.SetupAppend(1, 2, SEGMENT), Access.READ_UPDATE, (SEGMENT,)),
+        (wire.CreateTransientSegment(1, 2, SEGMENT), Access.READ_UPDATE, (SEGMENT,)),
+        (wire.DeleteSegment(1, TRANSIENT), Access.ADMIN, (TRANSIENT,)),
+        (wire.MergeSegments(1, SEGMENT, TRANSIENT), Access.READ_UPDATE, (SEGMENT, TRANSIENT)),
+        (wire.MergeSegments(1, SEGMENT, TRANSACTION), Access.ADMIN, (SEGMENT, TRANSACTION)),
+        (wire.MergeSegments(1, "s/other/0.#epoch.0", TRANSIENT), Access.ADMIN, ("s/other/0.#epoch.0", TRANSIENT)),
+        (wire.MergeSegments(1, "", TRANSIENT), Access.ADMIN, ("", TRANSIENT)),
+        (wire.MergeSegmentsBatch(1, SEGMENT, (TRANSIENT,)), Access.READ_UPDATE, (SEGMENT, TRANSIENT)),
+        (
+            wire.MergeSegmentsBatch(1, SEGMENT, (TRANSIENT, TRANSACTION)),
+            Access.ADMIN,
+            (SEGMENT, TRANSIENT, TRANSACTION),
+        ),
+        (wire.MergeSegmentsBatch(1, SEGMENT, ()), Access.ADMIN, (SEGMENT,)),
+        (wire.CreateTableSegment(1, "s/t_kvtable/0"), Access.READ_UPDATE, ("s/t_kvtable/0",)),
+        (wire.CreateTableSegment(1, "s/t/0"), Access.ADMIN, ("s/t/0",)),
+        (wire.DeleteTableSegment(1, "s/t_kvtable/0", False), Access.READ_UPDATE, ("s/t_kvtable/0",)),
+        (wire.DeleteTableSegment(1, "_system/t", True), Access.ADMIN, ("_system/t",)),
+    ],
+)
+def test_access_of_a_command(command: Any, access: Access, segments: tuple[str, ...]) -> None:
+    assert required_access(command) == (access, segments)
+
+
+def test_transaction_of_a_transient_segment_is_no_part_of_it() -> None:
+    inner = names.transaction_segment_name(TRANSIENT, 5)
+    assert required_access(wire.MergeSegments(1, TRANSIENT, inner))[0] is Access.ADMIN
+    nested = names.transient_segment_name(TRANSACTION, 5, 6)
+    assert required_access(wire.MergeSegments(1, TRANSACTION, nested))[0] is Access.READ_UPDATE
