@@ -18,6 +18,7 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.scaling_reports import MemoryScalingReports
 from headrace.adapters.tcp.listener import WireListener, bind_socket
+from headrace.codec.delegation_tokens import TokenKeys
 from headrace.metadata.container_claim import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import HeadraceError
@@ -149,6 +150,8 @@ class World:
         default_factory=lambda: StorageLimits(flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, retry_first_s=0.01)
     )
     table_limits: TableLimits = field(default_factory=TableLimits)
+    token_keys: TokenKeys | None = None
+    """None: requests need no delegation token."""
     failures: list[tuple[int, HeadraceError]] = field(default_factory=list)
     """The containers of its stores that have stopped for good, and why."""
     random: Random = field(default_factory=lambda: Random(42))
@@ -194,7 +197,10 @@ class World:
             limits=self.limits,
             scaling_reports=self.reports,
             table_limits=self.table_limits,
+            needs_tokens=self.token_keys is not None,
         )
+        if store.tokens is not None and self.token_keys is not None:
+            store.tokens.use(self.token_keys)
         listener = WireListener(store, lambda: self.random.getrandbits(128))
         running = RunningStore(self, store, journal, listener)
         try:
@@ -225,10 +231,11 @@ class RunningStore:
     port: int = 0
     clients: list[WireClient] = field(default_factory=list)
 
-    async def connect(self) -> WireClient:
+    async def connect(self, version: int = wire.WIRE_VERSION) -> WireClient:
+        """A client that speaks this version of the protocol, and older ones."""
         client = WireClient(*await asyncio.open_connection("127.0.0.1", self.port))
         self.clients.append(client)
-        hello = await client.call(wire.Hello(17, 5))
+        hello = await client.call(wire.Hello(version, 5))
         assert hello == wire.Hello(17, 5)
         return client
 
