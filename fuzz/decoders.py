@@ -7,7 +7,10 @@ are any: damage that they find is not what is looked for.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
+import hmac
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -32,6 +35,15 @@ from headrace.codec import (
     table_entries,
     time_blocks,
 )
+from headrace.codec.delegation_tokens import (
+    TokenClaims,
+    TokenKey,
+    TokenKeys,
+    encode_token,
+    parse_token_keys,
+    token_keys_text,
+    verify_token,
+)
 from headrace.metadata.container_claim import decode_claim
 from headrace.metadata.epoch import decode_epoch
 from headrace.metadata.epoch_history import decode_history
@@ -47,7 +59,7 @@ from headrace.metadata.stream import decode_stream, decode_tombstone
 from headrace.metadata.truncation import decode_truncation
 from headrace.model import chunks
 from headrace.model.ensembles import ReplicaId
-from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
+from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError, UnauthorizedError
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.log import journal_format, journal_versions
 from headrace.segmentstore.log.journal_format import Format2
@@ -59,6 +71,7 @@ from headrace.wire.commands import LAYOUTS
 _TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)
 _SALT: Final = 0x0102030405060708
 LINK_IDENTITY: Final = LinkIdentity(b"c" * 16, ReplicaId(b"p" * 16), 6, b"s" * 32)
+_TOKEN_KEY: Final = TokenKey("fuzz", b"k" * 32)
 _WITH_PAYLOADS: Final = (replica_messages.Entry.TYPE, replica_messages.Entries.TYPE)
 _RECORDS: Final[list[Callable[[Mapping[str, Any]], object]]] = [
     decode_epoch,
@@ -247,6 +260,35 @@ def _with_checksums_1(data: bytes) -> bytes:
     return bytes(raw)
 
 
+def delegation_token(data: bytes) -> None:
+    """A token; if the first byte is large, its body, which is then signed."""
+    text = data[1:].decode("utf-8", "replace")
+    if data[:1] > b"\x7f":
+        header, _, _ = encode_token(TokenClaims("", 0, 0, {}), _TOKEN_KEY).split(".")
+        signed = f"{header}.{_base64url(data[1:])}"
+        signature = hmac.new(_TOKEN_KEY.secret, signed.encode(), hashlib.sha256).digest()
+        text = f"{signed}.{_base64url(signature)}"
+    with contextlib.suppress(UnauthorizedError):
+        claims = verify_token(text, TokenKeys((_TOKEN_KEY,)), 0.0)
+        claims.has_expired(0.0)
+        with contextlib.suppress(IllegalStateError):  # it may have become too long
+            again = encode_token(claims, _TOKEN_KEY)
+            if verify_token(again, TokenKeys((_TOKEN_KEY,)), 0.0) != claims:
+                raise AssertionError(f"{claims} do not come back")
+
+
+def token_keys(data: bytes) -> None:
+    """The keys of delegation tokens, as a file or a secret has them."""
+    with contextlib.suppress(CorruptError):
+        keys = parse_token_keys(data.decode("utf-8", "replace"))
+        if parse_token_keys(token_keys_text(keys)) != keys:
+            raise AssertionError("keys do not come back")
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
 def replica_message(data: bytes) -> None:
     """A message between stores that hold copies of a log."""
     with contextlib.suppress(CorruptError):
@@ -307,6 +349,8 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "event-frames": event_frames,
     "time-block": time_block,
     "table-entry": table_entry,
+    "delegation-token": delegation_token,
+    "token-keys": token_keys,
     "replica-message": replica_message,
     "replica-link": replica_link,
     "replica-answer": replica_answer,

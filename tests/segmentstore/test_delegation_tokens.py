@@ -338,6 +338,7 @@ async def test_appends_are_acknowledged_before_the_end(world: World, version: in
         world.clock.advance(END_S)
         tokens.end_holds()
         client.send(wire.AppendBlockEnd(7, 5, b"event", 1, 4, 104))  # too late: neither stored nor acknowledged
+        assert await client.call(wire.KeepAlive()) == wire.KeepAlive()  # it was received
         held.release()
         acknowledged = 0
         while acknowledged < 3:

@@ -48,7 +48,7 @@ def refused(request_id: int, code: int = INVALID) -> wire.AuthTokenCheckFailed:
 
 
 COMMANDS: list[Any] = [
-    wire.ReadSegment(SEGMENT, 0, 9, "", 101),
+    wire.ReadSegment(SEGMENT, -1, 9, "", 101),  # before the head, so that it does not wait for data
     wire.GetStreamSegmentInfo(102, SEGMENT),
     wire.GetSegmentAttribute(103, SEGMENT, 5),
     wire.LocateOffset(104, SEGMENT, 0),
