@@ -109,6 +109,15 @@ def test_hold_of_a_token_at_its_end_ends_at_once() -> None:
     assert checks.hold_count == 0
 
 
+def test_key_with_another_secret_is_another_key() -> None:
+    checks, clock = checks_with()
+    known = token(clock)
+    checks.claims(known)
+    checks.use(TokenKeys((TokenKey(KEY.key_id, SECRET[::-1]),)))
+    with pytest.raises(UnauthorizedError, match="signature"):
+        checks.claims(known)
+
+
 def test_same_keys_change_nothing() -> None:
     checks, clock = checks_with()
     checks.claims(token(clock))
