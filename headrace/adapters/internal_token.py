@@ -11,7 +11,7 @@ from headrace.ports.token_keys import TokenKeySource
 
 
 class InternalToken:
-    """Mints the token in this process, and another one when less than a fifth of its life is left.
+    """Mints the token in this process, and another one when less than a fifth of its time is left.
 
     `subject` names the caller in the logs of stores. The token is kept in memory only. Safe for many threads.
     """
@@ -20,11 +20,11 @@ class InternalToken:
         self._keys = keys
         self._clock = clock
         self._life_s = life_s
-        self._subject = subject
+        self._caller = subject
         self._minted = _Minted("", "", 0, 0)
 
     def token(self) -> str:
-        """Return a token that is valid for at least a fifth of its life.
+        """Return a token that is valid for at least a fifth of its time.
 
         Raises:
             IllegalStateError, UnavailableError, CorruptError: the keys were never read, and cannot be read now.
@@ -36,7 +36,7 @@ class InternalToken:
         if is_fresh and keys.verifying_key(minted.key_id, now_s) is not None:
             return minted.token
         issued_s, key = int(now_s), keys.signing_key(now_s)
-        claims = TokenClaims(self._subject, issued_s, issued_s + self._life_s, {EVERYTHING: Access.ADMIN})
+        claims = TokenClaims(self._caller, issued_s, issued_s + self._life_s, {EVERYTHING: Access.ADMIN})
         # One assignment: other threads see the old token or this one.
         self._minted = _Minted(encode_token(claims, key), key.key_id, issued_s, issued_s + 0.8 * self._life_s)
         return self._minted.token

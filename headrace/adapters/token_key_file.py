@@ -45,7 +45,7 @@ class TokenKeyFile:
         """Log an error, but not again for each call."""
         if error.message != self._reported:
             self._reported = error.message
-            _log.warning("event=token_keys_not_read path=%s error=%r", self._path, error.message)
+            _log.warning("event=token_keys_not_read path=%r error=%r", str(self._path), error.message)
 
     def _read_if_changed(self, known: TokenKeys | None) -> TokenKeys:
         try:

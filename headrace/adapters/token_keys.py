@@ -5,7 +5,7 @@
 | HEADRACE_TOKENS | off: stores look at no token; required: each request needs one | off |
 | HEADRACE_TOKEN_KEYS_FILE | path of the keys' JSON text, of mode 600 | one of both is required |
 | HEADRACE_TOKEN_KEYS_SECRET | id or ARN of a secret with that text | with `required` |
-| HEADRACE_TOKEN_LIFE_S | life of a token, 60 to 3600 s | 600 |
+| HEADRACE_TOKEN_LIFE_S | lifetime of a token, 60 to 3600 s | 600 |
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def token_key_source(environment: Mapping[str, str], clock: Clock) -> TokenKeySo
 
 
 def token_life_s(environment: Mapping[str, str]) -> int:
-    """The life of the tokens that a process issues, in seconds.
+    """The lifetime of the tokens that a process issues, in seconds.
 
     Raises:
         InvalidRequestError: the variable is wrong.

@@ -13,6 +13,7 @@ from headrace.model.access import Access, stream_resource
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 KEY = TokenKey("first", SECRET)
+REVOKED = TokenKey("revoked", SECRET)
 KEYS = TokenKeys((KEY,))
 
 SEGMENT = "shop/orders/0.#epoch.0"

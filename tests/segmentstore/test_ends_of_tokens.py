@@ -1,0 +1,180 @@
+"""Writers at the end of their delegation token: what was accepted is kept, and other flows continue."""
+
+from __future__ import annotations
+
+import pytest
+from held_disk import HeldDisk
+from store_world import World
+from token_clients import (
+    EXPIRED,
+    KEY,
+    KEYS,
+    LIFE_S,
+    REVOKED,
+    SEGMENT,
+    STREAM,
+    admin,
+    prepare,
+    refused,
+    set_up,
+    token_of,
+    writing,
+)
+
+from headrace import wire
+from headrace.codec.delegation_tokens import CLOCK_SKEW_S, TokenKeys
+from headrace.model.access import Access
+
+pytestmark = pytest.mark.anyio
+
+END_S = LIFE_S + CLOCK_SKEW_S
+
+
+@pytest.fixture
+def world(make_world: type[World]) -> World:
+    return make_world(container_count=1, token_keys=KEYS)
+
+
+async def test_writer_ends_with_its_token(world: World) -> None:
+    async with world.running() as running:
+        client, tokens = await running.connect(), running.store.tokens
+        assert tokens is not None
+        await prepare(world, client)
+        await set_up(client, writing(world), request_id=55)
+        await client.append(7, 1, b"one")
+        world.clock.advance(END_S - 1)
+        tokens.end_holds()
+        await client.append(7, 2, b"two")
+        world.clock.advance(1)
+        tokens.end_holds()
+        assert await client.receive() == refused(55, EXPIRED)
+        client.send(wire.AppendBlockEnd(7, 5, b"three", 1, 3, 9))  # it was on its way, and is dropped
+        assert await set_up(client, writing(world)) == 2
+        await client.append(7, 3, b"three")
+        info = await client.call(wire.GetStreamSegmentInfo(9, SEGMENT, admin(world)))
+        assert info.write_offset == len(b"onetwothree")
+        assert tokens.hold_count == 1
+
+
+async def test_renewed_writer_does_not_end(world: World) -> None:
+    async with world.running() as running:
+        client, tokens = await running.connect(), running.store.tokens
+        assert tokens is not None
+        await prepare(world, client)
+        await set_up(client, writing(world))
+        await client.append(7, 1, b"one")
+        world.clock.advance(LIFE_S)
+        assert await set_up(client, writing(world)) == 1
+        world.clock.advance(CLOCK_SKEW_S)
+        tokens.end_holds()
+        await client.append(7, 2, b"two")
+        assert tokens.hold_count == 1
+
+
+@pytest.mark.parametrize("version", [15, 17])
+async def test_appends_are_acknowledged_before_the_end(world: World, version: int) -> None:
+    disk = HeldDisk(world.disk)
+    disk.release()
+    async with world.running() as running:
+        tokens = running.store.tokens
+        assert tokens is not None
+        await prepare(world, await running.connect())
+        client = await running.connect(version)
+        await set_up(client, writing(world), request_id=55)
+        held = HeldDisk(world.disk)
+        for number in (1, 2, 3):
+            client.send(wire.AppendBlockEnd(7, 5, b"event", 1, number, 100 + number))
+        await running.until(lambda: running.store.owned[0].container.metrics.appends == 3)
+        world.clock.advance(END_S)
+        tokens.end_holds()
+        client.send(wire.AppendBlockEnd(7, 5, b"event", 1, 4, 104))  # too late: neither stored nor acknowledged
+        assert await client.call(wire.KeepAlive()) == wire.KeepAlive()  # it was received
+        held.release()
+        acknowledged = 0
+        while acknowledged < 3:
+            reply = await client.receive()
+            assert isinstance(reply, wire.DataAppended)
+            acknowledged = reply.event_number
+        assert acknowledged == 3
+        if version == 15:
+            assert await client.closed()
+        else:
+            assert await client.receive() == refused(55, EXPIRED)
+        again = await running.connect(version)
+        assert await set_up(again, writing(world)) == 3
+        info = await again.call(wire.GetStreamSegmentInfo(9, SEGMENT, admin(world)))
+        assert info.write_offset == 15
+    async with world.running() as running:  # also after a restart
+        client = await running.connect()
+        read = await client.call(wire.ReadSegment(SEGMENT, 0, 100, admin(world), 1))
+        assert bytes(read.data) == b"event" * 3
+
+
+async def test_other_flows_go_on_at_the_end_of_a_token(world: World) -> None:
+    """Those of the same connection, and those of other connections."""
+    async with world.running() as running:
+        client, other, tokens = await running.connect(), await running.connect(15), running.store.tokens
+        assert tokens is not None
+        await prepare(world, client)
+        await set_up(client, writing(world), writer_id=7, request_id=55)
+        world.clock.advance(1)
+        await set_up(client, writing(world), writer_id=8)
+        await set_up(other, writing(world), writer_id=9)
+        world.clock.advance(END_S - 1)
+        tokens.end_holds()
+        assert await client.receive() == refused(55, EXPIRED)
+        await client.append(8, 1, b"one")
+        await other.append(9, 1, b"two")
+        read = await other.call(wire.ReadSegment(SEGMENT, 0, 100, admin(world), 1))
+        assert bytes(read.data) == b"onetwo"
+
+
+async def test_writer_of_a_revoked_key_ends(world: World) -> None:
+    world.token_keys = TokenKeys((KEY, REVOKED))
+    async with world.running() as running:
+        client, tokens = await running.connect(), running.store.tokens
+        assert tokens is not None
+        await prepare(world, client)
+        token = token_of(world, {STREAM: Access.READ_UPDATE}, key=REVOKED)
+        await set_up(client, token, writer_id=7, request_id=55)
+        await set_up(client, writing(world), writer_id=8)
+        tokens.use(KEYS)
+        tokens.end_holds()
+        assert await client.receive() == refused(55, EXPIRED)
+        await client.append(8, 1, b"one")
+
+
+async def test_end_is_not_told_to_a_newer_set_up(world: World) -> None:
+    disk = HeldDisk(world.disk)
+    disk.release()
+    async with world.running() as running:
+        client, tokens = await running.connect(), running.store.tokens
+        assert tokens is not None
+        await prepare(world, client)
+        await set_up(client, writing(world), request_id=55)
+        held = HeldDisk(world.disk)
+        client.send(wire.AppendBlockEnd(7, 5, b"event", 1, 1, 9))
+        await running.until(lambda: running.store.owned[0].container.metrics.appends == 1)
+        world.clock.advance(END_S)
+        tokens.end_holds()
+        client.send(wire.SetupAppend(56, 7, SEGMENT, writing(world)))
+        await running.until(lambda: tokens.hold_count == 1)
+        held.release()
+        replies = [await client.receive() for _ in range(2)]
+        assert [type(reply) for reply in replies] == [wire.DataAppended, wire.AppendSetup] or [
+            type(reply) for reply in replies
+        ] == [wire.AppendSetup, wire.DataAppended]
+        await client.append(7, 2, b"more")
+
+
+async def test_holds_are_bounded_by_the_writers(world: World) -> None:
+    async with world.running() as running:
+        client, tokens = await running.connect(), running.store.tokens
+        assert tokens is not None
+        await prepare(world, client)
+        for number in range(50):
+            world.clock.advance(1)
+            await set_up(client, writing(world), writer_id=7 + number % 2)
+        assert tokens.hold_count == 2
+        client.close()
+        await running.until(lambda: tokens.hold_count == 0)
