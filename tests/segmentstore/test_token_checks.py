@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -113,7 +114,11 @@ def test_key_with_another_secret_is_another_key() -> None:
     checks, clock = checks_with()
     known = token(clock)
     checks.claims(known)
+    ended: list[int] = []
+    checks.hold(known, lambda: ended.append(1))
     checks.use(TokenKeys((TokenKey(KEY.key_id, SECRET[::-1]),)))
+    checks.end_holds()
+    assert ended == [1]
     with pytest.raises(UnauthorizedError, match="signature"):
         checks.claims(known)
 
@@ -146,7 +151,7 @@ def test_each_hold_ends_once_or_is_released(steps: list[tuple[str, int, int]]) -
         if kind == "hold" and slot not in made:
             key_now = key if slot % 2 else KEY
             life_s = amount
-            made[slot] = checks.hold(token(clock, key=key_now, life_s=life_s), lambda slot=slot: ended.append(slot))
+            made[slot] = checks.hold(token(clock, key=key_now, life_s=life_s), partial(ended.append, slot))
             until_s[slot] = clock.now_ms() // 1_000 + life_s + CLOCK_SKEW_S
         elif kind == "release" and slot in made and slot not in ended:
             checks.release(made[slot])

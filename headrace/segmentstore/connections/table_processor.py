@@ -19,6 +19,7 @@ from headrace.segmentstore.tables.batches import Batch
 
 if TYPE_CHECKING:
     from headrace.segmentstore.connections.session import Session
+    from headrace.segmentstore.connections.token_checks import TokenGate
     from headrace.segmentstore.tables.table_store import TableStore
 
 Command = Any
@@ -56,7 +57,7 @@ class TableProcessor:
         """
         try:
             changes = wire.TableChanges(type_code, received.parts)
-            if not self._admits(type_code, changes):
+            if self._session.tokens is not None and not _admits(self._session.tokens, type_code, changes):
                 self._pool.release(received)
                 return
             batch = Batch(self._pool, received, changes)
@@ -75,13 +76,6 @@ class TableProcessor:
         else:
             self._session.count_outstanding(batch.length)
             self._run_holding(batch.release, self._update, request)
-
-    def _admits(self, type_code: int, changes: wire.TableChanges) -> bool:
-        tokens = self._session.tokens
-        if tokens is None:
-            return True
-        removes = type_code == wire.RemoveTableKeys.TYPE
-        return tokens.admits_changes(wire.RemoveTableKeys if removes else wire.UpdateTableEntries, changes)
 
     def answer_large(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
         """Answer a read of many keys.
@@ -253,6 +247,11 @@ class TableProcessor:
             self._session.refuse_protocol(error)
         except HeadraceError as error:
             self._session.send(wire.reply_of_error(error, wire.Refused(command.request_id, command.segment)))
+
+
+def _admits(tokens: TokenGate, type_code: int, changes: wire.TableChanges) -> bool:
+    removes = type_code == wire.RemoveTableKeys.TYPE
+    return tokens.admits_changes(wire.RemoveTableKeys if removes else wire.UpdateTableEntries, changes)
 
 
 @dataclass(frozen=True, slots=True)

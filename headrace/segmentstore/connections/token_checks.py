@@ -83,14 +83,15 @@ class TokenChecks:
         """Verify with these keys from now on. The next `end_holds` ends what tokens of other keys allowed."""
         if keys == self._keys:
             return
+        now_s, ended = self.now_s, set()
+        for key in self._keys.keys:
+            known = keys.verifying_key(key.key_id, now_s)
+            if known is None or known.secret != key.secret:
+                ended.add(key.key_id)
         self._keys = keys
         self._verified.clear()
         self.generation += 1
-        now_s = self.now_s
-        revoked = [
-            hold for holds in self._holds.values() for hold in holds if keys.verifying_key(hold.key_id, now_s) is None
-        ]
-        for hold in revoked:
+        for hold in [hold for holds in self._holds.values() for hold in holds if hold.key_id in ended]:
             self.release(hold)
             hold.end_s = 0
             self._add(hold)
