@@ -33,6 +33,9 @@ REQUEST_BODY_BYTES_MAX = 512 * 1024
 
 PROBLEMS_SHOWN_MAX = 10
 
+LOCAL_CALLER = "local"
+"""The caller of each request to the local stack, which knows no principals."""
+
 Handler = Callable[[dict[str, Any], "LambdaContext"], dict[str, Any]]
 
 
@@ -76,10 +79,11 @@ class HttpResolver(APIGatewayHttpResolver):
         return found
 
 
-def http_api() -> HttpResolver:
+def http_api(*, uses_metadata: bool = True) -> HttpResolver:
     """A resolver whose error responses all have the API's shape."""
     api = HttpResolver()
-    api.use([_check_fixed_settings])
+    if uses_metadata:
+        api.use([_check_fixed_settings])
     api.exception_handler(HeadraceError)(_answer)
     api.exception_handler(RequestValidationError)(lambda error: _answer(_invalid_request(error)))
     api.exception_handler(NoRouteError)(lambda _error: _answer(_no_such_route()))
@@ -91,6 +95,12 @@ def _check_fixed_settings(api: HttpResolver, next_middleware: Callable[[HttpReso
     """Check the settings first: with other numbers a request would look for records under the wrong keys."""
     wiring.fixed_settings().check()
     return next_middleware(api)
+
+
+def caller_of(api: HttpResolver) -> str:
+    """The IAM principal that signed the current request, or LOCAL_CALLER where requests are not signed."""
+    authorizer = api.current_event.get("requestContext", {}).get("authorizer") or {}
+    return str((authorizer.get("iam") or {}).get("userArn") or LOCAL_CALLER)
 
 
 def lambda_handler(api: HttpResolver) -> Handler:

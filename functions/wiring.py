@@ -153,10 +153,12 @@ def request_queues() -> RequestQueues:
 
 @_once
 def _tcp_segment_stores() -> TcpSegmentStores:
+    from functions.token_wiring import internal_token
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
     from headrace.adapters.tcp.store_calls import locate_by_claims
 
-    return TcpSegmentStores(locate_by_claims(metadata_store()), *environment().containers)
+    locate = locate_by_claims(metadata_store())
+    return TcpSegmentStores(locate, *environment().containers, token=internal_token())
 
 
 def segment_stores() -> SegmentStores:
@@ -398,6 +400,10 @@ def build_what_is_needed(declared: topology.Function) -> None:
         chunk_links()
     if declared.reaches_segment_stores:
         segment_stores()
+    elif "token-keys:read" in declared.grants:
+        from functions.token_wiring import delegation_tokens
+
+        delegation_tokens()
 
 
 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:

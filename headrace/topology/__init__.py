@@ -25,6 +25,7 @@ from headrace.topology.functions import (
     TICKS,
     TICKS_AT_ONCE_PER_BUCKET,
     TICKS_QUEUE,
+    TOKEN_KEY_ROTATION,
     feeds_itself,
     function,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "TICKS",
     "TICKS_AT_ONCE_PER_BUCKET",
     "TICKS_QUEUE",
+    "TOKEN_KEY_ROTATION",
     "Bucket",
     "EventRule",
     "Function",

@@ -135,14 +135,14 @@ FUNCTIONS = (
         "segments",
         handler="functions.controller.segments.handler",
         description="Segments at head, tail, a time or an epoch, successors, predecessors, endpoints, stream cuts",
-        grants=("metadata:read",),
+        grants=("metadata:read", "token-keys:read"),
         reaches_segment_stores=True,
     ),
     Function(
         "transactions",
         handler="functions.controller.transactions.handler",
         description="Transactions: create, ping, commit, abort, list; commit sets",
-        grants=("metadata:read", "metadata:write", "commits:send", "aborts:send"),
+        grants=("metadata:read", "metadata:write", "commits:send", "aborts:send", "token-keys:read"),
         reaches_segment_stores=True,
     ),
     Function(
@@ -155,14 +155,14 @@ FUNCTIONS = (
         "stream-cuts",
         handler="functions.controller.stream_cuts.handler",
         description="Stream cuts: truncate there, check one, distance of two",
-        grants=("metadata:read", "metadata:write", "requests:send"),
+        grants=("metadata:read", "metadata:write", "requests:send", "token-keys:read"),
         reaches_segment_stores=True,
     ),
     Function(
         "retention",
         handler="functions.controller.retention.handler",
         description="What is kept of a stream, and what goes next and why",
-        grants=("metadata:read",),
+        grants=("metadata:read", "token-keys:read"),
         reaches_segment_stores=True,
     ),
     Function(
@@ -181,7 +181,7 @@ FUNCTIONS = (
         "plans",
         handler="functions.controller.plans.handler",
         description="Plans of readers: the next batch of a stream; pieces, links and endpoints of many ranges",
-        grants=("metadata:read", "chunks:read"),
+        grants=("metadata:read", "chunks:read", "token-keys:read"),
         # A whole processor: 3,000 links take 1.7 seconds of one to sign.
         memory_mb=1_769,
         reaches_segment_stores=True,
@@ -205,10 +205,17 @@ FUNCTIONS = (
         grants=("metadata:read", "metadata:write", "tables:send"),
     ),
     Function(
+        "delegation-tokens",
+        handler="functions.controller.delegation_tokens.handler",
+        description="Delegation tokens: what a caller may do on the segment stores",
+        grants=("token-keys:read",),
+        memory_mb=256,
+    ),
+    Function(
         "stream-requests",
         handler="functions.processors.stream_requests.handler",
         description="Works on queued operations on streams and scopes: from creation to deletion",
-        grants=("metadata:read", "metadata:write", "requests:send"),
+        grants=("metadata:read", "metadata:write", "requests:send", "token-keys:read"),
         timeout_s=60,
         reaches_segment_stores=True,
     ),
@@ -216,7 +223,7 @@ FUNCTIONS = (
         "commits",
         handler="functions.processors.commits.handler",
         description="Commits the transactions of a stream, in order",
-        grants=("metadata:read", "metadata:write", "commits:send"),
+        grants=("metadata:read", "metadata:write", "commits:send", "token-keys:read"),
         timeout_s=60,
         reaches_segment_stores=True,
     ),
@@ -224,7 +231,7 @@ FUNCTIONS = (
         "aborts",
         handler="functions.processors.aborts.handler",
         description="Aborts transactions, many at a time",
-        grants=("metadata:read", "metadata:write", "aborts:send"),
+        grants=("metadata:read", "metadata:write", "aborts:send", "token-keys:read"),
         timeout_s=60,
         reaches_segment_stores=True,
     ),
@@ -238,7 +245,7 @@ FUNCTIONS = (
         "table-requests",
         handler="functions.processors.tables.handler",
         description="Works on queued key-value table operations: create, delete",
-        grants=("metadata:read", "metadata:write", "tables:send"),
+        grants=("metadata:read", "metadata:write", "tables:send", "token-keys:read"),
         timeout_s=60,
         reaches_segment_stores=True,
     ),
@@ -270,6 +277,7 @@ FUNCTIONS = (
         grants=(
             *("metadata:read", "metadata:write"),
             *("requests:send", "tables:send", "commits:send", "aborts:send", "ticks:send"),
+            "token-keys:read",
         ),
         # One vCPU, which is what threads under one interpreter lock can use: with 512 MB the 32 workers of a tick share
         # 0.29 of one. A tick process holds about 50 MB with its imports, so memory itself is not the reason.
@@ -300,6 +308,15 @@ REPLICATION_GATE = Function(
     timeout_s=900,
 )
 """Neither a route nor a queue calls it. CloudFormation does, when it has updated the stores of a zone."""
+
+TOKEN_KEY_ROTATION = Function(
+    "token-keys",
+    handler="functions.deployment.token_keys.handler",
+    description="Adds a key for delegation tokens, and lets the older ones end",
+    grants=(),
+    memory_mb=256,
+)
+"""Secrets Manager calls it, in a deployment with delegation tokens."""
 
 EVENT_RULES = (
     EventRule(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 SECONDS_PER_MINUTE = 60
 
-# What a function may do. `infra/` maps each word to a least-privilege policy on exactly one resource.
+# What a function may do; the word for token keys counts only in a deployment with delegation tokens. `infra/` maps each word to a least-privilege policy on exactly one resource.
 Grant = Literal[
     "metadata:read",
     "metadata:write",
@@ -22,6 +22,7 @@ Grant = Literal[
     "chunks:write",
     "chunks:list",
     "tasks:protect",
+    "token-keys:read",
 ]
 
 

@@ -9,6 +9,14 @@ _GROUPS = "/v1/scopes/{scope}/reader-groups"
 _GROUP = f"{_GROUPS}/{{group}}"
 _TABLES = "/v1/scopes/{scope}/key-value-tables"
 _TABLE = f"{_TABLES}/{{table}}"
+
+
+def _token_routes(resource: str) -> tuple[Route, Route]:
+    """GET gives a token that reads, POST one that also writes: no policy for questions matches a POST."""
+    path = f"{resource}/delegation-token"
+    return Route("GET", path, "delegation-tokens"), Route("POST", path, "delegation-tokens", Access.WRITE)
+
+
 ROUTES = (
     Route("GET", "/v1/cluster", "cluster"),
     Route("GET", "/v1/cluster/containers", "cluster"),
@@ -59,6 +67,9 @@ ROUTES = (
     Route("PUT", f"{_STREAM}/subscribers/{{subscriber}}", "subscribers", Access.WRITE),
     Route("DELETE", f"{_STREAM}/subscribers/{{subscriber}}", "subscribers", Access.WRITE),
     Route("PUT", f"{_STREAM}/subscribers/{{subscriber}}/position", "subscribers", Access.WRITE),
+    *_token_routes(_STREAM),
+    *_token_routes(_TABLE),
+    *_token_routes(_GROUP),
     Route("GET", "/v1/dead-letters", "dead-letters"),
     Route("GET", "/v1/dead-letters/{letter}", "dead-letters"),
     Route("POST", "/v1/dead-letters/{letter}/replay", "dead-letters"),

@@ -47,6 +47,7 @@ class SegmentStoreService:
         "chunks:list",
         "scaling-reports:send",
         "tasks:protect",
+        "token-keys:read",
     )
 
     @property

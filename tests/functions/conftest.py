@@ -62,7 +62,8 @@ def call(world: FunctionWorld, context: FunctionContext) -> Call:
         if query:
             event["queryStringParameters"] = query
         result = handler_of(serving_function(method, path))(event, context)
-        return Answer(int(result["statusCode"]), json.loads(result["body"]) if result.get("body") else None)
+        body = json.loads(result["body"]) if result.get("body") else None
+        return Answer(int(result["statusCode"]), body, result.get("headers") or {})
 
     return ask
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from functions import wiring
@@ -51,6 +51,7 @@ class FunctionWorld:
 class Answer:
     status: int
     body: Any
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def code(self) -> str:

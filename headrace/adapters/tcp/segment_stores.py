@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from headrace import wire
-from headrace.adapters.tcp.store_calls import Ask, Locate, Request, StoreCalls
+from headrace.adapters.tcp.store_calls import Ask, Locate, Request, StoreCalls, no_token
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import READ_BYTES_MAX
 from headrace.ports.segment_stores import AttributeBound, SegmentInfo, SegmentScaleRate, check_append
@@ -35,7 +35,8 @@ class TcpSegmentStores:
 
     Segments whose logs are in S3 are spread over `s3_containers` more.
 
-    Every method raises UnavailableError when an owner did not answer within `deadline_s`.
+    Every method raises UnavailableError when an owner did not answer within `deadline_s`. `token` returns the
+    delegation token that allows everything, as `InternalToken.token` does.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class TcpSegmentStores:
         s3_containers: int = 0,
         *,
         deadline_s: float = 20.0,
+        token: Callable[[], str] = no_token,
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
@@ -55,6 +57,7 @@ class TcpSegmentStores:
             container_count,
             s3_containers,
             deadline_s=deadline_s,
+            token=token,
             monotonic_s=monotonic_s,
             sleep=sleep,
             jitter=jitter,

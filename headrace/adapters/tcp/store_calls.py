@@ -8,12 +8,13 @@ belong here.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headrace import wire
 from headrace.adapters.tcp.away_containers import AwayContainers
@@ -44,6 +45,14 @@ Ask = Callable[[Request], wire.WireCommand]
 """Sends one request over a connection and waits for its reply."""
 
 Result = TypeVar("Result")
+
+TOKEN_REFUSED = "internal_token_refused"
+"""The code of the UnavailableError when a store refuses the token of the deployment itself."""
+
+
+def no_token() -> str:
+    """The delegation token of requests in a deployment without tokens."""
+    return ""
 
 
 def locate_by_claims(store: MetadataStore) -> Locate:
@@ -82,10 +91,13 @@ class StoreCalls:
         s3_containers: int = 0,
         *,
         deadline_s: float,
+        token: Callable[[], str] = no_token,
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        """`token` returns the delegation token of a request that is sent now, or raises UnavailableError."""
+        self._token = token
         self._locate = locate
         self._layout = ContainerLayout(container_count, s3_containers)
         self._deadline_s = deadline_s
@@ -143,7 +155,9 @@ class StoreCalls:
                 return unclaimed
             try:
                 results.append(
-                    self._use_store(host, port, deadline_s, lambda connection, until_s: talk(_ask(connection, until_s)))
+                    self._use_store(
+                        host, port, deadline_s, lambda connection, until_s: talk(self._ask(connection, until_s))
+                    )
                 )
             except UnavailableError as problem:
                 self._forget([segment])
@@ -202,7 +216,7 @@ class StoreCalls:
                 problem = lost
                 continue
             for index, answer in zip(indexes, answers, strict=True):
-                error = wire.temporary_error(answer)
+                error = _repeatable(answer)
                 if error is not None:
                     self._forget([requests[index][0]])
                     if isinstance(answer, wire.WrongHost):
@@ -213,7 +227,20 @@ class StoreCalls:
         return problem
 
     def _call_store(self, host: str, port: int, requests: list[Request], deadline_s: float) -> list[wire.WireCommand]:
-        return self._use_store(host, port, deadline_s, lambda connection, until_s: connection.call(requests, until_s))
+        token = self._token()
+        authorized = [_with_token(request, token) for request in requests] if token else requests
+        return self._use_store(host, port, deadline_s, lambda connection, until_s: connection.call(authorized, until_s))
+
+    def _ask(self, connection: BlockingConnection, deadline_s: float) -> Ask:
+        def ask(request: Request) -> wire.WireCommand:
+            token = self._token()
+            (reply,) = connection.call([_with_token(request, token) if token else request], deadline_s)
+            error = _repeatable(reply)
+            if error is not None:
+                raise error
+            return reply
+
+        return ask
 
     def _use_store(
         self, host: str, port: int, deadline_s: float, use: Callable[[BlockingConnection, float], Result]
@@ -276,12 +303,21 @@ class StoreCalls:
             self._addresses.pop(self._layout.container_of_segment(segment), None)
 
 
-def _ask(connection: BlockingConnection, deadline_s: float) -> Ask:
-    def ask(request: Request) -> wire.WireCommand:
-        (reply,) = connection.call([request], deadline_s)
-        error = wire.temporary_error(reply)
-        if error is not None:
-            raise error
-        return reply
+def _with_token(request: Request, token: str) -> Request:
+    def authorized(request_id: int) -> wire.WireCommand:
+        command: Any = request(request_id)
+        # The later commands of an append have none: its set-up had one.
+        return dataclasses.replace(command, delegation_token=token) if hasattr(command, "delegation_token") else command
 
-    return ask
+    return authorized
+
+
+def _repeatable(reply: wire.WireCommand) -> UnavailableError | None:
+    """The error of a reply that is not final; None for all others."""
+    if isinstance(reply, wire.AuthTokenCheckFailed):
+        # The caller of this deployment has its rights already: the keys of two of its parts differ for some minutes.
+        return UnavailableError(
+            f"a segment store refuses the token of the control plane: {wire.error_of_reply(reply).message}",
+            code=TOKEN_REFUSED,
+        )
+    return wire.temporary_error(reply)

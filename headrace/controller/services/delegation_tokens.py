@@ -5,29 +5,25 @@ Issuing reads no metadata. So it costs no request, and a caller cannot find out 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from headrace.api.delegation_tokens import IssuedToken
 from headrace.codec.delegation_tokens import TokenClaims, encode_token
 from headrace.model.access import Access
 from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.ports.clock import Clock
-
-if TYPE_CHECKING:
-    from headrace.ports.token_keys import TokenKeySource
+from headrace.ports.token_keys import TokenKeySource
 
 __all__ = ["DelegationTokens", "IssuedToken"]
-
-TOKEN_LIFE_S = 600
-TOKEN_LIFE_S_MIN = 60
-TOKEN_LIFE_S_MAX = 3_600
 
 NO_TOKEN_KEY = "no_token_key"
 """The code of the UnavailableError when no key of the deployment signs."""
 
 _SUBJECT_CHARACTERS_MAX = 200
 """With it, a token for two resources with the longest names is short enough for every store."""
+_NOT_OF_A_SUBJECT = re.compile(r"[^A-Za-z0-9+=,.@_/:-]")
+"""Names and ARNs of principals have no other characters."""
 
 
 class DelegationTokens:
@@ -44,7 +40,7 @@ class DelegationTokens:
     def issue(self, subject: str, grants: Mapping[str, Access]) -> IssuedToken:
         """A token with these grants, by resource (`model.access`), for the caller `subject`.
 
-        Stores never decide by the subject: it is for logs, and cut there if it is long.
+        Stores never decide by the subject. It is for their logs, so it is shortened, and without odd characters.
 
         Raises:
             IllegalStateError: the token would be longer than the stores accept, because of too many grants.
@@ -60,5 +56,6 @@ class DelegationTokens:
         except IllegalStateError as error:
             # The deployment is at fault, not the request, and an operator can change that at any time.
             raise UnavailableError(error.message, code=NO_TOKEN_KEY) from error
-        claims = TokenClaims(subject[:_SUBJECT_CHARACTERS_MAX], now_s, now_s + self._life_s, grants)
+        name = _NOT_OF_A_SUBJECT.sub("_", subject[:_SUBJECT_CHARACTERS_MAX])
+        claims = TokenClaims(name, now_s, now_s + self._life_s, grants)
         return IssuedToken(encode_token(claims, key), claims.expires_at_s * 1_000)
