@@ -93,7 +93,6 @@ def test_repeating_what_is_done_succeeds(scripted_store: MakeStore) -> None:
     ("reply", "kind"),
     [
         (wire.NoSuchSegment(1, NAME), errors.NotFoundError),
-        (wire.AuthTokenCheckFailed(1), errors.UnauthorizedError),
         (wire.ErrorMessage(1, NAME, "bad", wire.ERROR_CODE_ILLEGAL_ARGUMENT), errors.InvalidRequestError),
         (wire.OperationUnsupported(1, "info"), errors.InvalidRequestError),
         (wire.SegmentSealed(1, NAME), errors.CorruptError),
