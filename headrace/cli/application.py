@@ -35,6 +35,7 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "table": ("table", "Key-value tables."),
     "cluster": ("cluster", "Segment stores, containers and their logs."),
     "dead-letter": ("dead_letter", "Dead letters: requests whose last attempt failed, with the error of that attempt."),
+    "token-key": ("token_key", "Keys that sign delegation tokens. Change them where they are stored."),
 }
 """For each resource its module in this folder, and its help text. Only the modules that a command line names are
 imported, which saves start-up time."""

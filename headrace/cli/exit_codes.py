@@ -51,6 +51,8 @@ _HINTS = {
     "invalid_key_ranges": "--segments N computes the ranges; to list those of now: headrace segment list SCOPE/STREAM",
     "too_few_segments": "lower the minimum first: headrace stream update SCOPE/STREAM --segments N",
     "no_log": "to list the logs of containers: headrace cluster logs",
+    "no_such_token_key": "to list them: headrace token-key list",
+    "no_such_secret": "a deployment with `-c tokens=required` has it; the credentials and the region decide where",
     "not_replayable": "to delete it: headrace dead-letter drop LETTER",
     "conflict": "another operation is running: try again when it is done",
     "unavailable": "`headrace up` starts a controller here; --url or HEADRACE_URL names another one",
