@@ -29,6 +29,7 @@ _PORT_MAX = 65535
 EXAMPLES = (
     "headrace up",
     "headrace up --data-dir build/data --segment-stores 3",
+    "headrace up --data-dir build/data --tokens",
     "headrace up --http-port 0 --grpc-port off --state-file build/other-stack.json",
 )
 EXIT_CODES = {
@@ -111,6 +112,11 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
         metavar="K",
         help="additional containers, for streams that S3 acknowledges, such as 4; data keep their number (default 0)",
     )
+    parser.add_argument(
+        "--tokens",
+        action="store_true",
+        help="demand a delegation token of each request to a segment store; keys are in the data directory",
+    )
     parser.add_argument("--no-restart", action="store_true", help="leave a segment store that died dead")
     parser.add_argument(
         "--state-file",
@@ -127,6 +133,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
         segment_stores=chosen.segment_stores,
         s3_containers=chosen.s3_containers,
         restart=not chosen.no_restart,
+        tokens=chosen.tokens,
         state_file=chosen.state_file,
     )
 

@@ -29,12 +29,13 @@ def running_stack(
     segment_stores: int,
     grpc: bool = False,
     s3_containers: int | None = None,
+    tokens: bool = False,
     environment: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[dict[str, Any]]:
     """Run the stack on free ports with its data below `directory`; yield the content of its state file, then stop it.
 
-    It serves Pravega's own clients only with `grpc`. `environment` is added to the environment of this process; `say`
+    It serves Pravega's own clients only with `grpc`; with `tokens` its stores demand delegation tokens. `environment` is added to the environment of this process; `say`
     gets each line that the stack prints.
 
     Raises:
@@ -46,7 +47,7 @@ def running_stack(
     command += ["--http-port", "0", "--segment-stores", str(segment_stores)]
     if s3_containers is not None:
         command += ["--s3-containers", str(s3_containers)]
-    command += ["--grpc-port", "0" if grpc else "off"]
+    command += ["--grpc-port", "0" if grpc else "off", *(["--tokens"] if tokens else [])]
     command += ["--data-dir", str(directory / "data"), "--state-file", str(state_file)]
     with log_file.open("w") as log:
         process = subprocess.Popen(

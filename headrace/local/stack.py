@@ -38,6 +38,7 @@ from headrace.local.segment_store_processes import (
     replica_settings,
 )
 from headrace.local.state_file import StateFile, state
+from headrace.local.tokens import local_tokens
 from headrace.model.ensembles import COPIES
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
@@ -76,6 +77,8 @@ class StackOptions:
     restart: bool
     state_file: Path
     s3_containers: int | None = None
+    tokens: bool = False
+    """Segment stores demand delegation tokens, with keys in the data directory."""
 
 
 class LocalStack:
@@ -129,6 +132,7 @@ class LocalStack:
         self.world = data.open(self._options.segment_stores, self._options.s3_containers)
         if self.world.note:
             self._say(f"note: {self.world.note}")
+        self._tokens = local_tokens(data.path, self._clock, wanted=self._options.tokens)
         self._start_aws(self.world)
         if not data.is_temporary:
             # This runs after the stores have stopped, so that the snapshot has all that they have written.
@@ -158,7 +162,8 @@ class LocalStack:
 
     def _environment(self) -> dict[str, str]:
         """The variables of functions, stores and the bridge."""
-        return self.resources.environment() | {"HEADRACE_S3_CONTAINERS": str(self.world.s3_containers)}
+        containers = {"HEADRACE_S3_CONTAINERS": str(self.world.s3_containers)}
+        return self.resources.environment() | containers | self._tokens.environment
 
     def _watch_aws(self, emulator: ChildProcess) -> None:
         code = emulator.wait()
@@ -278,6 +283,9 @@ class LocalStack:
         self._say(f"aws       {self.resources.endpoint} (moto: DynamoDB, SQS, S3)")
         for store in self.stores.statuses:
             self._say(f"{store.store_id:<9} {store.host}:{store.port} pid {store.pid}")
+        self._say(f"tokens    {self._tokens.line}")
+        if self._bridge is not None and self._tokens.note:
+            self._say(self._tokens.note)
         kept = "removed at the end" if data.is_temporary else "kept after a graceful shutdown"
         self._say(f"data      {self.world.directory} ({kept})")
         self._say(f"state     {self._options.state_file}")
