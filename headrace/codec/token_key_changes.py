@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from headrace.codec.delegation_tokens import KEY_BYTES, KEYS_MAX, TokenKey, TokenKeys, parse_token_keys
-from headrace.model.errors import IllegalStateError, NotFoundError
+from headrace.codec.delegation_tokens import KEY_BYTES, SIGNS_AFTER_S, TokenKey, TokenKeys, parse_token_keys
+from headrace.model.errors import NotFoundError
 
 NO_KEYS_TEXT: Final = json.dumps({"keys": []})
 """The text of a secret before its first key. CloudFormation adds a field to it, since it makes no empty secret."""
@@ -42,13 +42,9 @@ def with_new_key(keys: TokenKeys | None, key_id: str, secret: bytes, now_s: floa
     """
     if keys is None:
         return TokenKeys((TokenKey(key_id, _checked(secret), int(now_s)),))
-    rotated = keys.rotated(key_id, _checked(secret), now_s, token_life_s)
-    if len(rotated.keys) > KEYS_MAX:
-        raise IllegalStateError(
-            f"there are {KEYS_MAX} token keys that still verify: revoke one, or wait until one has ended",
-            details={"keysMax": KEYS_MAX},
-        )
-    return rotated
+    # Of two keys that sign from the same second on, the older one would go on signing.
+    later_s = max(key.signs_from_s for key in keys.keys) + 1 - SIGNS_AFTER_S
+    return keys.rotated(key_id, _checked(secret), max(now_s, later_s), token_life_s)
 
 
 def without_key(keys: TokenKeys | None, key_id: str, new_id: str, secret: bytes, now_s: float) -> TokenKeys:
@@ -61,14 +57,15 @@ def without_key(keys: TokenKeys | None, key_id: str, new_id: str, secret: bytes,
     """
     if keys is None or key_id not in {key.key_id for key in keys.keys}:
         raise NotFoundError(f"there is no token key {key_id!r}", details={"keyId": key_id}, code="no_such_token_key")
-    others = keys.without(key_id).keys
+    others = tuple(key for key in keys.keys if key.key_id != key_id)
     endless = min((key for key in others if key.verifies_until_s is None), key=_signs_from, default=None)
     if endless is None:
-        return TokenKeys((*others, TokenKey(new_id, _checked(secret), int(now_s))))
+        # In front, since the first of two keys that sign from the same second on is the one that signs.
+        return TokenKeys((TokenKey(new_id, _checked(secret), int(now_s)), *others))
     if any(_signs_until(key, endless.signs_from_s, now_s) for key in others):
         return TokenKeys(others)
     early = replace(endless, signs_from_s=int(now_s))
-    return TokenKeys(tuple(early if key is endless else key for key in others))
+    return TokenKeys((early, *(key for key in others if key is not endless)))
 
 
 def follows(later: TokenKeys, earlier: TokenKeys | None, now_s: float) -> bool:
@@ -102,8 +99,7 @@ class KeyState:
 def key_states(keys: TokenKeys | None, now_s: float) -> list[KeyState]:
     """The states of all keys, in the order of the times from which they sign."""
     found = () if keys is None else keys.keys
-    signs = [key for key in found if key.signs_from_s <= now_s and key.verifies(now_s)]
-    signing = max(signs, key=_signs_from, default=None)
+    signing = TokenKeys(found).signing_key(now_s) if any(key.verifies(now_s) for key in found) else None
     return [
         KeyState(key.key_id, _state(key, signing, now_s), key.signs_from_s, key.verifies_until_s)
         for key in sorted(found, key=_signs_from)

@@ -112,7 +112,7 @@ def test_the_subject_is_the_principal(context: FunctionContext, authorizer: dict
 @pytest.mark.parametrize(
     ("text", "status", "code"),
     [
-        (token_keys_text(TokenKeys((TokenKey("waiting", b"w" * 32, 1 << 40),))), 503, "no_token_key"),
+        (token_keys_text(TokenKeys((TokenKey("ended", b"e" * 32, 0, 1),))), 503, "no_token_key"),
         ('{"keys": []}', 500, "corrupt"),
         ("", 500, "corrupt"),
     ],

@@ -59,7 +59,6 @@ def test_the_newest_key_that_signs_already_signs():
 @pytest.mark.parametrize(
     ("keys", "error", "code"),
     [
-        (Keys(TokenKey("waiting", b"w" * 32, 1 << 40)), UnavailableError, NO_TOKEN_KEY),
         (Keys(TokenKey("ended", b"e" * 32, 0, 1)), UnavailableError, NO_TOKEN_KEY),
         (Keys(error=UnavailableError("no answer")), UnavailableError, "unavailable"),
         (Keys(error=CorruptError("no keys")), CorruptError, "corrupt"),
