@@ -15,6 +15,7 @@ from infra.stacks.processors import ProcessorsStack
 from infra.stacks.queues import QueuesStack
 from infra.stacks.segment_stores import SegmentStoresStack
 from infra.stacks.spark import SparkStack
+from infra.stacks.token_keys import TokenKeysStack
 
 
 def add_stacks(app: cdk.App, settings: Settings) -> None:
@@ -37,6 +38,14 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
             stack.add_stack_dependency(needed)
     for stack in (api, processors):
         stack.add_stack_dependency(queues)
+    if settings.tokens:
+        keys = TokenKeysStack(app, "HeadraceTokenKeys", settings, network.network)
+        keys.add_stack_dependency(queues)
+        for reader in (api, processors, stores):
+            reader.add_stack_dependency(keys)
+        # Functions send tokens before the stores demand them.
+        for caller in (api, processors):
+            stores.add_stack_dependency(caller)
     if settings.spark_job:
         SparkStack(app, "HeadraceSpark", settings, network=network.network, api=api.api)
     observability = ObservabilityStack(app, "HeadraceObservability", settings, api_id=api.api.api_id)

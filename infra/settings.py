@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from constructs import Node
@@ -43,6 +44,7 @@ SPARK_JOBS = ("stream-to-lake", "stream-to-iceberg", "replay", "report", "window
 _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
 _SWITCH = {"true": True, "false": False}
+_TOKENS = {"required": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class Settings:
 
     `containers` and `buckets` must never change after the first deployment; `s3_containers`, additional containers for
     streams that S3 acknowledges, may change once, from 0. `calls_per_second` bounds the API, for all
-    callers together. `completed_transactions_hours` is how long the outcome of a transaction can be queried.
+    callers together. `completed_transactions_hours` is how long the outcome of a transaction can be queried. With
+    `tokens` segment stores demand a delegation token of each request.
     """
 
     zones: tuple[str, ...] = ()
@@ -75,6 +78,7 @@ class Settings:
     calls_per_second: int = CALLS_PER_SECOND
     completed_transactions_hours: int = COMPLETED_TRANSACTIONS_HOURS
     spark_jobs: tuple[str, ...] = ()
+    tokens: bool = False
 
     def __post_init__(self) -> None:
         for zone in self.zones:
@@ -157,12 +161,16 @@ class Settings:
         """The variable with `s3_containers`, for functions and stores; empty while there are none."""
         return {"HEADRACE_S3_CONTAINERS": str(self.s3_containers)} if self.s3_containers else {}
 
+    def effective_grants(self, grants: Iterable[topology.Grant]) -> tuple[topology.Grant, ...]:
+        """The grants that count in this deployment: one without tokens has no keys to read."""
+        return tuple(grant for grant in grants if self.tokens or grant != "token-keys:read")
+
     @classmethod
     def from_context(cls, node: Node) -> Settings:
         """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...
         -c account_concurrency=... -c metrics_from=... -c copies=... -c containers=... -c s3_containers=...
         -c buckets=... -c calls_per_second=... -c completed_transactions_hours=...
-        -c spark_jobs=replay,report`."""
+        -c spark_jobs=replay,report -c tokens=required`."""
         zones = str(node.try_get_context("zones") or "")
         jobs = str(node.try_get_context("spark_jobs") or "")
         return cls(
@@ -180,6 +188,7 @@ class Settings:
             calls_per_second=_number(node, "calls_per_second", CALLS_PER_SECOND),
             completed_transactions_hours=_number(node, "completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS),
             spark_jobs=tuple(dict.fromkeys(name.strip() for name in jobs.split(",") if name.strip())),
+            tokens=_tokens(node),
         )
 
 
@@ -213,3 +222,11 @@ def _switch(node: Node, name: str) -> bool:
     if text not in _SWITCH:
         raise ValueError(f"{name}: {value!r} must be true or false")
     return _SWITCH[text]
+
+
+def _tokens(node: Node) -> bool:
+    value = node.try_get_context("tokens")
+    text = "off" if value is None else str(value)
+    if text not in _TOKENS:
+        raise ValueError(f"tokens: {value!r} must be {' or '.join(_TOKENS)}")
+    return _TOKENS[text]

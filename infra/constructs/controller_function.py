@@ -10,7 +10,7 @@ functions ties calls together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import aws_cdk as cdk
@@ -21,7 +21,7 @@ from constructs import Construct
 
 from headrace import topology
 from infra.constructs.acknowledgements import acknowledge
-from infra.constructs.deployed_resources import DeployedResources, function_name
+from infra.constructs.deployed_resources import TOKEN_KEYS_SECRET_NAME, DeployedResources, function_name
 from infra.constructs.least_privilege import function_role
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import ARCHITECTURE, RUNTIME
@@ -69,6 +69,7 @@ class ControllerFunction(Construct):
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
         in_network = declared.reaches_segment_stores
+        grants = settings.effective_grants(declared.grants)
         self.declared = declared
         self.function = lambda_.Function(
             self,
@@ -81,8 +82,10 @@ class ControllerFunction(Construct):
             architecture=ARCHITECTURE,
             memory_size=declared.memory_mb,
             timeout=cdk.Duration.seconds(declared.timeout_s),
-            environment=_environment(declared, DeployedResources.seen_from(self), settings),
-            role=function_role(self, declared, log_group_name=log_group_name, more_statements=more_statements),
+            environment=_environment(declared, grants, DeployedResources.seen_from(self), settings),
+            role=function_role(
+                self, declared, grants=grants, log_group_name=log_group_name, more_statements=more_statements
+            ),
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
             tracing=lambda_.Tracing.DISABLED,
@@ -97,7 +100,16 @@ class ControllerFunction(Construct):
         acknowledge(self.function, "AwsSolutions-L1", RUNTIME_REASON)
 
 
-def _environment(declared: topology.Function, resources: DeployedResources, settings: Settings) -> dict[str, str]:
+def token_environment(grants: Iterable[topology.Grant]) -> dict[str, str]:
+    """The variables of a process that may read token keys; empty for all others."""
+    if "token-keys:read" not in grants:
+        return {}
+    return {"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_SECRET": TOKEN_KEYS_SECRET_NAME}
+
+
+def _environment(
+    declared: topology.Function, grants: Sequence[topology.Grant], resources: DeployedResources, settings: Settings
+) -> dict[str, str]:
     """The variables that functions/environment.py reads; a function gets only those of resources that it may use."""
     environment = {
         "POWERTOOLS_SERVICE_NAME": declared.name,
@@ -116,4 +128,5 @@ def _environment(declared: topology.Function, resources: DeployedResources, sett
         "aborts": ("HEADRACE_ABORTS_QUEUE_URL", resources.queue_url(topology.ABORTS_QUEUE)),
         "ticks": ("HEADRACE_TICKS_QUEUE_URL", resources.queue_url(topology.TICKS_QUEUE)),
     }
-    return environment | dict(of_grant[grant.partition(":")[0]] for grant in declared.grants)
+    named = dict(of_grant[grant.partition(":")[0]] for grant in grants if grant != "token-keys:read")
+    return environment | named | token_environment(grants)

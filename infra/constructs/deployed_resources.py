@@ -20,6 +20,8 @@ CLUSTER_NAME = "headrace"
 STORE_LOG_GROUP_NAME = "/headrace/segment-stores"
 REPLICA_SECRET_NAME = "headrace-replica-secret"
 """The secret that the segment stores of a deployment prove to each other."""
+TOKEN_KEYS_SECRET_NAME = "headrace-token-keys"
+"""The secret with the keys for delegation tokens, in a deployment with tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,18 @@ class DeployedResources:
 
     @property
     def replica_secret_arn(self) -> str:
+        return self._secret_arn(REPLICA_SECRET_NAME)
+
+    @property
+    def token_keys_arn(self) -> str:
+        return self._secret_arn(TOKEN_KEYS_SECRET_NAME)
+
+    def _secret_arn(self, name: str) -> str:
         """Any secret of the name: Secrets Manager adds six random characters to the ARN."""
         return self.stack.format_arn(
             service="secretsmanager",
             resource="secret",
-            resource_name=f"{REPLICA_SECRET_NAME}-??????",
+            resource_name=f"{name}-??????",
             arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
         )
 
@@ -96,6 +105,8 @@ class DeployedResources:
                 return self.chunk_bucket_arn
             case "tasks:protect":
                 return self.stack.format_arn(service="ecs", resource="task", resource_name=f"{CLUSTER_NAME}/*")
+            case "token-keys:read":
+                return self.token_keys_arn
             case _:
                 return self.queue_arn(topology.SENDS_TO[grant])
 

@@ -70,6 +70,12 @@ def read_replica_secret(scope: Construct) -> list[iam.PolicyStatement]:
     return [_own(scope, "ReplicaSecret", ["secretsmanager:GetSecretValue"], [arn])]
 
 
+def read_token_keys(scope: Construct) -> list[iam.PolicyStatement]:
+    """Stores and functions read the keys for delegation tokens."""
+    arn = DeployedResources.seen_from(scope).token_keys_arn
+    return [_own(scope, "TokenKeys", _actions("token-keys:read"), [arn])]
+
+
 def _actions(*grants: topology.Grant) -> list[str]:
     return [action for grant in grants for action in GRANTED_ACTIONS[grant]]
 

@@ -33,6 +33,7 @@ GRANTED_ACTIONS: Mapping[Grant, tuple[str, ...]] = MappingProxyType(
         "chunks:list": ("s3:ListBucket",),
         # A store asks ECS not to stop it while logs need it.
         "tasks:protect": ("ecs:GetTaskProtection", "ecs:UpdateTaskProtection"),
+        "token-keys:read": ("secretsmanager:GetSecretValue",),
     }
 )
 
@@ -85,14 +86,16 @@ def function_role(
     scope: Construct,
     function: Function,
     *,
+    grants: Sequence[Grant],
     log_group_name: str,
     more_statements: Sequence[iam.PolicyStatement] = (),
 ) -> iam.IRole:
-    """The role of one function: its grants, its log group and, if it reaches segment stores, its network interfaces."""
+    """The role of one function: those of its grants that count in the deployment, its log group and, if it reaches
+    segment stores, its network interfaces."""
     resources = DeployedResources.seen_from(scope)
     streams = resources.log_streams_arn(log_group_name)
     statements = [
-        *grant_statements(function.grants, resources),
+        *grant_statements(grants, resources),
         *more_statements,
         iam.PolicyStatement(sid="WriteLogs", actions=list(LOG_WRITER_ACTIONS), resources=[streams]),
     ]
@@ -106,7 +109,7 @@ def function_role(
         statements=statements,
     )
     acknowledge_wildcard(role, streams, LOG_STREAMS_REASON)
-    acknowledge_object_grants(role, function.grants, resources)
+    acknowledge_object_grants(role, grants, resources)
     if function.reaches_segment_stores:
         acknowledge_wildcard(role, "*", NETWORK_INTERFACE_REASON)
     return role.without_policy_updates()

@@ -68,6 +68,8 @@ class StoreTaskShared:
     """The subnets of the functions that reach stores: connections are reserved for them."""
     replica_secret: secretsmanager.ISecret | None
     """What the stores prove to each other; None with one copy."""
+    token_environment: Mapping[str, str]
+    """Where the keys for delegation tokens are; empty without tokens."""
 
 
 class SegmentStoreZone(Construct):
@@ -207,6 +209,7 @@ def _environment(
     return (
         identity
         | dict(shared.s3_environment)
+        | dict(shared.token_environment)
         | {
             "HEADRACE_COPIES": str(shared.copies),
             "HEADRACE_STORE_INDEX": str(index),

@@ -22,6 +22,7 @@ from infra.constructs.endpoint_policies import (
     client_objects,
     pull_images,
     read_replica_secret,
+    read_token_keys,
     store_objects,
     use_queues,
     use_table,
@@ -44,10 +45,16 @@ _INTERFACE_ENDPOINTS: _Endpoints = {
 }
 """By the name of the construct: the service, and what its policy allows."""
 
-_REPLICATION_ENDPOINTS: _Endpoints = {
-    "Secrets": (ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER, read_replica_secret)
-}
-"""What is needed in addition if stores replicate their logs."""
+
+def _secrets_endpoint(settings: Settings) -> _Endpoints:
+    """Needed if stores replicate their logs, or if there are delegation tokens."""
+    secrets = [read_replica_secret] if settings.is_replicated else []
+    secrets += [read_token_keys] if settings.tokens else []
+
+    def statements(scope: Construct) -> list[iam.PolicyStatement]:
+        return [statement for read in secrets for statement in read(scope)]
+
+    return {"Secrets": (ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER, statements)} if secrets else {}
 
 
 class StoreNetwork(Construct):
@@ -80,7 +87,7 @@ class StoreNetwork(Construct):
         if settings.metrics_from is not None:
             scraper = metrics_peer(settings.metrics_from)
             self.stores_group.add_ingress_rule(scraper, _METRICS_PORTS, "metrics of segment stores")
-        self._add_endpoints({**_INTERFACE_ENDPOINTS, **(_REPLICATION_ENDPOINTS if settings.is_replicated else {})})
+        self._add_endpoints({**_INTERFACE_ENDPOINTS, **_secrets_endpoint(settings)})
         self._log_rejected_traffic()
 
     @property

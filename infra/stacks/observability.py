@@ -84,6 +84,8 @@ class ObservabilityStack(cdk.Stack):
         self._watch_ticks()
         self._watch_table()
         self._watch_api(api_id)
+        if settings.tokens:
+            self._watch_token_keys()
         if settings.spark_job:
             self._watch_spark_jobs(settings.spark_jobs)
         self._dashboard(api_id, range(settings.zone_count))
@@ -252,6 +254,15 @@ class ObservabilityStack(cdk.Stack):
             "The HTTP API answers 5xx: see the log groups of the access log and of the functions",
             api_metric(api_id, "5xx", period=FIVE_MINUTES),
             threshold=API_FAULTS_MAX,
+        )
+
+    def _watch_token_keys(self) -> None:
+        rotation = topology.TOKEN_KEY_ROTATION
+        self._alarm(
+            f"headrace-{rotation.name}-errors",
+            "The keys for delegation tokens are not rotated: see docs/operating/token-keys.md",
+            function_metric(rotation, "Errors", period=FIVE_MINUTES),
+            threshold=0,
         )
 
     def _watch_spark_jobs(self, others: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from constructs import Construct
 
 from headrace.topology import REPLICATION_GATE, SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
-from infra.constructs.controller_function import ControllerFunction
+from infra.constructs.controller_function import ControllerFunction, token_environment
 from infra.constructs.deployed_resources import (
     CLUSTER_NAME,
     REPLICA_SECRET_NAME,
@@ -72,6 +72,7 @@ class SegmentStoresStack(cdk.Stack):
         subnets = network.vpc.select_subnets(subnet_group_name=network.store_subnets.subnet_group_name).subnets
         image = self._image()
         secret = self._replica_secret() if settings.is_replicated else None
+        self._grants = settings.effective_grants(SEGMENT_STORES.grants)
         shared = StoreTaskShared(
             cluster=self.cluster,
             image=ecs.ContainerImage.from_docker_image_asset(image),
@@ -85,6 +86,7 @@ class SegmentStoresStack(cdk.Stack):
             copies=settings.log_copies,
             function_networks=tuple(subnet.ipv4_cidr_block for subnet in subnets),
             replica_secret=secret,
+            token_environment=token_environment(self._grants),
         )
         self.zones = [
             SegmentStoreZone(self, index, len(subnets), subnet=subnet, shared=shared)
@@ -146,9 +148,9 @@ class SegmentStoresStack(cdk.Stack):
             "TaskRole",
             service="ecs-tasks.amazonaws.com",
             description="Segment stores of Headrace",
-            statements=grant_statements(SEGMENT_STORES.grants, resources),
+            statements=grant_statements(self._grants, resources),
         )
-        acknowledge_object_grants(role, SEGMENT_STORES.grants, resources)
+        acknowledge_object_grants(role, self._grants, resources)
         return role.without_policy_updates()
 
     def _execution_role(
