@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from functions import wiring
 from functions.built_once import once
 from functions.environment import EnvironmentVariableError
 from headrace.model.errors import IllegalStateError, InvalidRequestError, UnavailableError
 
 if TYPE_CHECKING:
     from headrace.controller.services.delegation_tokens import DelegationTokens
+    from headrace.ports.clock import Clock
     from headrace.ports.token_keys import TokenKeySource
 
 TokenOfCall = Callable[[], str]
@@ -24,7 +24,7 @@ TokenOfCall = Callable[[], str]
 def delegation_tokens() -> DelegationTokens:
     from headrace.controller.services.delegation_tokens import DelegationTokens
 
-    return DelegationTokens(_keys(), wiring.clock(), _life_s())
+    return DelegationTokens(_keys(), _clock(), _life_s())
 
 
 @once
@@ -38,7 +38,7 @@ def internal_token() -> TokenOfCall:
     from headrace.adapters.internal_token import InternalToken
 
     subject = f"headrace-function/{os.environ.get('POWERTOOLS_SERVICE_NAME', '')}"
-    minted = InternalToken(keys, wiring.clock(), _life_s(), subject)
+    minted = InternalToken(keys, _clock(), _life_s(), subject)
 
     def token() -> str:
         try:
@@ -54,7 +54,13 @@ def _keys() -> TokenKeySource | None:
     from headrace.adapters.token_keys import token_key_source
 
     with _deployment_is_at_fault():
-        return token_key_source(os.environ, wiring.clock())
+        return token_key_source(os.environ, _clock())
+
+
+def _clock() -> Clock:
+    from functions import wiring  # not at the start: on Lambda its import builds what this module makes
+
+    return wiring.clock()
 
 
 def _life_s() -> int:

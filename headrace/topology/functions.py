@@ -318,6 +318,9 @@ TOKEN_KEY_ROTATION = Function(
 )
 """Secrets Manager calls it, in a deployment with delegation tokens."""
 
+DEPLOYMENT_FUNCTIONS = (REPLICATION_GATE, TOKEN_KEY_ROTATION)
+"""Functions that are part of some deployments only."""
+
 EVENT_RULES = (
     EventRule(
         "store-tasks",
@@ -334,7 +337,7 @@ SCHEDULES = (Schedule("every-minute", function="schedule-ticks", every_minutes=1
 
 def function(name: str) -> Function:
     """The declared function of that name; KeyError if there is none."""
-    return {declared.name: declared for declared in FUNCTIONS}[name]
+    return {declared.name: declared for declared in (*FUNCTIONS, *DEPLOYMENT_FUNCTIONS)}[name]
 
 
 def feeds_itself(declared: Function) -> bool:

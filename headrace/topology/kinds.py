@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 SECONDS_PER_MINUTE = 60
 
-# What a function may do; the word for token keys counts only in a deployment with delegation tokens. `infra/` maps each word to a least-privilege policy on exactly one resource.
+# What a function may do. `infra/` maps each word to a least-privilege policy on exactly one resource. The word for
+# token keys counts only in a deployment with delegation tokens.
 Grant = Literal[
     "metadata:read",
     "metadata:write",

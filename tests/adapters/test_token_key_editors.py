@@ -109,7 +109,7 @@ def test_a_wrong_file_is_not_replaced(tmp_path: Path, text: str, mode: int, erro
 
 
 def test_a_missing_directory_is_named(tmp_path: Path):
-    with pytest.raises(IllegalStateError, match="missing/keys.json cannot be written: No such file"):
+    with pytest.raises(IllegalStateError, match=r"missing/keys\.json cannot be written: No such file"):
         rotate(TokenKeyFileEditor(tmp_path / "missing" / "keys.json"), CLOCK, LIFE_S)
 
 
@@ -191,7 +191,8 @@ def test_a_missing_secret_is_named():
         TokenKeySecretEditor("elsewhere", SecretsInMemory(NO_KEYS_TEXT)).read()
 
 
-def test_secrets_manager_takes_the_calls(_endpoint_variable: None):
+@pytest.mark.usefixtures("_endpoint_variable")
+def test_secrets_manager_takes_the_calls():
     client: Any = secrets_client()
     client.create_secret(Name=SECRET, SecretString=NO_KEYS_TEXT)
     editor = TokenKeySecretEditor(SECRET, client)

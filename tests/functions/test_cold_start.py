@@ -127,3 +127,29 @@ def test_a_first_request_imports_no_other_models(name: str, path: str, status: i
     models = {module.removeprefix("headrace.model.") for module in answered["modules"] if "headrace.model." in module}
     assert {"names", "requests"} <= models
     assert not models & unused
+
+
+@pytest.mark.parametrize(
+    ("name", "clients"), [("replication-gate", ["dynamodb"]), ("token-keys", []), ("delegation-tokens", [])]
+)
+def test_other_functions_start_on_lambda_too(name: str, clients: list[str]):
+    assert _start(name, AWS_LAMBDA_FUNCTION_NAME=f"headrace-{name}")["before"] == clients
+
+
+TOKENS_REQUIRED = {"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_SECRET": "headrace-token-keys"}
+
+
+@pytest.mark.parametrize(
+    ("name", "clients"), [("delegation-tokens", []), ("segments", ["dynamodb"]), ("ticks", ["dynamodb", "sqs"])]
+)
+def test_functions_start_with_tokens(name: str, clients: list[str]):
+    """The secret is read by the first call that needs a token."""
+    started = _start(name, AWS_LAMBDA_FUNCTION_NAME=f"headrace-{name}", **TOKENS_REQUIRED)
+    assert sorted(started["before"]) == clients
+    assert "headrace.adapters.token_key_secret" in started["modules"]
+
+
+def test_tokens_without_keys_fail_the_start():
+    environment = {"AWS_LAMBDA_FUNCTION_NAME": "headrace-delegation-tokens", "HEADRACE_TOKENS": "required"}
+    with pytest.raises(AssertionError, match="set either HEADRACE_TOKEN_KEYS_FILE or HEADRACE_TOKEN_KEYS_SECRET"):
+        _start("delegation-tokens", **environment)

@@ -10,9 +10,12 @@ from cdk_assembly import Assembly
 from syntax_trees import syntax_tree
 
 import functions.environment
+import headrace.adapters.token_keys
 import headrace.topology.functions
 import segmentstore_fargate.config
 from headrace import topology
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.token_keys import token_key_source
 from headrace.topology import SEGMENT_STORES
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
@@ -53,6 +56,31 @@ def test_stores_are_told_nothing_that_they_do_not_read(store_variables):
     known = _strings_of(segmentstore_fargate.config)
     for variables in store_variables:
         assert {name for name in variables if name.startswith("HEADRACE_")} <= known
+
+
+def test_processes_accept_their_settings_of_tokens(smallest_assembly: Assembly, as_text: Callable[[object], str]):
+    functions_ = smallest_assembly.named("AWS::Lambda::Function", "FunctionName")
+    found = {
+        declared.name: {
+            name: as_text(value)
+            for name, value in functions_[f"headrace-{declared.name}"].properties["Environment"]["Variables"].items()
+        }
+        for declared in topology.FUNCTIONS
+    }
+    found |= {
+        task.logical_id: {
+            each["Name"]: as_text(each["Value"])
+            for container in task.properties["ContainerDefinitions"]
+            for each in container["Environment"]
+        }
+        for task in smallest_assembly.resources("AWS::ECS::TaskDefinition")
+    }
+    readers = {name for name, variables in found.items() if token_key_source(variables, ManualClock()) is not None}
+    stores = set(found) - {declared.name for declared in topology.FUNCTIONS}
+    assert readers == stores | {each.name for each in topology.FUNCTIONS if "token-keys:read" in each.grants}
+    known = _strings_of(headrace.adapters.token_keys)
+    for variables in found.values():
+        assert {name for name in variables if name.startswith("HEADRACE_TOKEN")} <= known
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)

@@ -34,6 +34,9 @@ RESOURCES = {
     "chunks:write": f"{BUCKET}/*",
     "chunks:list": BUCKET,
     "tasks:protect": "arn:<AWS::Partition>:ecs:<AWS::Region>:<AWS::AccountId>:task/headrace/*",
+    "token-keys:read": (
+        "arn:<AWS::Partition>:secretsmanager:<AWS::Region>:<AWS::AccountId>:secret:headrace-token-keys-??????"
+    ),
 }
 ACTIONS_WITHOUT_RESOURCES = {
     *NETWORK_INTERFACE_ACTIONS,
@@ -74,10 +77,15 @@ def _role_of(assembly, declared):
     return assembly.get(function.stack, function.properties["Role"])
 
 
-def _expected(declared) -> set[tuple[str, str]]:
+def _expected_of_grants(grants, *, tokens: bool = False) -> set[tuple[str, str]]:
+    counting = [grant for grant in grants if tokens or grant != "token-keys:read"]
+    return {(action, RESOURCES[grant]) for grant in counting for action in GRANTED_ACTIONS[grant]}
+
+
+def _expected(declared, *, tokens: bool = False) -> set[tuple[str, str]]:
     group = f"arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:log-group:/aws/lambda/headrace-{declared.name}:*"
     allowed = {(action, group) for action in LOG_WRITER_ACTIONS}
-    allowed |= {(action, RESOURCES[grant]) for grant in declared.grants for action in GRANTED_ACTIONS[grant]}
+    allowed |= _expected_of_grants(declared.grants, tokens=tokens)
     for queue in (each for declared_queue in topology.QUEUES for each in (declared_queue, declared_queue.dead_letters)):
         if queue.function == declared.name:
             allowed |= {(action, f"{QUEUE}{queue.name}") for action in QUEUE_WORKER_ACTIONS}
@@ -126,14 +134,37 @@ def test_a_function_may_do_exactly_what_it_is_granted(assembly: Assembly, declar
     assert _allowed(_role_of(assembly, declared), as_text) == _expected(declared)
 
 
+@pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
+def test_with_tokens_a_function_may_also_read_the_keys(
+    smallest_assembly: Assembly, declared, as_text: Callable[[object], str]
+):
+    allowed = _allowed(_role_of(smallest_assembly, declared), as_text)
+    assert allowed == _expected(declared, tokens=True)
+
+
+def test_with_tokens_segment_stores_may_also_read_the_keys(
+    smallest_assembly: Assembly, as_text: Callable[[object], str]
+):
+    expected = _expected_of_grants(topology.SEGMENT_STORES.grants, tokens=True)
+    for task in smallest_assembly.resources("AWS::ECS::TaskDefinition"):
+        role = smallest_assembly.get(task.stack, task.properties["TaskRoleArn"])
+        assert _allowed(role, as_text) == expected
+
+
+def test_the_rotation_changes_the_one_secret(smallest_assembly: Assembly, as_text: Callable[[object], str]):
+    declared, secret = topology.TOKEN_KEY_ROTATION, smallest_assembly.only("AWS::SecretsManager::Secret")
+    calls = ("DescribeSecret", "GetSecretValue", "PutSecretValue", "UpdateSecretVersionStage")
+    changes = {(f"secretsmanager:{call}", f"<{secret.logical_id}>") for call in calls}
+    assert _allowed(_role_of(smallest_assembly, declared), as_text) == {*_expected(declared), *changes}
+
+
 def test_no_two_functions_share_a_role(assembly: Assembly):
     roles = [_role_of(assembly, declared) for declared in topology.FUNCTIONS]
     assert len({(role.stack, role.logical_id) for role in roles}) == len(topology.FUNCTIONS)
 
 
 def test_segment_stores_may_do_exactly_what_they_are_granted(assembly: Assembly, as_text: Callable[[object], str]):
-    grants = topology.SEGMENT_STORES.grants
-    expected = {(action, RESOURCES[grant]) for grant in grants for action in GRANTED_ACTIONS[grant]}
+    expected = _expected_of_grants(topology.SEGMENT_STORES.grants)
     for task in assembly.resources("AWS::ECS::TaskDefinition"):
         role = assembly.get(task.stack, task.properties["TaskRoleArn"])
         assert _allowed(role, as_text) == expected

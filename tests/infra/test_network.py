@@ -206,6 +206,18 @@ def test_endpoints_serve_what_a_store_needs(assembly: Assembly, as_text: Callabl
             assert endpoint["PrivateDnsEnabled"] is True
 
 
+def test_token_keys_are_read_within_the_network(smallest_assembly: Assembly, as_text: Callable[[object], str]):
+    """The deployment with one copy has no replica secret, so the endpoint is there for the keys only."""
+    (endpoint,) = [
+        each.properties
+        for each in smallest_assembly.resources("AWS::EC2::VPCEndpoint", STACK)
+        if as_text(each.properties["ServiceName"]).endswith(".secretsmanager")
+    ]
+    (statement,) = endpoint["PolicyDocument"]["Statement"]
+    assert statement["Action"] == "secretsmanager:GetSecretValue"
+    assert as_text(statement["Resource"]).endswith(":secret:headrace-token-keys-??????")
+
+
 def test_without_the_spark_job_nothing_faces_the_internet(smallest_assembly: Assembly):
     assert smallest_assembly.resources("AWS::EC2::NatGateway") == []
     assert smallest_assembly.resources("AWS::EC2::InternetGateway") == []

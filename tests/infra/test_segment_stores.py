@@ -92,7 +92,7 @@ def test_a_gate_stands_between_the_services_of_two_zones(assembly: Assembly, ser
 
 def test_one_copy_needs_neither_gate_nor_secret(smallest_assembly: Assembly):
     assert smallest_assembly.resources("Custom::HeadraceReplicationGate") == []
-    assert smallest_assembly.resources("AWS::SecretsManager::Secret") == []
+    assert smallest_assembly.resources("AWS::SecretsManager::Secret", STACK) == []
     for service in smallest_assembly.resources("AWS::ECS::Service"):
         assert _environment(smallest_assembly, service)["HEADRACE_COPIES"] == "1"
         assert "Secrets" not in _container(smallest_assembly, service)

@@ -44,6 +44,13 @@ def test_choices_are_read():
     assert Settings(zones=("us-gov-west-1a",)).zone_count == 1
 
 
+def test_tokens_are_an_opt_in():
+    assert Settings.from_context(_context(tokens="required")) == Settings(tokens=True)
+    assert Settings.from_context(_context(tokens="off")) == Settings()
+    assert Settings().effective_grants(["token-keys:read", "metadata:read"]) == ("metadata:read",)
+    assert Settings(tokens=True).effective_grants(["token-keys:read"]) == ("token-keys:read",)
+
+
 def test_three_zones_replicate_unless_told_otherwise():
     two_zones = ("eu-west-1a", "eu-west-1c")
     assert Settings().log_copies == 3
@@ -98,6 +105,8 @@ def test_sizes_of_a_deployment_reach_its_functions():
 @pytest.mark.parametrize(
     ("context", "word"),
     [
+        ({"tokens": "true"}, "tokens: 'true' must be required or off"),
+        ({"tokens": "permissive"}, "tokens"),
         ({"containers": "0"}, "containers"),
         ({"containers": "2"}, "too few"),
         ({"containers": "1025"}, "containers"),
