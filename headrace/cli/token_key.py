@@ -1,4 +1,4 @@
-"""`headrace token-key`: rotate, revoke, list. They change the keys where they are stored, and send the API no request."""
+"""`headrace token-key`: rotate, revoke, list. They change the keys where they are stored, without the API."""
 
 from __future__ import annotations
 
