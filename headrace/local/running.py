@@ -35,8 +35,8 @@ def running_stack(
 ) -> Iterator[dict[str, Any]]:
     """Run the stack on free ports with its data below `directory`; yield the content of its state file, then stop it.
 
-    It serves Pravega's own clients only with `grpc`; with `tokens` its stores demand delegation tokens. `environment` is
-    added to the environment of this process; `say` gets each line that the stack prints.
+    It serves Pravega's own clients only with `grpc`. With `tokens` its stores demand delegation tokens. `environment`
+    is added to the environment of this process; `say` gets each line that the stack prints.
 
     Raises:
         LocalStackError: the stack did not become ready, failed, or left a process behind.

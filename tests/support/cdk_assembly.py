@@ -67,8 +67,12 @@ class Assembly:
         return found
 
     def named(self, type_: str, name_property: str) -> dict[str, Resource]:
-        """Resources of a type by the property that names them."""
-        return {plain(resource.properties[name_property]): resource for resource in self.resources(type_)}
+        """Resources of a type by the property that names them; those without a name are the CDK's own."""
+        return {
+            plain(resource.properties[name_property]): resource
+            for resource in self.resources(type_)
+            if name_property in resource.properties
+        }
 
     def get(self, stack: str, reference: Any) -> Resource:
         """The resource that `Ref` or `Fn::GetAtt` points to."""
