@@ -99,8 +99,9 @@ def _check_fixed_settings(api: HttpResolver, next_middleware: Callable[[HttpReso
 
 def caller_of(api: HttpResolver) -> str:
     """The IAM principal that signed the current request, or LOCAL_CALLER where requests are not signed."""
-    authorizer = api.current_event.get("requestContext", {}).get("authorizer") or {}
-    return str((authorizer.get("iam") or {}).get("userArn") or LOCAL_CALLER)
+    context = api.current_event.raw_event.get("requestContext") or {}
+    identity = (context.get("authorizer") or {}).get("iam") or {}
+    return str(identity.get("userArn") or LOCAL_CALLER)
 
 
 def lambda_handler(api: HttpResolver) -> Handler:

@@ -113,7 +113,7 @@ def _a_revoked_key_opens_nothing(client: RawClient, keys: Path, capsys: pytest.C
 
 
 def test_a_stack_with_and_without_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    keys, said = tmp_path / "data" / "token-keys.json", []
+    keys, said = tmp_path / "data" / "token-keys.json", list[str]()
     with running_stack(tmp_path, segment_stores=1, tokens=True, say=said.append) as running:
         _create_streams(running)
         client = RawClient(running)

@@ -37,7 +37,7 @@ class World:
         monkeypatch.setattr(token_keys, "secrets_client", lambda: self.secrets)
 
     def step(self, step: str, version: str) -> None:
-        assert handler({"SecretId": SECRET, "ClientRequestToken": version, "Step": step}, FunctionContext()) == {  # type: ignore[arg-type]
+        assert handler({"SecretId": SECRET, "ClientRequestToken": version, "Step": step}, FunctionContext()) == {
             "step": step
         }
 
@@ -147,7 +147,7 @@ def test_an_empty_version_does_not_pass_the_test(world: World):
 )
 def test_other_events_are_refused(world: World, event: dict[str, Any]):
     with pytest.raises(InvalidRequestError):
-        handler(event, FunctionContext())  # type: ignore[arg-type]
+        handler(event, FunctionContext())
 
 
 @settings(max_examples=100, deadline=None)

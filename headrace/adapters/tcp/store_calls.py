@@ -307,7 +307,10 @@ def _with_token(request: Request, token: str) -> Request:
     def authorized(request_id: int) -> wire.WireCommand:
         command: Any = request(request_id)
         # The later commands of an append have none: its set-up had one.
-        return dataclasses.replace(command, delegation_token=token) if hasattr(command, "delegation_token") else command
+        if hasattr(command, "delegation_token"):
+            command = dataclasses.replace(command, delegation_token=token)
+        found: wire.WireCommand = command
+        return found
 
     return authorized
 
