@@ -12,17 +12,21 @@
 | HEADRACE_STREAM_DEADLINE_S | how long a call may wait for a stream to be created, sealed or deleted | 60 |
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
+| HEADRACE_GRPC_USERS_FILE, HEADRACE_GRPC_USERS_SECRET | path, or id of a secret, with the users | one, with HEADRACE_TOKENS=required |
+| HEADRACE_GRPC_PLAINTEXT | `allowed`: take passwords on other addresses than loopback, although there is no TLS | refused |
 
-Region, credentials and endpoints come from the standard AWS_* variables.
+The variables of delegation tokens (HEADRACE_TOKENS and others) are described in `adapters/token_keys.py`. Region, credentials and endpoints come from the standard AWS_* variables.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from headrace import topology
+from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE, REQUIRED, TOKENS
 from headrace.model.errors import InvalidRequestError
 
 LISTEN_PORT_DEFAULT: Final = 9090
@@ -31,7 +35,19 @@ LISTEN_PORT_DEFAULT: Final = 9090
 STREAM_DEADLINE_DEFAULT_S: Final = 60
 STOP_DEADLINE_DEFAULT_S: Final = 10
 _PORT_MAX: Final = 65535
+USERS_FILE: Final = "HEADRACE_GRPC_USERS_FILE"
+USERS_SECRET: Final = "HEADRACE_GRPC_USERS_SECRET"
+PLAINTEXT: Final = "HEADRACE_GRPC_PLAINTEXT"
+PLAINTEXT_ALLOWED: Final = "allowed"
 _LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+@dataclass(frozen=True, slots=True)
+class UsersConfig:
+    """Where the users are: one of both is set."""
+
+    file: str
+    secret: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +67,10 @@ class BridgeConfig:
     stream_deadline_s: int
     stop_deadline_s: int
     log_level: str
+    users: UsersConfig | None
+    """None: tokens are off, and there is no authentication."""
+    token_environment: Mapping[str, str]
+    """The variables of delegation tokens."""
 
 
 def read_config(environment: Mapping[str, str]) -> BridgeConfig:
@@ -73,7 +93,37 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         stream_deadline_s=_integer(environment, "HEADRACE_STREAM_DEADLINE_S", STREAM_DEADLINE_DEFAULT_S, 1),
         stop_deadline_s=_integer(environment, "HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S, 0),
         log_level=log_level,
+        users=_users(environment, listen_host),
+        token_environment={
+            name: environment[name] for name in (TOKENS, KEYS_FILE, KEYS_SECRET, LIFE) if name in environment
+        },
     )
+
+
+def _users(environment: Mapping[str, str], listen_host: str) -> UsersConfig | None:
+    """Passwords on a network need TLS, which the bridge does not have: what ends TLS before it must be on this host."""
+    if environment.get(TOKENS, "") != REQUIRED:
+        return None
+    found = UsersConfig(environment.get(USERS_FILE, ""), environment.get(USERS_SECRET, ""))
+    if bool(found.file) == bool(found.secret):
+        which = "both are set" if found.file else "none is set"
+        raise InvalidRequestError(f"{TOKENS} is {REQUIRED}: set either {USERS_FILE} or {USERS_SECRET}; {which}")
+    allowed = environment.get(PLAINTEXT, "")
+    if allowed not in ("", PLAINTEXT_ALLOWED):
+        raise InvalidRequestError(f"{PLAINTEXT} is {allowed[:40]!r}, expected {PLAINTEXT_ALLOWED}")
+    if not allowed and not _is_loopback(listen_host):
+        raise InvalidRequestError(
+            f"the bridge has no TLS, and passwords would cross the network as plain text: listen on 127.0.0.1 instead "
+            f"of {listen_host}, or set {PLAINTEXT}={PLAINTEXT_ALLOWED} if another program encrypts the network"
+        )
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -81,9 +81,11 @@ class CallThreads:
 class BridgeServer:
     """Serves `rpcs` from `start` on."""
 
-    def __init__(self, rpcs: Mapping[str, Rpc], threads: CallThreads) -> None:
+    def __init__(
+        self, rpcs: Mapping[str, Rpc], threads: CallThreads, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
+    ) -> None:
         self._threads = threads
-        self._server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=RPCS_MAX)
+        self._server = grpc.aio.server(interceptors=interceptors, options=_options(), maximum_concurrent_rpcs=RPCS_MAX)
         handlers = {
             method.name: grpc.unary_unary_rpc_method_handler(
                 self._handler(method.name, rpcs[method.name]),

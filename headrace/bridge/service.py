@@ -247,7 +247,7 @@ class ControllerService:
         return pb.SegmentValidityResponse(response=active)
 
     def delegation_token(self, request: pb.StreamInfo) -> pb.DelegationToken:
-        """An empty token, because segment stores do not check tokens."""
+        """An empty token; in a deployment that requires tokens, `authentication.py` fills it in."""
         return pb.DelegationToken()
 
     def _list_streams(self, scope: str, asked_after: str, tag: str | None) -> pb.StreamsInScopeResponse:

@@ -17,6 +17,8 @@ from headrace.bridge import controller_pb2 as pb
 from headrace.model import errors
 
 DEADLINE_EXCEEDED = "deadline_exceeded"
+UNAUTHENTICATED = "unauthenticated"
+"""The code of an UnauthorizedError about the credentials; without it, the error is about what the user may do."""
 
 CODE_BY_CLASS: dict[type[errors.HeadraceError], grpc.StatusCode] = {
     errors.HeadraceError: grpc.StatusCode.INTERNAL,
@@ -34,7 +36,10 @@ CODE_BY_CLASS: dict[type[errors.HeadraceError], grpc.StatusCode] = {
 """The status of each class; a class that is not listed has the status of its nearest listed parent. Clients repeat
 calls after FAILED_PRECONDITION, so it is only used for errors that a repeat can solve."""
 
-_CODE_BY_SPECIFIC_CODE = {DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED}
+_CODE_BY_SPECIFIC_CODE = {
+    DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
+    UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+}
 
 _TXN_STATUS_BY_ERROR: Mapping[type[errors.HeadraceError] | str, Message] = {
     "transaction_not_found": pb.TxnStatus(status=pb.TxnStatus.TRANSACTION_NOT_FOUND),

@@ -5,15 +5,24 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc.aio
 
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.grpc_user_storage import GrpcUserFile, GrpcUserSecret
 from headrace.adapters.sqs.client import sqs_client
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims
-from headrace.bridge.config import BridgeConfig
+from headrace.adapters.token_keys import token_key_source, token_life_s
+from headrace.bridge.authentication import Authentication
+from headrace.bridge.config import BridgeConfig, UsersConfig
+from headrace.bridge.credentials import Credentials
 from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs
+from headrace.bridge.reply_tokens import ReplyTokens
 from headrace.bridge.scope_deletion_rpcs import ScopeDeletionRpcs
 from headrace.bridge.server import BridgeServer, CallThreads
 from headrace.bridge.service import ControllerService
@@ -21,8 +30,10 @@ from headrace.bridge.stream_change_rpcs import StreamChangeRpcs
 from headrace.bridge.subscriber_rpcs import SubscriberRpcs
 from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
+from headrace.bridge.users import UserSource
 from headrace.bridge.waiting import Waits
 from headrace.bridge.watermark_rpcs import WatermarkRpcs
+from headrace.controller.services.delegation_tokens import DelegationTokens
 from headrace.controller.services.key_value_tables import KeyValueTableService
 from headrace.controller.services.mark_streams import MarkStreamService
 from headrace.controller.services.reader_groups import ReaderGroupService

@@ -1,0 +1,141 @@
+"""Authenticates every call, checks its rights, and puts into replies what the user may see and do.
+
+It is used when the deployment requires tokens. Without it, every client may perform every operation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from headrace.bridge.credentials import Credentials
+from headrace.bridge.reply_tokens import TOKEN_REPLIES, ReplyTokens
+from headrace.bridge.required_rights import REQUIRED_RIGHTS
+from headrace.bridge.status_codes import code_of
+from headrace.codec.grpc_users import User
+from headrace.model.access import Access, named_resources, scope_resource, table_resource
+from headrace.model.errors import HeadraceError, InvalidRequestError, UnauthorizedError
+
+HEADER: Final = "authorization"
+
+_RESOURCE_CHARACTERS_SHOWN: Final = 300
+_INTERNAL_MESSAGE: Final = "an internal error occurred; the details are in the log of the bridge"
+_log = logging.getLogger(__name__)
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+_Ask = Callable[[Any], Awaitable[Any]]
+"""Calls the rpc itself with a request, as often as needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """The field of a reply with a page, and any resources of an item, of which the user must be able to read one."""
+
+    field: str
+    resources: Callable[[Any], tuple[str, ...]]
+
+
+_STREAMS = _List("streams", lambda one: named_resources(one.scope, one.stream))
+
+LISTS: Final[Mapping[str, _List]] = {
+    "listScopes": _List("scopes", lambda scope: (scope_resource(scope),)),
+    "listStreamsInScope": _STREAMS,
+    "listStreamsInScopeForTag": _STREAMS,
+    "listKeyValueTablesInScope": _List("kvtables", lambda one: (table_resource(one.scope, one.kvtName),)),
+}
+"""The rpcs with pages. They have only what the user may read."""
+
+
+class Authentication(grpc.aio.ServerInterceptor):
+    """The interceptor of a bridge with users. `run` calls a blocking function in a thread."""
+
+    def __init__(self, credentials: Credentials, tokens: ReplyTokens, run: Callable[..., Awaitable[Any]]) -> None:
+        self._credentials = credentials
+        self._tokens = tokens
+        self._run = run
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        handler: Any = await continuation(handler_call_details)
+        if handler is None:
+            return handler  # There is no such rpc.
+        rpc = str(handler_call_details.method).rpartition("/")[2]
+
+        async def answer(request: bytes, context: _Context) -> Any:
+            try:
+                user = await self._credentials.user(_header(context), context.peer())
+                message = _message(handler, request)
+                check_rights(rpc, user, message)
+                token = await self._token(rpc, user, message)
+            except HeadraceError as error:
+                _log.info("event=rpc_refused rpc=%s code=%s error=%r", rpc, error.specific_code, error.message)
+                return await context.abort(code_of(error), error.message)
+            except Exception:  # noqa: BLE001 - a defect here must not show its details to a caller who has no rights
+                _log.exception("event=rpc_failed rpc=%s", rpc)
+                return await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_MESSAGE)
+
+            reply = await _visible(rpc, user, message, lambda one: handler.unary_unary(one, context))
+            if token:
+                reply.delegationToken = token
+            return reply
+
+        # Without a deserializer the request stays bytes: those of a caller who is not a user are never parsed.
+        return grpc.unary_unary_rpc_method_handler(answer, response_serializer=handler.response_serializer)
+
+    async def _token(self, rpc: str, user: User, request: Any) -> str:
+        wanted = TOKEN_REPLIES[rpc](request) if rpc in TOKEN_REPLIES else None
+        return "" if wanted is None else str(await self._run(self._tokens.token, user, wanted))
+
+
+def check_rights(rpc: str, user: User, request: Any) -> None:
+    """Raises UnauthorizedError: the user lacks a right that the rpc needs, or it is not known what it needs."""
+    if rpc not in REQUIRED_RIGHTS:
+        raise UnauthorizedError(f"no user may call {rpc}")
+    for right in REQUIRED_RIGHTS[rpc](request):
+        if not _may(user, right.access, right.resources):
+            resource = right.resources[0][:_RESOURCE_CHARACTERS_SHOWN]
+            raise UnauthorizedError(f"user {user.name} has no {right.access.name} on {resource}")
+
+
+async def _visible(rpc: str, user: User, request: Any, ask: _Ask) -> Any:
+    """The reply, of a list only what the user may read.
+
+    An empty page ends the listing of a client. So pages of which nothing is left are skipped.
+    """
+    reply, of_items = await ask(request), LISTS.get(rpc)
+    while of_items is not None:
+        items = getattr(reply, of_items.field)
+        readable = [one for one in items if _may(user, Access.READ, of_items.resources(one))]
+        if readable or not items:
+            del items[:]
+            items.extend(readable)
+            break
+        request.continuationToken.CopyFrom(reply.continuationToken)
+        reply = await ask(request)
+    return reply
+
+
+def _may(user: User, access: Access, resources: tuple[str, ...]) -> bool:
+    return any(user.access(one) >= access for one in resources)
+
+
+def _header(context: _Context) -> str | None:
+    """The only header `authorization`; None if there is none, or more than one."""
+    found = [value for key, value in context.invocation_metadata() or () if key == HEADER]
+    return found[0] if len(found) == 1 and isinstance(found[0], str) else None
+
+
+def _message(handler: Any, request: bytes) -> Any:
+    try:
+        return handler.request_deserializer(request)
+    except DecodeError as error:
+        raise InvalidRequestError("the request is not the message of this call") from error

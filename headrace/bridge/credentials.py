@@ -1,0 +1,177 @@
+"""Verifies the credentials of a call: Basic authentication against the users of the bridge.
+
+Clients send their password with every call, and its hash takes some 30 ms on purpose. So a header that was verified is
+remembered for some minutes, and one that was refused for a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import ipaddress
+import logging
+import os
+import urllib.parse
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from headrace.bridge.failed_attempts import BoundedMap, FailedAttempts
+from headrace.bridge.status_codes import UNAUTHENTICATED
+from headrace.codec.grpc_users import NAME_CHARACTERS_MAX, SALT_BYTES, PasswordHash, User, Users
+from headrace.model.errors import ThrottledError, UnauthorizedError
+
+ACCEPTED_S: Final = 300
+REFUSED_S: Final = 60
+"""A client that repeats the same wrong password is not a guess each time: it neither costs a hash nor counts again."""
+
+HASHES_AT_ONCE: Final = 4
+WAITING_MAX: Final = 64
+"""Calls that wait for a hash. The last one waits for about half a second per core."""
+
+_SCHEME: Final = "basic"
+_IPV6_PREFIX: Final = 64
+"""A host with one address of IPv6 usually has all addresses with this prefix."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Answer(Enum):
+    ACCEPTED = 1
+    REFUSED = 2
+    BLOCKED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """About one header. It ends when the password of the user changes."""
+
+    password: PasswordHash | None
+    until_s: float
+
+
+class Credentials:
+    """Verifies headers; for one event loop. `monotonic_s` is the time of verdicts and blocks."""
+
+    def __init__(self, users: Callable[[], Users], monotonic_s: Callable[[], float]) -> None:
+        self._users = users
+        self._monotonic_s = monotonic_s
+        self._executor = ThreadPoolExecutor(HASHES_AT_ONCE, thread_name_prefix="password")
+        self._hashing = asyncio.Semaphore(HASHES_AT_ONCE)
+        self._waiting = 0
+        self._key = os.urandom(32)
+        # A memory dump shows no header that was accepted: the maps have keyed digests only.
+        self._accepted: BoundedMap[bytes, _Verdict] = BoundedMap()
+        self._refused: BoundedMap[bytes, _Verdict] = BoundedMap()
+        self._pending: dict[bytes, asyncio.Task[_Answer]] = {}
+        self._failed_addresses = FailedAttempts()
+        self._failed_users = FailedAttempts()
+        # What an unknown name is compared with, so that it takes the time of a known one.
+        self._of_unknown_user = PasswordHash(os.urandom(SALT_BYTES), os.urandom(32))
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def user(self, header: str | None, peer: str) -> User:
+        """The user whose name and password the header `authorization` has; `peer` as gRPC names it.
+
+        Raises:
+            UnauthorizedError: code "unauthenticated": the header is missing or wrong.
+            ThrottledError: too many attempts of this user, of this address, or at the same time.
+        """
+        name, password = _basic(header)
+        digest = hmac.digest(self._key, f"{name}:".encode() + password, "sha256")
+        user = self._users().by_name.get(name)
+        answer = self._remembered(digest, user)
+        if answer is None:
+            task = self._pending.get(digest)
+            if task is None:
+                task = asyncio.create_task(self._verify(digest, name, user, password, address_of(peer)))
+                self._pending[digest] = task
+                task.add_done_callback(lambda _: self._pending.pop(digest, None))
+            # If one call is cancelled, the others still wait for the same hash.
+            answer = await asyncio.shield(task)
+        if answer is _Answer.BLOCKED:
+            raise ThrottledError("too many failed attempts to authenticate: try again in a minute")
+        if answer is _Answer.REFUSED or user is None:
+            raise UnauthorizedError("the user name or the password is wrong", code=UNAUTHENTICATED)
+        return user
+
+    def _remembered(self, digest: bytes, user: User | None) -> _Answer | None:
+        now_s, password = self._monotonic_s(), None if user is None else user.password
+        for verdicts, answer in ((self._accepted, _Answer.ACCEPTED), (self._refused, _Answer.REFUSED)):
+            verdict = verdicts.get(digest)
+            if verdict is not None and now_s < verdict.until_s and verdict.password == password:
+                return answer
+        return None
+
+    async def _verify(self, digest: bytes, name: str, user: User | None, password: bytes, address: str) -> _Answer:
+        if self._waiting >= WAITING_MAX or self._is_blocked(name, address):
+            return _Answer.BLOCKED
+        expected = self._of_unknown_user if user is None else user.password
+        self._waiting += 1
+        try:
+            async with self._hashing:
+                # Attempts that came at the same time have failed while this one waited.
+                if self._is_blocked(name, address):
+                    return _Answer.BLOCKED
+                loop = asyncio.get_running_loop()
+                matches = await loop.run_in_executor(self._executor, expected.is_of, password)
+        finally:
+            self._waiting -= 1
+        now_s = self._monotonic_s()
+        if matches and user is not None:
+            self._accepted.put(digest, _Verdict(user.password, now_s + ACCEPTED_S))
+            return _Answer.ACCEPTED
+        self._refused.put(digest, _Verdict(None if user is None else user.password, now_s + REFUSED_S))
+        self._count_failure(name, address, now_s)
+        return _Answer.REFUSED
+
+    def _is_blocked(self, name: str, address: str) -> bool:
+        now_s = self._monotonic_s()
+        return self._failed_addresses.is_blocked(address, now_s) or self._failed_users.is_blocked(name, now_s)
+
+    def _count_failure(self, name: str, address: str, now_s: float) -> None:
+        _log.warning("event=credentials_refused user=%r address=%r", name, address)
+        if self._failed_addresses.add(address, now_s):
+            _log.warning("event=credentials_blocked address=%r", address)
+        if self._failed_users.add(name, now_s):
+            _log.warning("event=credentials_blocked user=%r", name)
+
+
+def address_of(peer: str) -> str:
+    """The part of gRPC's name of a peer, such as `ipv4:10.0.0.1:5000`, by which its failures are counted."""
+    host = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return peer
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+    return str(address)
+
+
+def _basic(header: str | None) -> tuple[str, bytes]:
+    """Name and password. The messages of its errors do not have them."""
+    if not header:
+        raise UnauthorizedError(
+            "the call has no credentials: switch authentication on in the client, with method Basic",
+            code=UNAUTHENTICATED,
+        )
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != _SCHEME:
+        raise UnauthorizedError("the method of authentication is not Basic, the only one here", code=UNAUTHENTICATED)
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        text = name.decode("utf-8")
+    except (binascii.Error, ValueError):
+        colon, text, password = b"", "", b""
+    if not colon or not text or len(text) > NAME_CHARACTERS_MAX:
+        raise UnauthorizedError("the credentials are not base64 of USER:PASSWORD", code=UNAUTHENTICATED)
+    return text, password

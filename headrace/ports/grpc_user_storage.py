@@ -1,0 +1,23 @@
+"""Where the text with the users of the gRPC bridge is kept."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class GrpcUserStorage(Protocol):
+    """One text, which is replaced as a whole. The bridge reads it, an operator's command changes it."""
+
+    def read(self) -> str:
+        """Return the text.
+
+        Raises:
+            NotFoundError: nothing is stored yet.
+            IllegalStateError: it cannot be read; an operator must act.
+            UnavailableError: the service that has it does not answer.
+        """
+        ...
+
+    def write(self, text: str) -> None:
+        """Replace the text, or store the first one. Raises the errors of `read`."""
+        ...
