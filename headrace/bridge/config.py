@@ -12,10 +12,11 @@
 | HEADRACE_STREAM_DEADLINE_S | how long a call may wait for a stream to be created, sealed or deleted | 60 |
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
-| HEADRACE_GRPC_USERS_FILE, HEADRACE_GRPC_USERS_SECRET | path, or id of a secret, with the users | one, with HEADRACE_TOKENS=required |
-| HEADRACE_GRPC_PLAINTEXT | `allowed`: take passwords on other addresses than loopback, although there is no TLS | refused |
+| HEADRACE_GRPC_USERS_FILE, HEADRACE_GRPC_USERS_SECRET | path, or id of a secret, with the users | one of both |
+| HEADRACE_GRPC_PLAINTEXT | `allowed`: serve users on other addresses than loopback, without TLS | refused |
 
-The variables of delegation tokens (HEADRACE_TOKENS and others) are described in `adapters/token_keys.py`. Region, credentials and endpoints come from the standard AWS_* variables.
+The last two apply if HEADRACE_TOKENS is `required`. This variable and others about tokens are described in
+`adapters/token_keys.py`. Region, credentials and endpoints come from the standard AWS_* variables.
 """
 
 from __future__ import annotations

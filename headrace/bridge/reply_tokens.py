@@ -10,8 +10,9 @@ from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.required_rights import name_resources
 from headrace.codec.grpc_users import User
 from headrace.controller.services.delegation_tokens import DelegationTokens
+from headrace.controller.services.key_value_tables import KeyValueTableService
 from headrace.model.access import Access, reader_group_resource, table_resource
-from headrace.model.errors import UnauthorizedError
+from headrace.model.errors import NotFoundError, UnauthorizedError
 from headrace.model.names import check_segment_name_part
 
 _READER_GROUP_PREFIX: Final = "_RG"
@@ -69,14 +70,11 @@ TOKEN_REPLIES: Final[Mapping[str, Callable[[Any], TokenRequest | None]]] = {
 
 
 class ReplyTokens:
-    """Issues tokens with no more rights than the user has. It blocks, and is called in threads.
+    """Issues tokens with no more rights than the user has. It blocks, and is called in threads."""
 
-    `has_table(scope, table)` reads whether there is such a key-value table.
-    """
-
-    def __init__(self, tokens: DelegationTokens, has_table: Callable[[str, str], bool]) -> None:
+    def __init__(self, tokens: DelegationTokens, tables: KeyValueTableService) -> None:
         self._tokens = tokens
-        self._has_table = has_table
+        self._tables = tables
 
     def token(self, user: User, request: TokenRequest) -> str:
         """Raises UnauthorizedError: the user has less than the level that was asked for, for each possible meaning."""
@@ -107,3 +105,10 @@ class ReplyTokens:
             return found
         may_write_table = user.access(table_resource(scope, group)) >= Access.READ_UPDATE
         return Access.READ_UPDATE if may_write_table or not self._has_table(scope, group) else Access.READ
+
+    def _has_table(self, scope: str, table: str) -> bool:
+        try:
+            self._tables.get_table(scope, table)
+        except NotFoundError:
+            return False
+        return True

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 import time
-from collections.abc import Sequence
 from pathlib import Path
-
-import grpc.aio
 
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.grpc_user_storage import GrpcUserFile, GrpcUserSecret
+from headrace.adapters.internal_token import InternalToken
 from headrace.adapters.sqs.client import sqs_client
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
-from headrace.adapters.tcp.store_calls import locate_by_claims
+from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
 from headrace.adapters.token_keys import token_key_source, token_life_s
 from headrace.bridge.authentication import Authentication
 from headrace.bridge.config import BridgeConfig, UsersConfig
@@ -47,6 +46,10 @@ from headrace.controller.services.transactions import TransactionService
 from headrace.controller.services.watermarks import WatermarkService
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues
+from headrace.ports.grpc_user_storage import GrpcUserStorage
+
+_SUBJECT = "bridge"
+"""The name of the bridge in the tokens that it mints for itself."""
 
 
 class BridgeProcess:
@@ -56,11 +59,16 @@ class BridgeProcess:
         self._config = config
         self.port = config.listen_port
         metadata = DynamoMetadataStore(config.metadata_table)
-        self._stores = TcpSegmentStores(locate_by_claims(metadata), config.container_count, config.s3_containers)
-        threads = CallThreads()
-        waits, clock, sqs = Waits(threads.run, config.stream_deadline_s), SystemClock(), sqs_client()
+        threads, clock = CallThreads(), SystemClock()
+        self._keys = token_key_source(config.token_environment, clock)
+        life_s = token_life_s(config.token_environment)
+        internal = no_token if self._keys is None else InternalToken(self._keys, clock, life_s, _SUBJECT).token
+        self._stores = TcpSegmentStores(
+            locate_by_claims(metadata), config.container_count, config.s3_containers, token=internal
+        )
+        waits, sqs = Waits(threads.run, config.stream_deadline_s), sqs_client()
         requests = SqsRequestQueue(config.requests_queue_url, sqs)
-        tables = SqsRequestQueue(config.tables_queue_url, sqs)
+        tables = KeyValueTableService(metadata, SqsRequestQueue(config.tables_queue_url, sqs), clock)
         backoff = ConflictBackoff(time.sleep, random.random)
         scopes = ScopeService(metadata)
         streams = StreamService(metadata, requests, clock, backoff, config.s3_containers)
@@ -79,19 +87,43 @@ class BridgeProcess:
             ScopeDeletionRpcs(scopes, ScopeDeletionService(metadata, requests, clock), waits),
             SubscriberRpcs(SubscriberService(metadata, clock), groups),
             ReaderGroupRpcs(groups, waits),
-            TableRpcs(KeyValueTableService(metadata, tables, clock), waits),
+            TableRpcs(tables, waits),
             TransactionRpcs(
                 TransactionService(metadata, self._stores, queues, clock, secrets.randbits, backoff), waits
             ),
         )
-        self._server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)
+        self._users = None if config.users is None else UserSource(_user_storage(config.users))
+        self._credentials = None if self._users is None else Credentials(self._users.users, clock.monotonic_s)
+        interceptors = []
+        if self._credentials is not None:
+            tokens = ReplyTokens(DelegationTokens(self._keys, clock, life_s), tables)
+            interceptors.append(Authentication(self._credentials, tokens, threads.run))
+        rpcs = {name: rpc for part in parts for name, rpc in part.rpcs().items()}
+        self._server = BridgeServer(rpcs, threads, interceptors)
 
     async def start(self) -> str:
-        """Listen, and return the line with the address; raises InvalidRequestError if the port cannot be bound."""
+        """Listen, and return the line with the address.
+
+        Raises:
+            InvalidRequestError: the port cannot be bound.
+            HeadraceError: the deployment requires tokens, and the users or the token keys cannot be read.
+        """
+        if self._keys is not None:
+            await asyncio.to_thread(self._keys.keys)
+        if self._users is not None:
+            await self._users.start()
         self.port = await self._server.start(self._config.listen_host, self._config.listen_port)
         return f"ready grpc host={self._config.listen_host} port={self.port}"
 
     async def stop(self) -> None:
         """Accept no new calls, and wait for running ones until the deadline."""
         await self._server.stop(self._config.stop_deadline_s)
+        if self._users is not None:
+            self._users.stop()
+        if self._credentials is not None:
+            self._credentials.close()
         self._stores.close()
+
+
+def _user_storage(config: UsersConfig) -> GrpcUserStorage:
+    return GrpcUserFile(Path(config.file)) if config.file else GrpcUserSecret(config.secret)
