@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -11,7 +13,11 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from stream_world import StreamWorld
 
+from headrace.adapters.token_keys import LIFE_DEFAULT_S
+from headrace.bridge.authentication import Authentication
+from headrace.bridge.credentials import Credentials
 from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs
+from headrace.bridge.reply_tokens import ReplyTokens
 from headrace.bridge.scope_deletion_rpcs import ScopeDeletionRpcs
 from headrace.bridge.server import SERVICE, BridgeServer, CallThreads
 from headrace.bridge.service import ControllerService
@@ -21,9 +27,12 @@ from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
 from headrace.bridge.waiting import Waits
 from headrace.bridge.watermark_rpcs import WatermarkRpcs
+from headrace.codec.grpc_users import Users
+from headrace.controller.services.delegation_tokens import DelegationTokens
 from headrace.controller.services.mark_streams import MarkStreamService
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.services.watermarks import WatermarkService
+from headrace.ports.token_keys import TokenKeySource
 
 _DEADLINE_S = 60.0
 """Far away: what waits here is helped by the test."""
@@ -33,8 +42,14 @@ class Bridge:
     """A bridge on an event loop of its own. While a call waits, queued stream requests are worked on, `world.drain`,
     unless `work` is replaced."""
 
-    def __init__(self, behind: StreamWorld) -> None:
+    def __init__(
+        self, behind: StreamWorld, users: Callable[[], Users] | None = None, keys: TokenKeySource | None = None
+    ) -> None:
+        """With `users`, the bridge authenticates them, and signs tokens with `keys`."""
         self.world = behind
+        self._users = users
+        self._keys = keys
+        self.metadata: list[tuple[str, str]] = []
         self.work: Any = behind.drain
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -66,8 +81,18 @@ class Bridge:
             TableRpcs(self.world.tables, self.waits),
             TransactionRpcs(self.world.transactions, self.waits),
         )
-        self.server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)
+        interceptors = []
+        if self._users is not None:
+            self.credentials = Credentials(self._users, self.world.clock.monotonic_s)
+            tokens = ReplyTokens(DelegationTokens(self._keys, self.world.clock, LIFE_DEFAULT_S), self.world.tables)
+            interceptors.append(Authentication(self.credentials, tokens, threads.run))
+        rpcs = {name: rpc for part in parts for name, rpc in part.rpcs().items()}
+        self.server = BridgeServer(rpcs, threads, interceptors)
         return await self.server.start("127.0.0.1", 0)
+
+    def log_in(self, name: str, password: str) -> None:
+        """The later calls are those of this user."""
+        self.metadata = [("authorization", f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}")]
 
     def call(self, rpc: str, request: Any) -> Any:
         """The reply; raises grpc.RpcError for a status that is not OK."""
@@ -77,12 +102,12 @@ class Bridge:
             request_serializer=GetMessageClass(method.input_type).SerializeToString,
             response_deserializer=GetMessageClass(method.output_type).FromString,
         )
-        return ask(request)
+        return ask(request, metadata=self.metadata)
 
     def raw(self, rpc: str, request: bytes) -> bytes:
         """As `call`, with bytes."""
         ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(f"/{SERVICE.full_name}/{rpc}")
-        return ask(request)
+        return ask(request, metadata=self.metadata)
 
     def refused(self, rpc: str, request: Any) -> grpc.StatusCode:
         """The status of a call that must not succeed."""
@@ -94,6 +119,8 @@ class Bridge:
     def close(self) -> None:
         self.channel.close()
         asyncio.run_coroutine_threadsafe(self.server.stop(0), self._loop).result()
+        if self._users is not None:
+            self.credentials.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
