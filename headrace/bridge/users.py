@@ -1,4 +1,4 @@
-"""The users of the bridge, which are read again every minute.
+"""The users of the bridge, which are read again every minute, or every five seconds from a file.
 
 The text that holds them is described in `codec/grpc_users.py`; `headrace grpc-user` writes it.
 """
@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from headrace.codec.grpc_users import Users, parse_users
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, NotFoundError
 from headrace.ports.grpc_user_storage import GrpcUserStorage
 
-REFRESH_S: Final = 60
+REFRESH_S: Final = 60.0
 """A user who was removed is refused after this time."""
+FILE_REFRESH_S: Final = 5.0
+"""Files cost nothing to read."""
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +25,15 @@ _log = logging.getLogger(__name__)
 class UserSource:
     """The users as they were read last. `refresh` blocks; all else is for the event loop."""
 
-    def __init__(self, storage: GrpcUserStorage, run: Callable[..., Awaitable[None]] = asyncio.to_thread) -> None:
+    def __init__(
+        self,
+        storage: GrpcUserStorage,
+        refresh_s: float = REFRESH_S,
+        run: Callable[..., Awaitable[None]] = asyncio.to_thread,
+    ) -> None:
+        """`run` calls a blocking function in a thread."""
         self._storage = storage
+        self._refresh_s = refresh_s
         self._run = run
         self._users = Users({})
         self._task: asyncio.Task[None] | None = None
@@ -37,8 +46,14 @@ class UserSource:
         self._users = parse_users(self._storage.read())
 
     async def start(self) -> None:
-        """Read the users, and begin to read them every minute. Raises the errors of `refresh`."""
-        await self._run(self.refresh)
+        """Read the users, and begin to read them again and again.
+
+        If nothing is stored yet, there are no users, and every call is refused. Raises the other errors of `refresh`.
+        """
+        try:
+            await self._run(self.refresh)
+        except NotFoundError as error:
+            _log.warning("event=users_not_read error=%r", error.message)
         self._task = asyncio.create_task(self._refresh_repeatedly())
 
     def stop(self) -> None:
@@ -47,7 +62,7 @@ class UserSource:
 
     async def _refresh_repeatedly(self) -> None:
         while True:
-            await asyncio.sleep(REFRESH_S)
+            await asyncio.sleep(self._refresh_s)
             try:
                 await self._run(self.refresh)
             except HeadraceError as error:

@@ -29,7 +29,7 @@ from headrace.bridge.stream_change_rpcs import StreamChangeRpcs
 from headrace.bridge.subscriber_rpcs import SubscriberRpcs
 from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
-from headrace.bridge.users import UserSource
+from headrace.bridge.users import FILE_REFRESH_S, UserSource
 from headrace.bridge.waiting import Waits
 from headrace.bridge.watermark_rpcs import WatermarkRpcs
 from headrace.controller.services.delegation_tokens import DelegationTokens
@@ -46,7 +46,6 @@ from headrace.controller.services.transactions import TransactionService
 from headrace.controller.services.watermarks import WatermarkService
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues
-from headrace.ports.grpc_user_storage import GrpcUserStorage
 
 _SUBJECT = "bridge"
 """The name of the bridge in the tokens that it mints for itself."""
@@ -92,7 +91,7 @@ class BridgeProcess:
                 TransactionService(metadata, self._stores, queues, clock, secrets.randbits, backoff), waits
             ),
         )
-        self._users = None if config.users is None else UserSource(_user_storage(config.users))
+        self._users = None if config.users is None else _user_source(config.users)
         self._credentials = None if self._users is None else Credentials(self._users.users, clock.monotonic_s)
         interceptors = []
         if self._credentials is not None:
@@ -125,5 +124,7 @@ class BridgeProcess:
         self._stores.close()
 
 
-def _user_storage(config: UsersConfig) -> GrpcUserStorage:
-    return GrpcUserFile(Path(config.file)) if config.file else GrpcUserSecret(config.secret)
+def _user_source(config: UsersConfig) -> UserSource:
+    if config.file:
+        return UserSource(GrpcUserFile(Path(config.file)), FILE_REFRESH_S)
+    return UserSource(GrpcUserSecret(config.secret))
