@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import signal
 import subprocess
@@ -16,11 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stream_world import StreamWorld
 
+from headrace.adapters.grpc_user_storage import GrpcUserFile
 from headrace.api.pages import Listing
 from headrace.bridge import controller_pb2 as pb
-from headrace.bridge.config import LISTEN_PORT_DEFAULT, read_config
+from headrace.bridge.config import LISTEN_PORT_DEFAULT, UsersConfig, read_config
 from headrace.bridge.server import REQUEST_BYTES_MAX, SERVICE, BridgeServer, CallThreads
 from headrace.bridge.status_codes import CODE_BY_CLASS, REPLY_BY_ERROR, code_of
+from headrace.codec.delegation_tokens import TokenKey, TokenKeys, token_keys_text
+from headrace.codec.grpc_users import PasswordHash, User, Users, users_text
 from headrace.model import errors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,3 +178,68 @@ def test_the_process_says_what_it_is_missing_and_ends():
     ended = subprocess.run([sys.executable, "-m", "headrace.bridge"], cwd=ROOT, env={}, capture_output=True, text=True)
     assert ended.returncode == 2
     assert ended.stderr == "grpc bridge: the environment variable HEADRACE_METADATA_TABLE is missing\n"
+
+
+REQUIRED = {"HEADRACE_TOKENS": "required", "HEADRACE_GRPC_USERS_FILE": "/users", "HEADRACE_TOKEN_KEYS_FILE": "/keys"}
+
+
+def test_users_are_configured_with_tokens_only():
+    assert read_config(ENVIRONMENT | {"HEADRACE_GRPC_USERS_FILE": "/users"}).users is None
+    config = read_config(ENVIRONMENT | REQUIRED)
+    assert config.users == UsersConfig("/users", "")
+    assert config.token_environment == {key: REQUIRED[key] for key in ("HEADRACE_TOKENS", "HEADRACE_TOKEN_KEYS_FILE")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"HEADRACE_GRPC_USERS_FILE": ""}, "none is set"),
+        ({"HEADRACE_GRPC_USERS_SECRET": "id"}, "both are set"),
+        ({"HEADRACE_GRPC_PLAINTEXT": "yes"}, "expected allowed"),
+        ({"HEADRACE_GRPC_LISTEN_HOST": "0.0.0.0"}, "the bridge has no TLS"),
+        ({"HEADRACE_GRPC_LISTEN_HOST": "[::]"}, "the bridge has no TLS"),
+        ({"HEADRACE_GRPC_LISTEN_HOST": "bridge.example"}, "the bridge has no TLS"),
+    ],
+)
+def test_unsafe_or_incomplete_settings_are_refused(changed: dict[str, str], message: str):
+    with pytest.raises(errors.InvalidRequestError, match=message):
+        read_config(ENVIRONMENT | REQUIRED | changed)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "0.0.0.0"])
+def test_plaintext_is_for_loopback_or_on_demand(host: str):
+    changed = {"HEADRACE_GRPC_LISTEN_HOST": host}
+    if host == "0.0.0.0":
+        changed["HEADRACE_GRPC_PLAINTEXT"] = "allowed"
+    assert read_config(ENVIRONMENT | REQUIRED | changed).listen_host == host
+
+
+def test_the_process_demands_users_as_configured(aws_environment: dict[str, str], tmp_path: Path):
+    keys, users = tmp_path / "keys.json", tmp_path / "users.json"
+    environment = ENVIRONMENT | aws_environment | {"HEADRACE_GRPC_LISTEN_PORT": "0", "PYTHONPATH": str(ROOT)}
+    environment |= REQUIRED | {"HEADRACE_GRPC_USERS_FILE": str(users), "HEADRACE_TOKEN_KEYS_FILE": str(keys)}
+    command = [sys.executable, "-m", "headrace.bridge"]
+    refused = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (refused.returncode, str(keys) in refused.stderr) == (2, True)
+
+    GrpcUserFile(keys).write(token_keys_text(TokenKeys((TokenKey("k", b"0" * 32),))))
+    users.write_text("{}")
+    refused = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (refused.returncode, "the users are not the JSON text" in refused.stderr) == (2, True)
+
+    ann = User("ann", PasswordHash.of(b"correct horse", b"0123456789abcdef"))
+    users.write_text(users_text(Users({"ann": ann})))
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().split()[-1].removeprefix("port="))
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                f"/{SERVICE.full_name}/getControllerServerList"
+            )
+            with pytest.raises(grpc.RpcError) as raised:
+                ask(b"")
+            assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            header = f"Basic {base64.b64encode(b'ann:correct horse').decode()}"
+            assert pb.ServerResponse.FromString(ask(b"", metadata=[("authorization", header)])).nodeURI[0].port == port
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0

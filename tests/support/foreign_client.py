@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import multiprocessing
+import os
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -27,9 +28,13 @@ _CONTEXT = multiprocessing.get_context("spawn")
 class Child:
     """A function of this module at work in a child process."""
 
-    def __init__(self, uri: str, function: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(
+        self, uri: str, function: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """With an `environment`, which has its credentials, the client authenticates."""
         self._parent, childs_end = _CONTEXT.Pipe()
-        self.process = _CONTEXT.Process(target=_main, args=(childs_end, function, uri, arguments), daemon=True)
+        told = (childs_end, function, uri, arguments, dict(environment or {}))
+        self.process = _CONTEXT.Process(target=_main, args=told, daemon=True)
         self.process.start()
         childs_end.close()
 
@@ -59,12 +64,21 @@ class Child:
         self._parent.close()
 
 
-def _main(pipe: Connection, function: Callable[..., Any], uri: str, arguments: tuple[Any, ...]) -> None:
+def _main(
+    pipe: Connection,
+    function: Callable[..., Any],
+    uri: str,
+    arguments: tuple[Any, ...],
+    environment: Mapping[str, str],
+) -> None:
+    os.environ.update(environment)
     faulthandler.register(15)  # SIGTERM: before the end, where everybody is
     try:
         import pravega_client
 
-        pipe.send(("returned", function(_Talk(pipe), pravega_client.StreamManager(uri), *arguments)))
+        pipe.send(
+            ("returned", function(_Talk(pipe), pravega_client.StreamManager(uri, bool(environment), False), *arguments))
+        )
     except BaseException:  # noqa: BLE001 - panics of native code are no Exceptions
         pipe.send(("raised", traceback.format_exc()))
 
@@ -162,6 +176,40 @@ def _refused(function: Callable[..., Any], *arguments: Any) -> bool:
     except Exception:  # noqa: BLE001 - the client has one class for everything
         return True
     return False
+
+
+def make(talk: _Talk, manager: Any, scope: str, streams: Sequence[str]) -> list[bool]:
+    """A scope with streams of two segments."""
+    return [manager.create_scope(scope), *(manager.create_stream(scope, stream, 2) for stream in streams)]
+
+
+def refusals(talk: _Talk, manager: Any, scope: str, stream: str) -> dict[str, str]:
+    """What the client says to each call that is not allowed; "" for one that is."""
+
+    def write() -> None:
+        writer = manager.create_writer(scope, stream)
+        writer.write_event("refused")
+        writer.flush()
+
+    calls: dict[str, Callable[[], Any]] = {
+        "create_scope": lambda: manager.create_scope("another"),
+        "create_stream": lambda: manager.create_stream(scope, "another", 1),
+        "get_stream_tags": lambda: manager.get_stream_tags(scope, stream),
+        "seal_stream": lambda: manager.seal_stream(scope, stream),
+        "delete_stream": lambda: manager.delete_stream(scope, stream),
+        "list_stream": lambda: manager.list_stream(scope),
+        "create_reader_group": lambda: manager.create_reader_group("refused", scope, stream).create_reader("r"),
+        "write": write,
+    }
+    return {name: _refusal(call) for name, call in calls.items()}
+
+
+def _refusal(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except BaseException as error:  # noqa: BLE001 - panics of native code are no Exceptions
+        return repr(error)
+    return ""
 
 
 # Events
