@@ -62,12 +62,12 @@ class Authentication(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
         handler: Any = await continuation(handler_call_details)
         if handler is None:
-            return handler  # There is no such rpc.
+            return None  # There is no such rpc.
         rpc = str(handler_call_details.method).rpartition("/")[2]
 
         async def answer(request: bytes, context: _Context) -> Any:

@@ -47,7 +47,7 @@ from headrace.controller.services.watermarks import WatermarkService
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues
 
-_SUBJECT = "bridge"
+_OWN_NAME = "bridge"
 """The name of the bridge in the tokens that it mints for itself."""
 
 
@@ -61,7 +61,7 @@ class BridgeProcess:
         threads, clock = CallThreads(), SystemClock()
         self._keys = token_key_source(config.token_environment, clock)
         life_s = token_life_s(config.token_environment)
-        internal = no_token if self._keys is None else InternalToken(self._keys, clock, life_s, _SUBJECT).token
+        internal = no_token if self._keys is None else InternalToken(self._keys, clock, life_s, _OWN_NAME).token
         self._stores = TcpSegmentStores(
             locate_by_claims(metadata), config.container_count, config.s3_containers, token=internal
         )

@@ -49,7 +49,7 @@ Resource = Annotated[
     typer.Argument(
         parser=checked(check_pattern),
         metavar="RESOURCE",
-        help="a resource of Pravega, such as prn::/scope:shop/stream:orders; * at the end stands for any rest",
+        help="a resource of Pravega, such as prn::/scope:shop/stream:orders; * at the end matches any rest",
     ),
 ]
 Permission = Annotated[

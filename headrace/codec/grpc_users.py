@@ -1,7 +1,7 @@
 """The users of the gRPC bridge: their password hashes, their grants, and the JSON text that holds both.
 
 A grant names a resource as Pravega's access control lists do: `prn::/scope:shop/stream:orders` is this stream only, and
-`*` at the end stands for any rest. So `prn::/scope:shop` is the scope without what is in it, `prn::/scope:shop/*` is
+`*` at the end matches any rest. So `prn::/scope:shop` is the scope without what is in it, `prn::/scope:shop/*` is
 what is in it, and `prn::/*` is everything.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import foreign_client
@@ -26,6 +27,7 @@ COUNT = 40
 LISTS = ["list_stream"]
 """The client logs the refusal of a list, and returns an empty one."""
 
+Start = Callable[..., foreign_client.Child]
 Call = Callable[..., Any]
 
 
@@ -40,28 +42,40 @@ def _users() -> Users:
 
 
 @pytest.fixture(scope="module")
-def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
-    """`call("ann", function, ...)` runs a function of `foreign_client` in a child process, as this user."""
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """`start("ann", function, ...)` starts a function of `foreign_client` in a child process, as this user."""
     directory = tmp_path_factory.mktemp("stack")
-    with running_stack(directory, segment_stores=2, grpc=True, tokens=True) as state:
+    with running_stack(directory, segment_stores=2, grpc=True, tokens=True) as state, ExitStack() as children:
         GrpcUserFile(directory / "data" / "grpc-users.json").write(users_text(_users()))
         time.sleep(FILE_REFRESH_S + 1)
 
-        def call(user: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        def start(user: str, function: Callable[..., Any], *arguments: Any) -> foreign_client.Child:
             environment = {
                 "pravega_client_auth_method": "Basic",
                 "pravega_client_auth_username": user,
                 "pravega_client_auth_password": PASSWORD,
             }
             child = foreign_client.Child(state["endpoints"]["grpc"], function, *arguments, environment=environment)
-            try:
-                return child.hear()
-            finally:
-                child.end()
+            children.callback(child.end)
+            return child
 
-        assert call("ann", foreign_client.make, "w", ["t", "u", "sam"]) == [True] * 4
-        call("ann", foreign_client.write_events, "w", "t", foreign_client.numbered(4, range(COUNT)))
-        yield call
+        yield start
+
+
+@pytest.fixture(scope="module")
+def call(start: Start) -> Call:
+    """As `start`; returns what the function returns. There is a scope with streams, one of them with events."""
+
+    def call(user: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        child = start(user, function, *arguments)
+        try:
+            return child.hear()
+        finally:
+            child.end()
+
+    assert call("ann", foreign_client.make, "w", ["t", "u", "sam", "transactional"]) == [True] * 5
+    call("ann", foreign_client.write_events, "w", "t", foreign_client.numbered(4, range(COUNT)))
+    return call
 
 
 def _numbers() -> dict[str, list[int]]:
@@ -86,6 +100,15 @@ def test_a_byte_stream_passes_with_tokens(call: Call):
     seen = call("ann", foreign_client.byte_stream, "w", "bytes")
     assert seen["read"]
     assert seen["truncated"] == [5000, 256 * 4096]
+
+
+def test_transactions_pass_with_tokens(start: Start, call: Call):
+    child = start("ann", foreign_client.life_of_transactions, "w", "transactional", COUNT)
+    assert child.hear() == "begun"
+    child.say("go on")
+    assert child.hear()["open"] == [True, False, False, True, False]
+    read = call("rob", foreign_client.read_events, "w", "transactional", "committed", COUNT + 1)
+    assert sorted(int(event.split()[1]) for event in read) == list(range(COUNT + 1))
 
 
 def test_grant_of_one_stream_opens_this_stream_only(call: Call):
