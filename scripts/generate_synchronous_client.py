@@ -48,6 +48,12 @@ MODULES = (
     Generated("synchronous_admin", "admin", ("AsyncAdmin",)),
     Generated("synchronous_cluster_admin", "cluster_admin", ("AsyncClusterAdmin",)),
     Generated("synchronous_dead_letters_admin", "dead_letters_admin", ("AsyncDeadLettersAdmin",)),
+    Generated(
+        "synchronous_delegation_tokens",
+        "delegation_tokens",
+        ("AsyncDelegationTokens",),
+        internal=frozenset({"ready", "when_replaced"}),
+    ),
     Generated("synchronous_reader_groups_admin", "reader_groups_admin", ("AsyncReaderGroupsAdmin",)),
     Generated("synchronous_reader_group", "reader_group", ("AsyncReaderGroup",), internal=frozenset({"open"})),
     Generated(

@@ -33,6 +33,7 @@ from headrace.api.streams import (
 )
 from headrace.client.cluster_admin import AsyncClusterAdmin
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
+from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
 from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
@@ -59,11 +60,12 @@ class AsyncAdmin:
         self._api = api
         self.cluster = AsyncClusterAdmin(api)
         self.dead_letters = AsyncDeadLettersAdmin(api)
+        self.delegation_tokens = AsyncDelegationTokens(api)
         self.watermarks = AsyncWatermarksAdmin(api)
         self.retention = AsyncRetentionAdmin(api)
         self.subscribers = AsyncSubscribersAdmin(api)
         self.reader_groups = AsyncReaderGroupsAdmin(api)
-        self.tables = AsyncTablesAdmin(api)
+        self.tables = AsyncTablesAdmin(api, self.delegation_tokens)
         self.transactions = AsyncTransactionsAdmin(api)
 
     async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
@@ -152,8 +154,7 @@ class AsyncAdmin:
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         query: dict[str, str | int] = {"limit": PAGE_ITEMS_MAX}
         query |= {name: text for name, text in (("tag", tag), ("prefix", prefix or None)) if text is not None}
-        found = items_of_pages(self._api, path, "streams", StreamSummary.from_json, query)
-        return [one async for one in found]
+        return [one async for one in items_of_pages(self._api, path, "streams", StreamSummary.from_json, query)]
 
     async def update_stream(
         self,

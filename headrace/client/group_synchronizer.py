@@ -145,6 +145,7 @@ class _StateEndpoints:
     """Finds the state's segment for `SegmentConnections`."""
 
     def __init__(self, admin: AsyncAdmin, group: str) -> None:
+        self.delegation_tokens = admin.delegation_tokens
         self._admin = admin
         self._group = group
 

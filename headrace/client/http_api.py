@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
 from headrace.client.backoff import Backoff
 from headrace.model import errors
 
@@ -40,7 +41,10 @@ _BY_CODE = errors.error_classes()
 
 
 class HttpApi:
-    """The controller at `url`. `retry_s` is how long a failed request is retried, in seconds."""
+    """The controller at `url`. `retry_s` is how long a failed request is retried, in seconds.
+
+    `demands_tokens` is whether an answer said that the segment stores want delegation tokens.
+    """
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class HttpApi:
         if not url.startswith(("http://", "https://")):
             raise errors.InvalidRequestError(f"the controller's URL {url!r} must begin with http:// or https://")
         self.url = url
+        self.demands_tokens = False
         self._retry_s = retry_s
         self._client = httpx.AsyncClient(
             base_url=url,
@@ -92,6 +97,8 @@ class HttpApi:
                 if not repeatable and not isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
                     raise problem from failure
             else:
+                if response.headers.get(TOKENS) == TOKENS_REQUIRED:
+                    self.demands_tokens = True
                 if response.is_success:
                     return _answer(response)
                 problem, was_run = _error_of(response)

@@ -42,6 +42,7 @@ from headrace.wire.connections.asynchronous import (
     Flow,
     SingleReply,
     answer_within,
+    appending_ended,
     close_unresponsive,
     problem_of,
 )
@@ -113,6 +114,7 @@ class SegmentAppender:
         self._flow: Flow | None = None
         self._ended: asyncio.Future[wire.WireCommand | None] | None = None
         self._last_number = 0
+        self._must_renew = False
         self._task: asyncio.Task[None] | None = None
 
     def pump(self) -> None:
@@ -165,6 +167,7 @@ class SegmentAppender:
         connection = await self._connections.to_segment(self.segment_id)
         self._setup = SingleReply()
         flow = self._flow = connection.open_flow(self)
+        renewal: asyncio.Task[None] | None = None
         try:
             while True:
                 reply = await self._set_up(flow)
@@ -175,12 +178,18 @@ class SegmentAppender:
                     if not self.in_flight:
                         self._start_over()
                         continue
+                renewal = self._connections.tokens.when_replaced(self.segment_name, self._renew)
                 self._resume(flow, reply.last_event_number)
                 self._ended = asyncio.get_running_loop().create_future()
                 self._send()
                 ended = await self._until_ended(flow, self._ended)
                 self._ended = None
-                problem = await self._append_large(connection) if ended is None else self._problem_of(flow, ended)
+                if renewal is not None:
+                    renewal.cancel()
+                if ended is not None:
+                    problem: HeadraceError | None = self._problem_of(flow, ended)
+                else:  # without a block in flight the token is to be renewed
+                    problem = await self._append_large(connection) if self.in_flight else None
                 if problem is not None:
                     break
             if isinstance(problem, SealedError) and self.in_flight:
@@ -191,9 +200,18 @@ class SegmentAppender:
             return problem
         finally:
             self._ended = None
+            if renewal is not None:
+                renewal.cancel()
             flow.close()
 
+    def _renew(self) -> None:
+        """Has the writer set up again with the newest delegation token, as soon as no block is in flight."""
+        self._must_renew = True
+        if self._ended is not None and not self._ended.done():
+            self._send()
+
     async def _set_up(self, flow: Flow) -> wire.WireCommand:
+        self._must_renew = False
         request = wire.SetupAppend(flow.next_id(), self._writer_id, self.segment_name)
         return await answer_within(flow, self._setup.ask(flow, request), APPEND_TIMEOUT_S)
 
@@ -218,7 +236,7 @@ class SegmentAppender:
                 details={"segment": self.segment_name, "expected_offset": self._expected_offset},
                 code=OTHER_OFFSET,
             )
-        return problem_of(flow, ended)
+        return appending_ended() if isinstance(ended, wire.AuthTokenCheckFailed) else problem_of(flow, ended)
 
     async def _append_large(self, connection: AsyncConnection) -> SealedError | None:
         """Appends the large event that is first in flight. Returns an error if the segment is sealed.
@@ -234,7 +252,7 @@ class SegmentAppender:
         return None
 
     async def _until_ended(self, flow: Flow, ended: asyncio.Future[wire.WireCommand | None]) -> wire.WireCommand | None:
-        """Waits for the reply that ends the appending; None if a large event is next.
+        """Waits for the reply that ends the appending; None if a large event or a new delegation token is next.
 
         Raises:
             UnavailableError: the store acknowledged nothing for APPEND_TIMEOUT_S.
@@ -280,6 +298,8 @@ class SegmentAppender:
         flow = self._flow
         assert flow is not None, "only called while a flow is open"
         while (count := len(self.in_flight)) < self._blocks_in_flight and not (count and self.in_flight[-1].is_large):
+            if self._must_renew:
+                break
             otherwise = Wants.FULL_BLOCK if count else Wants.ANY_EVENT
             block = self._accumulator.take(self.queue, open_too=acknowledged or not count, otherwise=otherwise)
             if block is None:
@@ -291,7 +311,8 @@ class SegmentAppender:
             self.in_flight.append(block)
             if not block.is_large:
                 self._send_block(flow, block)
-        if self.in_flight and self.in_flight[0].is_large and self._ended is not None and not self._ended.done():
+        is_interrupted = self.in_flight[0].is_large if self.in_flight else self._must_renew
+        if is_interrupted and self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
     def _send_block(self, flow: Flow, block: Block) -> None:

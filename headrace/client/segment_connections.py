@@ -6,6 +6,7 @@ import asyncio
 from typing import Protocol
 
 from headrace.api.segments import SegmentEndpoint
+from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.model.errors import HeadraceError, IllegalStateError
 from headrace.wire.connections.asynchronous import AsyncConnection, mark_retrieved, open_connection
 
@@ -13,13 +14,19 @@ from headrace.wire.connections.asynchronous import AsyncConnection, mark_retriev
 class EndpointSource(Protocol):
     """Finds the store of a segment; the admin implements it."""
 
+    delegation_tokens: AsyncDelegationTokens
+
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
 
 
 class SegmentConnections:
-    """Connections to the stores of one stream's segments: one per store, opened on first use."""
+    """Connections to the stores of one stream's segments: one per store, opened on first use.
+
+    They put `tokens` into requests, if the deployment wants delegation tokens.
+    """
 
     def __init__(self, source: EndpointSource, scope: str, stream: str) -> None:
+        self.tokens = source.delegation_tokens
         self._source = source
         self._scope, self._stream = scope, stream
         self._endpoints: dict[int, SegmentEndpoint] = {}
@@ -68,7 +75,7 @@ class SegmentConnections:
         if task is not None and _is_spent(task):
             task = None
         if task is None:
-            task = asyncio.ensure_future(open_connection(host, port))
+            task = asyncio.ensure_future(open_connection(host, port, self.tokens))
             task.add_done_callback(mark_retrieved)
             self._connections[host, port] = task
             self._tasks = {one for one in self._tasks if not _is_spent(one) or _is_open(one)} | {task}

@@ -14,6 +14,7 @@ from typing import Protocol
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.backoff import FIRST_WAIT_S, LONGEST_WAIT_S
+from headrace.client.synchronous_delegation_tokens import DelegationTokens
 from headrace.model.backoff import doubled_pause
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
 from headrace.model.names import segment_name
@@ -27,6 +28,8 @@ REPLY_TIMEOUT_S = 30.0
 
 class Endpoints(Protocol):
     """Finds the store of a segment; the admin implements it."""
+
+    delegation_tokens: DelegationTokens
 
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
 
@@ -94,9 +97,8 @@ class SegmentReads:
             try:
                 connection = self._connection(segment_id)
                 with _closing_on_error(connection):
-                    (reply,) = connection.call(
-                        [lambda number: wire.LocateOffset(number, name, target)], self._deadline_s()
-                    )
+                    request = wire.LocateOffset(connection.next_request_id(), name, target)
+                    reply = self._reply(connection, self._send(connection, request))
                 if isinstance(reply, wire.OffsetLocated):
                     return reply.offset
                 raise wire.error_of_reply(reply)
@@ -125,9 +127,9 @@ class SegmentReads:
         # Closes the connection unless all was read, also if the caller stops early: a late reply would otherwise be
         # taken for that of the next request.
         with _closing_on_error(connection):
-            self._ask(connection, name, position, stop)
+            request = self._ask(connection, name, position, stop)
             while position < stop:
-                reply = connection.receive(self._deadline_s())
+                reply = self._reply(connection, request)
                 if not isinstance(reply, wire.SegmentRead):
                     raise wire.error_of_reply(reply)
                 if reply.offset != position:
@@ -139,7 +141,7 @@ class SegmentReads:
                         raise CorruptError(
                             f"{name} ends at {position}, before {stop}", details={"segment": name, "length": position}
                         )
-                    self._ask(connection, name, position, stop)
+                    request = self._ask(connection, name, position, stop)
                 if not window:
                     raise UnavailableError(
                         f"{name}: asked for bytes up to {stop}, but its store has none after {position} yet",
@@ -147,10 +149,28 @@ class SegmentReads:
                     )
                 yield window
 
-    def _ask(self, connection: BlockingConnection, name: str, position: int, stop: int) -> None:
+    def _ask(self, connection: BlockingConnection, name: str, position: int, stop: int) -> wire.WireCommand:
         length = min(self._window_bytes, stop - position)
         request = wire.ReadSegment(name, position, length, request_id=connection.next_request_id())
+        return self._send(connection, request)
+
+    def _send(self, connection: BlockingConnection, request: wire.WireCommand) -> wire.WireCommand:
+        """Sends a request with a delegation token, if the deployment wants one. Returns what was sent."""
+        tokens = self._endpoints.delegation_tokens
+        if tokens.demanded:
+            request = tokens.attached(request)
         connection.send(request, self._deadline_s())
+        return request
+
+    def _reply(self, connection: BlockingConnection, request: wire.WireCommand) -> wire.WireCommand:
+        """Returns the reply to the request that was sent last. If its token is refused, it is sent with another one."""
+        refusals = 0
+        while isinstance(reply := connection.receive(self._deadline_s()), wire.AuthTokenCheckFailed):
+            refused = request
+            request = self._endpoints.delegation_tokens.after_refusal(refused, reply, refusals)
+            refusals += bool(getattr(refused, "delegation_token", ""))
+            connection.send(request, self._deadline_s())
+        return reply
 
     def _connection(self, segment_id: int) -> BlockingConnection:
         endpoint = self._expected.get(segment_id)

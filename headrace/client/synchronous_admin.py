@@ -15,6 +15,7 @@ from headrace.client.admin import AsyncAdmin, At, CutLike
 from headrace.client.loop_thread import LoopThread
 from headrace.client.synchronous_cluster_admin import ClusterAdmin
 from headrace.client.synchronous_dead_letters_admin import DeadLettersAdmin
+from headrace.client.synchronous_delegation_tokens import DelegationTokens
 from headrace.client.synchronous_reader_groups_admin import ReaderGroupsAdmin
 from headrace.client.synchronous_retention_admin import RetentionAdmin, SubscribersAdmin
 from headrace.client.synchronous_tables_admin import TablesAdmin
@@ -35,6 +36,7 @@ class Admin:
         self._core = core
         self.cluster = ClusterAdmin(thread, core.cluster)
         self.dead_letters = DeadLettersAdmin(thread, core.dead_letters)
+        self.delegation_tokens = DelegationTokens(thread, core.delegation_tokens)
         self.watermarks = WatermarksAdmin(thread, core.watermarks)
         self.retention = RetentionAdmin(thread, core.retention)
         self.subscribers = SubscribersAdmin(thread, core.subscribers)

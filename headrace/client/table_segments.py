@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.backoff import Backoff
+from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.segment_requests import REPLY_TIMEOUT_S, RETRY_TIMEOUT_S
 from headrace.model.errors import ConflictError, HeadraceError, NotFoundError
@@ -22,6 +23,8 @@ MakeCommand = Callable[[int, str], wire.WireCommand]
 
 class TableSource(Protocol):
     """Finds the store of a table's segment; `admin.tables` implements it."""
+
+    delegation_tokens: AsyncDelegationTokens
 
     async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.api.key_value_tables import TableSegments, TableView, configuration_json
 from headrace.api.segments import SegmentEndpoint
+from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
 from headrace.model.errors import AlreadyExistsError, NotFoundError
@@ -14,7 +15,8 @@ from headrace.model.names import check_scope_name, check_table_name
 class AsyncTablesAdmin:
     """Creates, lists and deletes key-value tables. `create` and `delete` wait until it is done unless `wait=False`."""
 
-    def __init__(self, api: HttpApi) -> None:
+    def __init__(self, api: HttpApi, delegation_tokens: AsyncDelegationTokens) -> None:
+        self.delegation_tokens = delegation_tokens
         self._api = api
 
     async def create(

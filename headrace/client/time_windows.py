@@ -199,6 +199,7 @@ class _MarkEndpoints:
     """Finds the mark segment of a stream for `SegmentConnections`."""
 
     def __init__(self, admin: AsyncAdmin, stream: str) -> None:
+        self.delegation_tokens = admin.delegation_tokens
         self._admin = admin
         self._stream = stream
 

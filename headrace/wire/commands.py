@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, TypeVar, dataclass_transform
+from dataclasses import MISSING, dataclass, field
+from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 
 from headrace.wire.fields import Layout
+
+_TOKEN: Final = "delegation_token"
 
 
 class WireCommand:
@@ -30,6 +32,9 @@ def command(type_code: int, *, optional_from: str | None = None) -> Callable[[ty
     """
 
     def declare(kind: type[K]) -> type[K]:
+        if _TOKEN in kind.__annotations__:  # a token opens segments to its reader, so it must not be in logs
+            shown: Any = field(default=vars(kind).get(_TOKEN, MISSING), repr=False)
+            setattr(kind, _TOKEN, shown)
         declared = dataclass(frozen=True, slots=True)(kind)
         declared.TYPE = type_code
         if type_code in LAYOUTS_BY_TYPE:

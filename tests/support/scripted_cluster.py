@@ -47,6 +47,7 @@ class Cluster:
     """Controller and store of one stream.
 
     `before_append` and `after_append` are asked for each append, with its running number: True drops the connection.
+    `refuse` may answer any command instead of the store.
     """
 
     def __init__(self, segments: int) -> None:
@@ -60,6 +61,7 @@ class Cluster:
         self.before_append: Callable[[int], bool] = lambda _: False
         self.after_append: Callable[[int], bool] = lambda _: False
         self.replies: dict[type[wire.WireCommand], list[wire.WireCommand]] = {}
+        self.refuse: Callable[[wire.WireCommand], wire.WireCommand | None] = lambda _: None
         self.hello: wire.WireCommand = wire.Hello(17, 5)
         self.requests: list[tuple[str, str]] = []
         self.notes: list[tuple[str, int, dict[int, int]]] = []
@@ -125,6 +127,10 @@ class Cluster:
 
     def drop_connections(self) -> None:
         self.thread.run(self._drop())
+
+    def send_to_all(self, command: wire.WireCommand) -> None:
+        """What the store says of its own accord."""
+        self.thread.run(self._send_to_all(command))
 
     def stop_store(self) -> None:
         self.thread.run(self._stop())
@@ -227,6 +233,10 @@ class Cluster:
         for writer in self._writers:
             writer.transport.abort()
 
+    async def _send_to_all(self, command: wire.WireCommand) -> None:
+        for writer in self._writers:
+            writer.write(wire.encode(command))
+
     def _notify(self) -> None:
         self.thread.run(self._notify_all())
 
@@ -245,8 +255,11 @@ class Cluster:
                 type_code, length = wire.decode_header(await reader.readexactly(8))
                 command = wire.decode(type_code, memoryview(await reader.readexactly(length)))
                 scripted = self.replies.get(type(command))
-                if scripted:
-                    reply: wire.WireCommand | None = scripted.pop(0)
+                reply: wire.WireCommand | None = self.refuse(command)
+                if reply is not None:
+                    pass
+                elif scripted:
+                    reply = scripted.pop(0)
                 elif isinstance(command, wire.ReadSegment):
                     task = asyncio.get_running_loop().create_task(self._hold(command, writer))
                     held.add(task)

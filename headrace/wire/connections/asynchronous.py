@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Coroutine
 from itertools import count
 from typing import Any, Final, Protocol, cast
 
 from headrace import wire
 from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
-from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, flow_of
+from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, flow_of, request_id_of
 
 KEEP_ALIVE_PERIOD_S: Final = 10.0
 _JOIN_BYTES_MAX: Final = 16 * 1024
@@ -28,6 +29,24 @@ class FlowListener(Protocol):
 
     def lost(self, problem: HeadraceError) -> None:
         """The connection is closed; no more replies will arrive. Called once."""
+        ...
+
+
+class Tokens(Protocol):
+    """Puts delegation tokens into the commands that need one."""
+
+    def ready(self, command: wire.WireCommand) -> wire.WireCommand | None:
+        """The command as it is to be sent; None if its token must be fetched first, with `attached`."""
+        ...
+
+    async def attached(self, command: wire.WireCommand) -> wire.WireCommand:
+        """Returns the command as it is to be sent. Raises UnauthorizedError if it may not be sent."""
+        ...
+
+    async def after_refusal(
+        self, command: wire.WireCommand, reply: wire.AuthTokenCheckFailed, refusals: int
+    ) -> wire.WireCommand:
+        """Returns a refused command with another token, after so many refusals before. Raises as `attached`."""
         ...
 
 
@@ -52,8 +71,9 @@ class Flow(RequestIds):
 class AsyncConnection(asyncio.BufferedProtocol):
     """A connection to a segment store. Use `open_connection` to open one."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tokens: Tokens | None = None) -> None:
         self.host, self.port = host, port
+        self.tokens = tokens
         self.closed: HeadraceError | None = None
         self.retired = False
         loop = asyncio.get_running_loop()
@@ -160,15 +180,15 @@ class AsyncConnection(asyncio.BufferedProtocol):
             listener.lost(problem)
 
 
-async def open_connection(host: str, port: int) -> AsyncConnection:
-    """Connects to a segment store and exchanges versions with it.
+async def open_connection(host: str, port: int, tokens: Tokens | None = None) -> AsyncConnection:
+    """Connects to a segment store and exchanges versions with it. `SingleReply` puts `tokens` into requests.
 
     Raises:
         UnavailableError: no process listens at the address, or it does not answer in time.
         CorruptError: the process there does not speak the protocol, or only an incompatible version.
     """
     loop = asyncio.get_running_loop()
-    connection = AsyncConnection(host, port)
+    connection = AsyncConnection(host, port, tokens)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await loop.create_connection(lambda: connection, host, port)
@@ -214,11 +234,19 @@ def problem_of(flow: Flow, reply: wire.WireCommand) -> HeadraceError:
 
 
 class SingleReply:
-    """A listener of a flow that has one request at a time: `await listener.ask(flow, command)`."""
+    """A listener of a flow that has one request at a time: `await listener.ask(flow, command)`.
+
+    A request that needs a delegation token gets it from the connection. If the store refuses the token, the request is
+    sent again with another one.
+    """
 
     def __init__(self) -> None:
         self._waiting: asyncio.Future[wire.WireCommand] | None = None
         self._problem: HeadraceError | None = None
+        self._flow: Flow | None = None
+        self._command: wire.WireCommand | None = None
+        self._refusals = 0
+        self._sending: asyncio.Task[None] | None = None
 
     def ask(self, flow: Flow, command: wire.WireCommand) -> asyncio.Future[wire.WireCommand]:
         """Sends the command. The future gets the reply, or the error with which the connection was lost."""
@@ -226,18 +254,67 @@ class SingleReply:
         waiting.add_done_callback(mark_retrieved)
         if self._problem is not None:
             waiting.set_exception(self._problem)
+            return waiting
+        self._flow, self._command, self._refusals = flow, command, 0
+        tokens = flow.connection.tokens
+        ready = command if tokens is None else tokens.ready(command)
+        if ready is not None:
+            self._command = ready
+            flow.send(ready)
         else:
-            flow.send(command)
+            assert tokens is not None, "without tokens each command is ready"
+            self._send_later(waiting, tokens.attached(command))
         return waiting
 
     def replied(self, reply: wire.WireCommand) -> None:
-        if self._waiting is not None and not self._waiting.done():
+        is_waiting = self._waiting is not None and not self._waiting.done()
+        if type(reply) is wire.AuthTokenCheckFailed:
+            self._refused(reply, self._waiting if is_waiting else None)
+        elif is_waiting:
             self._waiting.set_result(reply)
 
     def lost(self, problem: HeadraceError) -> None:
         self._problem = problem
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(problem)
+
+    def _refused(self, reply: wire.AuthTokenCheckFailed, waiting: asyncio.Future[wire.WireCommand] | None) -> None:
+        flow, command = self._flow, self._command
+        if waiting is None or flow is None or command is None:
+            self._problem = appending_ended()
+        elif not hasattr(command, "delegation_token"):
+            waiting.set_exception(appending_ended())
+        elif request_id_of(command) != reply.request_id:
+            return  # it ends an earlier set-up, which the request replaces
+        elif (tokens := flow.connection.tokens) is None:
+            waiting.set_result(reply)
+        else:
+            self._send_later(waiting, tokens.after_refusal(command, reply, self._refusals))
+            self._refusals += bool(command.delegation_token)
+
+    def _send_later(
+        self, waiting: asyncio.Future[wire.WireCommand], coming: Coroutine[Any, Any, wire.WireCommand]
+    ) -> None:
+        self._sending = asyncio.get_running_loop().create_task(self._send(waiting, coming))
+
+    async def _send(
+        self, waiting: asyncio.Future[wire.WireCommand], coming: Coroutine[Any, Any, wire.WireCommand]
+    ) -> None:
+        try:
+            command = await coming
+        except Exception as error:  # noqa: BLE001 - the caller that waits raises it
+            if not waiting.done():
+                waiting.set_exception(error)
+            return
+        # A caller that does not wait any longer may have set its writer up again elsewhere, so nothing is sent for it.
+        if not waiting.done() and self._flow is not None:
+            self._command = command
+            self._flow.send(command)
+
+
+def appending_ended() -> UnavailableError:
+    """The error for a store that ends the appending of a writer between two requests: its token has expired."""
+    return UnavailableError("the delegation token of the writer has expired; set it up again", code="token_expired")
 
 
 def mark_retrieved(future: asyncio.Future[Any]) -> None:

@@ -1,0 +1,312 @@
+"""Delegation tokens: what this client sends to the segment stores with each request, if the deployment wants tokens.
+
+A token is for one stream, table or reader group, and lets its holder either read, or write and read. It is fetched from
+the controller before the first request that needs it, and used by all connections. At 70 to 80 % of its life a new one
+is fetched, while the old one is still in use.
+
+The controller says in each answer whether tokens are wanted. If it did not, the first refusal of a store does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from headrace import wire
+from headrace.api.delegation_tokens import IssuedToken
+from headrace.client.http_api import HttpApi
+from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
+from headrace.model.access import Access, segment_resources
+from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, UnauthorizedError, UnavailableError
+from headrace.wire.connections.asynchronous import mark_retrieved
+from headrace.wire.required_access import REQUIRED_ACCESS, required_access
+
+TOKENS_HELD_MAX: Final = 1_000
+FETCH_TIMEOUT_S: Final = 10.0
+"""After it a request fails as if its store were away, and is repeated. It is shorter than all time-outs of replies."""
+
+RENEWED_AT: Final = 0.8
+RENEWED_EARLIER_MAX: Final = 0.1
+"""Parts of a token's life. The jitter keeps clients that began together from asking together."""
+
+HELD_S_MIN: Final = 10.0
+"""A token is used at least so long. Otherwise a client with a wrong clock would fetch one for each request."""
+
+RENEWAL_PAUSE_S: Final = 5.0
+"""Between two attempts to renew a token."""
+
+SHIPPED_LEFT_S: Final = 30.0
+"""A token of another process is not used when less than this is left."""
+
+EXPIRED_WAITS_S: Final = (0.0, 0.5, 1.5, 4.0)
+"""A token that a store calls expired is replaced after these times. It may be one of a revoked key, of which the store
+has heard some seconds before the controller; or of a new key, of which the store has not heard yet."""
+
+_KINDS: Final = {"stream": "streams", "key-value-table": "key-value-tables", "reader-group": "reader-groups"}
+
+
+class _Key(NamedTuple):
+    """What a token is for. `kind` is the resource's part of the path."""
+
+    scope: str
+    kind: str
+    name: str
+    access: Access
+
+    @property
+    def method(self) -> str:
+        return "GET" if self.access is Access.READ else "POST"
+
+    @property
+    def path(self) -> str:
+        return f"/v1/scopes/{self.scope}/{self.kind}/{self.name}/delegation-token"
+
+    def __str__(self) -> str:
+        """For messages, for example "write to stream shop/orders"."""
+        verb = "read" if self.access is Access.READ else "write to"
+        return f"{verb} {self.kind[:-1].replace('-', ' ')} {self.scope}/{self.name}"
+
+
+@dataclass(slots=True)
+class _Held:
+    """A token, and when it is to be replaced and when it ends, in seconds of the monotonic clock."""
+
+    token: str = field(repr=False)
+    due_s: float
+    ends_s: float
+
+
+class AsyncDelegationTokens:
+    """The tokens of one client. Programs need not use it: connections to the stores do."""
+
+    def __init__(
+        self,
+        api: HttpApi,
+        *,
+        now_s: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._api = api
+        self._now_s = now_s
+        self._monotonic_s = monotonic_s
+        self._jitter = jitter
+        self._held: OrderedDict[_Key, _Held] = OrderedDict()
+        self._fetches: dict[_Key, asyncio.Task[_Held]] = {}
+
+    @property
+    def demanded(self) -> bool:
+        """Whether the deployment wants tokens, as far as this client knows."""
+        return self._api.demands_tokens
+
+    def ready(self, command: wire.WireCommand) -> wire.WireCommand | None:
+        """The command as it is to be sent; None if its token must be fetched first."""
+        if not self._api.demands_tokens or (key := _key_of(command)) is None:
+            return command
+        found = self._find(key)
+        if found is None:
+            return None
+        key, held = found
+        if held.due_s <= self._monotonic_s() and key not in self._fetches:
+            held.due_s = self._monotonic_s() + RENEWAL_PAUSE_S  # if the renewal fails
+            self._begin_fetch(key)
+        return _with_token(command, held)
+
+    async def attached(self, command: wire.WireCommand) -> wire.WireCommand:
+        """Returns the command with a token if it needs one.
+
+        Raises:
+            UnauthorizedError: the credentials of this client do not allow what the command does.
+            UnavailableError: the controller did not answer in time.
+        """
+        found = self.ready(command)
+        if found is None:
+            key = _key_of(command)
+            assert key is not None, "other commands are always ready"
+            found = _with_token(command, await self._fetched(key))
+        return found
+
+    async def after_refusal(
+        self, command: wire.WireCommand, reply: wire.AuthTokenCheckFailed, refusals: int
+    ) -> wire.WireCommand:
+        """Returns the command with another token than the one that a store refused.
+
+        `refusals` says how many were refused before, of the same command.
+
+        Raises:
+            UnauthorizedError: another token would be refused too; or as `attached`.
+            UnavailableError: as `attached`.
+        """
+        self._api.demands_tokens = True
+        key = _key_of(command)
+        if key is None:
+            raise wire.error_of_reply(reply)
+        refused: str = command.delegation_token  # type: ignore[attr-defined]  # a command with a key has it
+        if refused:
+            for one in {key, key._replace(access=Access.READ_UPDATE)}:
+                if (held := self._held.get(one)) is not None and held.token == refused:
+                    del self._held[one]
+            is_expired = reply.error_code == wire.TOKEN_EXPIRED
+            if not is_expired or refusals >= len(EXPIRED_WAITS_S):
+                raise _refused(key, is_expired=is_expired)
+            await asyncio.sleep(EXPIRED_WAITS_S[refusals])
+        found = self._find(key)
+        return _with_token(command, await self._fetched(key) if found is None else found[1])
+
+    def when_replaced(self, segment: str, call: Callable[[], None]) -> asyncio.Task[None] | None:
+        """Calls back when a newer token for writing to a segment is there than now. Cancel the task to prevent it.
+
+        Returns None if the deployment wants no tokens.
+        """
+        if not self._api.demands_tokens or (key := _key_of_segment(segment, Access.READ_UPDATE)) is None:
+            return None
+        return asyncio.get_running_loop().create_task(self._replace(key, self._held.get(key), call))
+
+    async def to_read(self, scope: str, stream: str) -> IssuedToken | None:
+        """Returns a token for reading a stream in another process; None if the deployment wants no tokens.
+
+        Raises the same errors as `attached`.
+        """
+        if not self._api.demands_tokens:
+            return None
+        key = _Key(scope, "streams", stream, Access.READ)
+        held = self._held.get(key)
+        if held is None or held.due_s <= self._monotonic_s():
+            held = await self._fetched(key)
+        return IssuedToken(held.token, int((self._now_s() + held.ends_s - self._monotonic_s()) * 1000))
+
+    async def offer(self, scope: str, stream: str, issued: IssuedToken) -> None:
+        """Takes a token for reading a stream that `to_read` returned in another process, unless it ends soon."""
+        self._api.demands_tokens = True
+        key = _Key(scope, "streams", stream, Access.READ)
+        now_s = self._monotonic_s()
+        ends_s = now_s + issued.expires_ms / 1000 - self._now_s() - SHIPPED_LEFT_S
+        held = self._held.get(key)
+        if ends_s > now_s and (held is None or held.due_s < ends_s):
+            self._keep(key, _Held(issued.token, ends_s, ends_s))
+
+    def _find(self, key: _Key) -> tuple[_Key, _Held] | None:
+        """A token that is valid; preferably one that is not due, and one for writing rather than one for reading."""
+        now_s = self._monotonic_s()
+        due: tuple[_Key, _Held] | None = None
+        for one in dict.fromkeys((key._replace(access=Access.READ_UPDATE), key)):
+            held = self._held.get(one)
+            if held is None or held.ends_s <= now_s:
+                continue
+            if held.due_s > now_s:
+                self._held.move_to_end(one)
+                return one, held
+            due = one, held
+        return due
+
+    async def _replace(self, key: _Key, old: _Held | None, call: Callable[[], None]) -> None:
+        while (held := self._held.get(key)) is old:
+            wait_s = 0.0 if held is None else held.due_s - self._monotonic_s()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+                continue
+            try:
+                await self._fetched(key)
+            except HeadraceError:  # the old token is still valid for a while
+                await asyncio.sleep(RENEWAL_PAUSE_S)
+        call()
+
+    async def _fetched(self, key: _Key) -> _Held:
+        fetch = self._fetches.get(key) or self._begin_fetch(key)
+        done, _ = await asyncio.wait({fetch}, timeout=FETCH_TIMEOUT_S)
+        if not done:
+            raise UnavailableError(f"the controller at {self._api.url} has not issued a token to {key} in time")
+        return fetch.result()
+
+    def _begin_fetch(self, key: _Key) -> asyncio.Task[_Held]:
+        fetch = self._fetches[key] = asyncio.get_running_loop().create_task(self._fetch(key))
+        fetch.add_done_callback(mark_retrieved)
+        return fetch
+
+    async def _fetch(self, key: _Key) -> _Held:
+        try:
+            issued = _issued(await self._api.request(key.method, key.path))
+        except (UnauthorizedError, NotFoundError) as error:
+            raise _not_allowed(key, error) from error
+        finally:
+            del self._fetches[key]
+        if not issued.token:
+            raise UnauthorizedError(
+                f"the segment stores want delegation tokens, but the controller at {self._api.url} issues none: set "
+                "HEADRACE_TOKENS=required for the controller too",
+                code=TOKEN_INVALID,
+            )
+        now_s = self._monotonic_s()
+        life_s = max(HELD_S_MIN, issued.expires_ms / 1000 - self._now_s())
+        due_s = now_s + life_s * (RENEWED_AT - RENEWED_EARLIER_MAX * self._jitter())
+        return self._keep(key, _Held(issued.token, due_s, now_s + life_s))
+
+    def _keep(self, key: _Key, held: _Held) -> _Held:
+        self._held[key] = held
+        self._held.move_to_end(key)
+        while len(self._held) > TOKENS_HELD_MAX:
+            self._held.popitem(last=False)
+        return held
+
+
+def _key_of(command: wire.WireCommand) -> _Key | None:
+    """What the command's token is for; None for a command without one."""
+    if type(command) not in REQUIRED_ACCESS:
+        return None
+    access, segments = required_access(command)
+    return _key_of_segment(segments[0], access)
+
+
+def _key_of_segment(segment: str, access: Access) -> _Key | None:
+    resources = segment_resources(segment)
+    if not resources:
+        return None
+    kind, _, name = resources[0].rpartition("/")[2].partition(":")
+    # Only parts of the deployment get more than READ_UPDATE.
+    return _Key(segment.partition("/")[0], _KINDS[kind], name, min(access, Access.READ_UPDATE))
+
+
+def _with_token(command: wire.WireCommand, held: _Held) -> wire.WireCommand:
+    changed: wire.WireCommand = replace(command, delegation_token=held.token)  # type: ignore[type-var]
+    return changed
+
+
+def _issued(answer: dict[str, Any]) -> IssuedToken:
+    try:
+        return IssuedToken.from_json(answer)
+    except (KeyError, TypeError, ValueError):
+        # Neither the answer nor the cause is shown: they may have the token.
+        raise CorruptError("the controller's answer is not a delegation token") from None
+
+
+def _not_allowed(key: _Key, error: HeadraceError) -> UnauthorizedError:
+    if isinstance(error, NotFoundError):
+        return UnauthorizedError(
+            f"no permission to {key}: the segment store wants a delegation token, but this controller does not issue "
+            f"any ({error.message}); update the controller",
+            code=TOKEN_INVALID,
+        )
+    return UnauthorizedError(
+        f"no permission to {key}: the credentials of this client may not call {key.method} {key.path}. Allow that in "
+        f"their IAM policy, or use other credentials. The controller answered: {error.message}",
+        details={"scope": key.scope, key.kind[:-1]: key.name, "access": key.access.name},
+    )
+
+
+def _refused(key: _Key, *, is_expired: bool) -> UnauthorizedError:
+    if is_expired:
+        return UnauthorizedError(
+            f"no permission to {key}: the segment store says that tokens have expired which were issued just now; "
+            "compare the clocks of the store and of the controller, and the keys that they have",
+            code=TOKEN_EXPIRED,
+        )
+    return UnauthorizedError(
+        f"no permission to {key}: the segment store refuses the token that the controller has issued; check that the "
+        "store and the controller have the same token keys",
+        code=TOKEN_INVALID,
+    )
