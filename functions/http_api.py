@@ -10,6 +10,7 @@ import base64
 import binascii
 import contextvars
 import json
+import os
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from functions import wiring
 from functions.error_responses import BODY_TOO_LARGE, error_body, status_of, unexpected_error_body
 from functions.observability import count, logger
 from functions.time_limits import work_until_reserve
+from headrace.adapters import token_keys
+from headrace.api import response_headers
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
@@ -115,6 +118,8 @@ def lambda_handler(api: HttpResolver) -> Handler:
             return _lambda_response(int(status_of(error)), error_body(error))
         with work_until_reserve(context):
             answer: dict[str, Any] = api.resolve(checked, context)
+        if os.environ.get(token_keys.TOKENS) == token_keys.REQUIRED:
+            answer["headers"][response_headers.TOKENS] = response_headers.TOKENS_REQUIRED
         count("Requests", status=f"{int(answer['statusCode']) // 100}xx")
         return answer
 
