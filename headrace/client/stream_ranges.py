@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headrace.api.chunks import Chunk
+from headrace.api.delegation_tokens import IssuedToken
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.synchronous_admin import Admin
@@ -16,6 +17,7 @@ class StreamRanges:
     def __init__(self, admin: Admin, scope: str, stream: str, *, give_up_after_s: float = 60.0) -> None:
         """After `give_up_after_s` without progress, reads raise the last error."""
         self._admin = admin
+        self._tokens = admin.delegation_tokens
         self._scope, self._stream = scope, stream
         self._reads = SegmentReads(admin, scope, stream, give_up_after_s=give_up_after_s)
 
@@ -27,6 +29,10 @@ class StreamRanges:
     def expect(self, segment_id: int, endpoint: SegmentEndpoint) -> None:
         """See `SegmentReads.expect`."""
         self._reads.expect(segment_id, endpoint)
+
+    def offer(self, token: IssuedToken) -> None:
+        """See `AsyncDelegationTokens.offer`."""
+        self._tokens.offer(self._scope, self._stream, token)
 
     def read(self, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:
         return self._reads.read(segment_id, start, stop)

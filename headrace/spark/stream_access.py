@@ -7,9 +7,10 @@ Each method is one request to the controller, or one per thousands of segments. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from headrace.api.delegation_tokens import IssuedToken
 from headrace.api.plans import LostBytes
 from headrace.api.segments import SegmentEndpoint
 from headrace.api.streams import StreamSummary, StreamView
@@ -52,11 +53,15 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """A range with what it takes to read it without another request. Hints may be outdated or missing."""
+    """A range with what it takes to read it without another request. Hints may be outdated or missing.
+
+    `token` is for reading the stream from its store. Spark shows partitions, so it is not shown.
+    """
 
     part: SegmentRange
     listing: Listing | None = None
     endpoint: SegmentEndpoint | None = None
+    token: IssuedToken | None = field(default=None, repr=False)
 
     @property
     def length_bytes(self) -> int:
@@ -100,7 +105,7 @@ class StreamAccess(Protocol):
     def planned(self, ranges: Sequence[SegmentRange], piece_bytes: int) -> Sequence[PlannedRange]:
         """The ranges in contiguous pieces of about that size, in their order, split between two events.
 
-        With links to their bytes in S3 if the streams were opened with `links`.
+        With links to their bytes in S3, and a delegation token for the rest, if the streams were opened with `links`.
         """
         ...
 

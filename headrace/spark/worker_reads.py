@@ -53,6 +53,8 @@ class WorkerReads:
         ):
             if planned.endpoint is not None:
                 source.expect(part.segment_id, planned.endpoint)
+            if planned.token is not None:
+                source.offer(planned.token)
             yield from reader.windows(part.segment_id, part.start, part.end, planned.listing)
 
     def head(self, scope: str, stream: str) -> StreamCut:

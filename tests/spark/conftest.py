@@ -27,6 +27,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     has_iceberg = ICEBERG_JAR is not None and ICEBERG_JAR.exists()
     settings = {"spark.jars": str(ICEBERG_JAR)} if has_iceberg else {}
+    # As on a cluster, where the history server shows the plans of all queries.
+    settings |= {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": tmp_path_factory.mktemp("events").as_uri(),
+    }
     session = local_session(tmp_path_factory.mktemp("spark"), "headrace-tests", settings=settings)
     yield session
     session.stop()

@@ -254,7 +254,9 @@ def test_a_given_end_is_not_moved_by_available_now(opened: Open, store: StoreDou
     assert reader.latestOffset(reader.initialOffset()) == {"stream_cut": end}
 
 
-def test_a_batch_takes_three_requests_and_its_tasks_none(opened: Open, store: StoreDouble) -> None:
+@pytest.mark.parametrize("wants_tokens", [False, True])
+def test_a_batch_takes_three_requests_and_its_tasks_none(opened: Open, store: StoreDouble, wants_tokens: bool) -> None:
+    store.token_life_s = 600.0 if wants_tokens else None
     for _ in range(3):
         store.stream.scale(list(store.stream.active), [(part / 64, (part + 1) / 64) for part in range(64)])
         for number in range(640):
@@ -270,7 +272,8 @@ def test_a_batch_takes_three_requests_and_its_tasks_none(opened: Open, store: St
     assert len(partitions) == 3 * 64 * 5, "a task for each two of the ten events of a segment"
     assert len({planned.part.segment_id for one in partitions for planned in one.ranges}) == 3 * 64  # type: ignore[attr-defined]
     assert sum(batch.num_rows for part in partitions for batch in reader.read(part)) == 3 * 640
-    kinds = set(store.requests) - {"next-cut", "range-plans", "stream-cut"}
+    assert store.requests["delegation-token"] == int(wants_tokens)
+    kinds = set(store.requests) - {"next-cut", "range-plans", "stream-cut", "delegation-token"}
     assert kinds == {"object", "Hello", "ReadSegment"}, "chunks and endpoints are in the plan"
 
 

@@ -10,6 +10,7 @@ import json
 import re
 import socketserver
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from spark_stream_double import SCOPED_NAME, SegmentDouble, StreamDouble
 
 from headrace import wire
 from headrace.api.plans import LostBytes, NextCutView
+from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
 from headrace.api.segments import RangeBetween, RangesBetween, SegmentView
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.cut_planning import BatchRules
@@ -58,6 +60,9 @@ class StoreDouble:
         """What the controller answers to everything, for example after the stream was deleted."""
         self.linked_ranges = 0
         """Ranges whose plan was asked for with links."""
+        self.token_life_s: float | None = None
+        """With one, the store wants delegation tokens, and the controller issues and announces them."""
+        self.tokens: list[str] = []
         self.requests: Counter[str] = Counter()
         """Requests answered, by kind: the last literal part of the path, "object", or the wire command's name."""
         self.lock = threading.RLock()
@@ -97,6 +102,9 @@ class StoreDouble:
             return self._between(stream, body)
         if rest == "/next-cut":
             return self._next_cut(stream, body)
+        if rest == "/delegation-token":
+            self.tokens.append(f"token-{len(self.tokens) + 1}-for-{method}")
+            return {"token": self.tokens[-1], "expiresMs": int((time.time() + (self.token_life_s or 0)) * 1000)}
         if rest == "/range-plans":
             _check_ranges(stream, body["ranges"])
             self.linked_ranges += len(body["ranges"]) if body["links"] else 0
@@ -282,6 +290,8 @@ def _http_handler(double: StoreDouble) -> type[BaseHTTPRequestHandler]:
         def _send(self, status: int, data: bytes, keep: int | None = None) -> None:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
+            if double.token_life_s is not None:
+                self.send_header(TOKENS, TOKENS_REQUIRED)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data[:keep])
@@ -311,6 +321,9 @@ def _wire_handler(double: StoreDouble) -> type[socketserver.BaseRequestHandler]:
         def _reply(self, command: wire.WireCommand) -> wire.WireCommand:
             if isinstance(command, wire.Hello | wire.KeepAlive):
                 return command
+            if double.token_life_s is not None and command.delegation_token not in double.tokens:  # type: ignore[attr-defined]
+                double.requests["refused"] += 1
+                return wire.AuthTokenCheckFailed(command.request_id, "", wire.TOKEN_CHECK_FAILED)  # type: ignore[attr-defined]
             name = command.segment  # type: ignore[attr-defined]
             parsed = parse_segment_name(name)
             stream = double.streams.get(parsed.stream)
