@@ -158,7 +158,7 @@ def test_nothing_that_spark_keeps_or_shows_has_a_token(
     assert wanting.requests["refused"] == 0
     assert any("stream_cut" in text for text in kept)
     assert any("SparkListenerJobEnd" in text for text in logged)
-    assert not [text for text in (*shown, *kept, *logged, *capfd.readouterr()) if "token-" in text]
+    assert not [text for text in (*shown, *kept, *logged, *capfd.readouterr()) if "-for-GET" in text]
 
 
 def test_processes_share_one_token_for_all_tasks(wanting: StoreDouble) -> None:

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from functions import wiring
+from headrace.adapters.internal_token import InternalToken
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -25,7 +26,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornRea
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
-from headrace.adapters.tcp.store_calls import locate_by_claims
+from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
 from headrace.client import Headrace, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.controller.engine import RequestProcessor
@@ -37,6 +38,7 @@ from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.ports.scaling_reports import ScalingReports
+from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
@@ -73,12 +75,21 @@ class WorkingQueue:
 
 
 class RealCluster:
-    """One segment store that owns all containers, and the controller over HTTP."""
+    """One segment store that owns all containers, and the controller over HTTP.
 
-    def __init__(self, clock: Clock | None = None, scaling_reports: ScalingReports | None = None) -> None:
+    With `token_keys` the store wants delegation tokens.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        scaling_reports: ScalingReports | None = None,
+        token_keys: TokenKeySource | None = None,
+    ) -> None:
         self.metadata = MemoryMetadataStore(TornReads(0))
         self.clock = clock or SystemClock()
         self._scaling_reports = scaling_reports
+        self.token_keys = token_keys
         self.disk = MemoryJournalDisk()
         self.chunks = MemoryChunkStorage()
         self.queue = WorkingQueue()
@@ -88,7 +99,10 @@ class RealCluster:
         self._journal: Journal | None = None
         self._port = 0
         self.start_store()
-        self.segment_stores = TcpSegmentStores(locate_by_claims(self.metadata), CONTAINERS)
+        token = no_token
+        if token_keys is not None:
+            token = InternalToken(token_keys, self.clock, 600, "test").token
+        self.segment_stores = TcpSegmentStores(locate_by_claims(self.metadata), CONTAINERS, token=token)
         self.queue.start(request_processor(self.metadata, self.segment_stores, self.clock, lambda: self.queue))
 
     def start_store(self) -> None:
@@ -127,13 +141,28 @@ class RealCluster:
             block_bytes=64 << 10,
             limits=NO_FLUSH,
             scaling_reports=self._scaling_reports,
+            needs_tokens=self.token_keys is not None,
         )
+        self._use_token_keys()
         bound = bind_socket("127.0.0.1", self._port)
         self._port = bound.getsockname()[1]
         for container in range(CONTAINERS):
             await self.store.open_container(container, self._claim(container))
         self.listener = WireListener(self.store, lambda: random.getrandbits(128))
         await self.listener.start(bound)
+
+    def upkeep_tokens(self) -> None:
+        """What a process does each second: uses the current keys, and ends what is not allowed any more."""
+        self.thread.run(self._upkeep_tokens())
+
+    async def _upkeep_tokens(self) -> None:
+        self._use_token_keys()
+        if self.store is not None and self.store.tokens is not None:
+            self.store.tokens.end_holds()
+
+    def _use_token_keys(self) -> None:
+        if self.store is not None and self.store.tokens is not None and self.token_keys is not None:
+            self.store.tokens.use(self.token_keys.keys())
 
     async def _kill_store(self, flush_within_s: float = 0) -> None:
         assert self.store is not None
