@@ -122,7 +122,7 @@ def test_tokens_that_are_always_expired(cluster: Cluster, monkeypatch: pytest.Mo
 
 def test_a_token_of_other_keys_is_refused_at_once(cluster: Cluster) -> None:
     tokens = ScriptedTokens(cluster)
-    tokens._code_of = lambda command: wire.TOKEN_CHECK_FAILED  # type: ignore[method-assign]
+    tokens._code_of = lambda command: wire.TOKEN_CHECK_FAILED
     with cluster.client() as headrace, pytest.raises(UnauthorizedError, match="have the same token keys") as failed:
         list(headrace.segment_reads("s", "t").read(0, 0, 13))
     assert failed.value.specific_code == "token_invalid"

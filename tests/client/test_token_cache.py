@@ -16,6 +16,7 @@ from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.http_api import HttpApi
 from headrace.model.access import Access, allows, reader_group_resource, stream_resource, table_resource
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, UnauthorizedError, UnavailableError
+from headrace.wire.required_access import REQUIRED_ACCESS
 
 pytestmark = pytest.mark.anyio
 
@@ -262,4 +263,4 @@ def test_a_token_opens_the_segment_it_was_fetched_for(access: Access, scope: str
 def test_every_request_of_a_client_has_a_token() -> None:
     """Commands without one are no requests to a segment, or appends after a set-up."""
     named = {kind for kind in wire.commands.LAYOUTS if "delegation_token" in kind.__dataclass_fields__}  # type: ignore[attr-defined]
-    assert named == set(delegation_tokens.REQUIRED_ACCESS)
+    assert named == set(REQUIRED_ACCESS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from real_cluster import RealCluster, client_of, serve_functions
@@ -106,7 +107,7 @@ def _fetches(client: Headrace, monkeypatch: pytest.MonkeyPatch) -> list[tuple[st
     api, sent = client._core._api, []
     request = api.request
 
-    async def note(method: str, path: str, **named: object) -> object:
+    async def note(method: str, path: str, **named: Any) -> dict[str, Any]:
         if path.endswith("/delegation-token"):
             sent.append((method, path))
         return await request(method, path, **named)
@@ -211,7 +212,7 @@ def _allow_only_reading(client: Headrace, monkeypatch: pytest.MonkeyPatch) -> No
     api = client._core._api
     request = api.request
 
-    async def checked(method: str, path: str, **named: object) -> object:
+    async def checked(method: str, path: str, **named: Any) -> dict[str, Any]:
         if method != "GET" and path.endswith("/delegation-token"):
             raise UnauthorizedError("status 403: User is not authorized to access this resource")
         return await request(method, path, **named)
@@ -247,10 +248,10 @@ def test_a_store_refuses_what_a_token_does_not_allow(world: World, client: Headr
     tokens = client._core.admin.delegation_tokens
     issue = tokens._api.request
 
-    async def always_reading(method: str, path: str, **named: object) -> object:
+    async def always_reading(method: str, path: str, **named: Any) -> dict[str, Any]:
         return await issue("GET" if path.endswith("/delegation-token") else method, path, **named)
 
-    tokens._api.request = always_reading  # type: ignore[assignment, method-assign]
+    tokens._api.request = always_reading  # type: ignore[method-assign]
     message = "refuses the token that the controller has issued"
     with pytest.raises(UnauthorizedError, match=message) as refused, client.writer(SCOPE, STREAM) as writer:
         writer.write(b"refused", "key")

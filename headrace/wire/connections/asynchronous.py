@@ -267,11 +267,11 @@ class SingleReply:
         return waiting
 
     def replied(self, reply: wire.WireCommand) -> None:
-        is_waiting = self._waiting is not None and not self._waiting.done()
+        waiting = None if self._waiting is None or self._waiting.done() else self._waiting
         if type(reply) is wire.AuthTokenCheckFailed:
-            self._refused(reply, self._waiting if is_waiting else None)
-        elif is_waiting:
-            self._waiting.set_result(reply)
+            self._refused(reply, waiting)
+        elif waiting is not None:
+            waiting.set_result(reply)
 
     def lost(self, problem: HeadraceError) -> None:
         self._problem = problem
