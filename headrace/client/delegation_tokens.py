@@ -1,8 +1,8 @@
 """Delegation tokens: what this client sends to the segment stores with each request, if the deployment wants tokens.
 
-A token is for one stream, table or reader group, and lets its holder either read, or write and read. It is fetched from
-the controller before the first request that needs it, and used by all connections. At 70 to 80 % of its life a new one
-is fetched, while the old one is still in use.
+A token is for one stream, table or reader group, and allows either to read, or to write and read. It is fetched from
+the controller before the first request that needs it, and used by all connections. At 70 to 80 % of its lifetime a new
+one is fetched, while the old one is still in use.
 
 The controller says in each answer whether tokens are wanted. If it did not, the first refusal of a store does.
 """
@@ -32,7 +32,7 @@ FETCH_TIMEOUT_S: Final = 10.0
 
 RENEWED_AT: Final = 0.8
 RENEWED_EARLIER_MAX: Final = 0.1
-"""Parts of a token's life. The jitter keeps clients that began together from asking together."""
+"""Parts of a token's lifetime. The jitter keeps clients that began together from asking together."""
 
 HELD_S_MIN: Final = 10.0
 """A token is used at least so long. Otherwise a client with a wrong clock would fetch one for each request."""
@@ -242,9 +242,9 @@ class AsyncDelegationTokens:
                 code=TOKEN_INVALID,
             )
         now_s = self._monotonic_s()
-        life_s = max(HELD_S_MIN, issued.expires_ms / 1000 - self._now_s())
-        due_s = now_s + life_s * (RENEWED_AT - RENEWED_EARLIER_MAX * self._jitter())
-        return self._keep(key, _Held(issued.token, due_s, now_s + life_s))
+        lifetime_s = max(HELD_S_MIN, issued.expires_ms / 1000 - self._now_s())
+        due_s = now_s + lifetime_s * (RENEWED_AT - RENEWED_EARLIER_MAX * self._jitter())
+        return self._keep(key, _Held(issued.token, due_s, now_s + lifetime_s))
 
     def _keep(self, key: _Key, held: _Held) -> _Held:
         self._held[key] = held

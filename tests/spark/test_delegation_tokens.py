@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble
 
-from headrace.spark import has_data_source, shared_clients
+from headrace.spark import shared_clients
 from headrace.spark.manifests import ManifestHead, manifest_bytes
 from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import ReadOptions, read_options
@@ -130,8 +130,7 @@ def test_nothing_that_spark_keeps_or_shows_has_a_token(
     spark: SparkSession, wanting: StoreDouble, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Checkpoints, the event log of the history server, plans, and what driver and tasks print."""
-    if not has_data_source(spark):
-        pytest.skip("Spark 3.5 has no data sources in Python")
+    pytest.importorskip("pyspark.sql.datasource", reason="Spark 3.5 has no data sources in Python")
     from headrace.spark import register
 
     register(spark)
