@@ -251,7 +251,7 @@ def test_a_store_refuses_what_a_token_does_not_allow(world: World, client: Headr
     async def always_reading(method: str, path: str, **named: Any) -> dict[str, Any]:
         return await issue("GET" if path.endswith("/delegation-token") else method, path, **named)
 
-    tokens._api.request = always_reading  # type: ignore[method-assign]
+    tokens._api.request = always_reading
     message = "refuses the token that the controller has issued"
     with pytest.raises(UnauthorizedError, match=message) as refused, client.writer(SCOPE, STREAM) as writer:
         writer.write(b"refused", "key")
