@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from headrace import wire
@@ -27,6 +28,7 @@ from headrace.wire.connections.asynchronous import mark_retrieved
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 TOKENS_HELD_MAX: Final = 1_000
+KEYS_CACHED_MAX: Final = 4_096
 FETCH_TIMEOUT_S: Final = 10.0
 """After it a request fails as if its store were away, and is repeated. It is shorter than all time-outs of replies."""
 
@@ -148,7 +150,7 @@ class AsyncDelegationTokens:
             raise wire.error_of_reply(reply)
         refused: str = command.delegation_token  # type: ignore[attr-defined]  # a command with a key has it
         if refused:
-            for one in {key, key._replace(access=Access.READ_UPDATE)}:
+            for one in _keys_that_allow(key):
                 if (held := self._held.get(one)) is not None and held.token == refused:
                     del self._held[one]
             is_expired = reply.error_code == wire.TOKEN_EXPIRED
@@ -194,7 +196,7 @@ class AsyncDelegationTokens:
         """A token that is valid; preferably one that is not due, and one for writing rather than one for reading."""
         now_s = self._monotonic_s()
         due: tuple[_Key, _Held] | None = None
-        for one in dict.fromkeys((key._replace(access=Access.READ_UPDATE), key)):
+        for one in _keys_that_allow(key):
             held = self._held.get(one)
             if held is None or held.ends_s <= now_s:
                 continue
@@ -262,6 +264,7 @@ def _key_of(command: wire.WireCommand) -> _Key | None:
     return _key_of_segment(segments[0], access)
 
 
+@lru_cache(KEYS_CACHED_MAX)
 def _key_of_segment(segment: str, access: Access) -> _Key | None:
     resources = segment_resources(segment)
     if not resources:
@@ -269,6 +272,12 @@ def _key_of_segment(segment: str, access: Access) -> _Key | None:
     kind, _, name = resources[0].rpartition("/")[2].partition(":")
     # Only parts of the deployment get more than READ_UPDATE.
     return _Key(segment.partition("/")[0], _KINDS[kind], name, min(access, Access.READ_UPDATE))
+
+
+@lru_cache(KEYS_CACHED_MAX)
+def _keys_that_allow(key: _Key) -> tuple[_Key, ...]:
+    """A token for writing also reads."""
+    return (key,) if key.access is Access.READ_UPDATE else (key._replace(access=Access.READ_UPDATE), key)
 
 
 def _with_token(command: wire.WireCommand, held: _Held) -> wire.WireCommand:
