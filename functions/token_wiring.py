@@ -37,8 +37,8 @@ def internal_token() -> TokenOfCall:
         return no_token
     from headrace.adapters.internal_token import InternalToken
 
-    subject = f"headrace-function/{os.environ.get('POWERTOOLS_SERVICE_NAME', '')}"
-    minted = InternalToken(keys, _clock(), _life_s(), subject)
+    caller = f"headrace-function/{os.environ.get('POWERTOOLS_SERVICE_NAME', '')}"
+    minted = InternalToken(keys, _clock(), _life_s(), caller)
 
     def token() -> str:
         try:

@@ -124,7 +124,7 @@ class Rotation:
         return str(found["VersionId"]), stored_keys(str(found.get("SecretString")))
 
     def _pending(self) -> TokenKeys | None:
-        """The keys of the version to be made; None if they are not stored yet."""
+        """The keys of the version to be made; None before `create`."""
         try:
             found = self._client.get_secret_value(
                 SecretId=self._secret_id, VersionId=self._version, VersionStage=_PENDING

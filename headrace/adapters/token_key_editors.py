@@ -101,7 +101,7 @@ class TokenKeyFileEditor:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        # Not the file itself: it is replaced, and a lock on the file of before would keep nobody out.
+        # Not the file itself: it is replaced, and a lock on the file of before would exclude no process.
         with self._path.with_name(f"{self._path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

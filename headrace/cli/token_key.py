@@ -50,7 +50,7 @@ def rotate(session: Session, file: KeysFile = None, secret: KeysSecret = None) -
     from headrace.adapters.token_key_editors import rotate
     from headrace.adapters.token_keys import LIFE_MAX_S
 
-    # Whatever the life of tokens is in the deployment, no key ends before the tokens that it has signed.
+    # For the longest lifetime that a deployment can have, so that no key ends before the tokens that it has signed.
     keys = rotate(_editor(file, secret), _clock(), LIFE_MAX_S)
     return _shown(keys, [("new key", keys.keys[-1].key_id)])
 

@@ -20,9 +20,9 @@ __all__ = ["DelegationTokens", "IssuedToken"]
 NO_TOKEN_KEY = "no_token_key"
 """The code of the UnavailableError when no key of the deployment signs."""
 
-_SUBJECT_CHARACTERS_MAX = 200
+_CALLER_CHARACTERS_MAX = 200
 """With it, a token for two resources with the longest names is short enough for every store."""
-_NOT_OF_A_SUBJECT = re.compile(r"[^A-Za-z0-9+=,.@_/:-]")
+_NOT_OF_A_CALLER = re.compile(r"[^A-Za-z0-9+=,.@_/:-]")
 """Names and ARNs of principals have no other characters."""
 
 
@@ -40,7 +40,7 @@ class DelegationTokens:
     def issue(self, subject: str, grants: Mapping[str, Access]) -> IssuedToken:
         """A token with these grants, by resource (`model.access`), for the caller `subject`.
 
-        Stores never decide by the subject. It is for their logs, so it is shortened, and without odd characters.
+        Stores never decide by the caller. It is for their logs, so it is shortened, and without odd characters.
 
         Raises:
             IllegalStateError: the token would be longer than the stores accept, because of too many grants.
@@ -56,6 +56,7 @@ class DelegationTokens:
         except IllegalStateError as error:
             # The deployment is at fault, not the request, and an operator can change that at any time.
             raise UnavailableError(error.message, code=NO_TOKEN_KEY) from error
-        name = _NOT_OF_A_SUBJECT.sub("_", subject[:_SUBJECT_CHARACTERS_MAX])
+        caller = subject
+        name = _NOT_OF_A_CALLER.sub("_", caller[:_CALLER_CHARACTERS_MAX])
         claims = TokenClaims(name, now_s, now_s + self._life_s, grants)
         return IssuedToken(encode_token(claims, key), claims.expires_at_s * 1_000)
