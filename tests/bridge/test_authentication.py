@@ -70,7 +70,7 @@ def guarded(world: StreamWorld) -> Iterator[Guarded]:
 
 @pytest.mark.parametrize("rpc", RPCS)
 def test_every_rpc_needs_credentials(guarded: Guarded, rpc: str):
-    guarded.metadata = []
+    guarded.metadata = ()
     assert guarded.refused(rpc, b"") is grpc.StatusCode.UNAUTHENTICATED
     assert guarded.refused(rpc, b"\xff\xff") is grpc.StatusCode.UNAUTHENTICATED
 
@@ -331,6 +331,6 @@ def test_log_lines_have_neither_passwords_nor_tokens(guarded: Guarded, caplog: p
 
 
 def test_limits_hold_for_unknown_callers(guarded: Guarded):
-    guarded.metadata = []
+    guarded.metadata = ()
     large = b"x" * (server.REQUEST_BYTES_MAX + 1)
     assert guarded.refused("createScope", large) is grpc.StatusCode.RESOURCE_EXHAUSTED

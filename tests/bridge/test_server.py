@@ -240,6 +240,6 @@ def test_the_process_demands_users_as_configured(aws_environment: dict[str, str]
                 ask(b"")
             assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
             header = f"Basic {base64.b64encode(b'ann:correct horse').decode()}"
-            assert pb.ServerResponse.FromString(ask(b"", metadata=[("authorization", header)])).nodeURI[0].port == port
+            assert pb.ServerResponse.FromString(ask(b"", metadata=(("authorization", header),))).nodeURI[0].port == port
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0

@@ -49,7 +49,7 @@ class Bridge:
         self.world = behind
         self._users = users
         self._keys = keys
-        self.metadata: list[tuple[str, str]] = []
+        self.metadata: tuple[tuple[str, str | bytes], ...] = ()
         self.work: Any = behind.drain
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -92,7 +92,7 @@ class Bridge:
 
     def log_in(self, name: str, password: str) -> None:
         """The later calls are those of this user."""
-        self.metadata = [("authorization", f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}")]
+        self.metadata = (("authorization", f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"),)
 
     def call(self, rpc: str, request: Any) -> Any:
         """The reply; raises grpc.RpcError for a status that is not OK."""
