@@ -67,8 +67,9 @@ class TokenKeys:
     keys: tuple[TokenKey, ...]
 
     def signing_key(self, now_s: float) -> TokenKey:
-        """The newest key that signs already. If there is none, since it was revoked, the next one signs early.
+        """The newest key that signs already: of two that sign from the same second on, the one that is listed later.
 
+        If there is none, since it was revoked, the next one signs early.
         Until all readers of the keys have that one, some refuse its tokens.
 
         Raises:
@@ -79,7 +80,7 @@ class TokenKeys:
             raise IllegalStateError("all keys of delegation tokens are at their end; make a new one")
         signing = [key for key in usable if key.signs_from_s <= now_s]
         if signing:
-            return max(signing, key=lambda key: key.signs_from_s)
+            return max(reversed(signing), key=lambda key: key.signs_from_s)
         return min(usable, key=lambda key: key.signs_from_s)
 
     def verifying_key(self, key_id: str, now_s: float) -> TokenKey | None:

@@ -42,8 +42,8 @@ def with_new_key(keys: TokenKeys | None, key_id: str, secret: bytes, now_s: floa
     """
     if keys is None:
         return TokenKeys((TokenKey(key_id, _checked(secret), int(now_s)),))
-    # Of two keys that sign from the same second on, the older one would go on signing.
-    later_s = max(key.signs_from_s for key in keys.keys) + 1 - SIGNS_AFTER_S
+    # Not before a key that waits, which would sign after its end otherwise.
+    later_s = max(key.signs_from_s for key in keys.keys) - SIGNS_AFTER_S
     return keys.rotated(key_id, _checked(secret), max(now_s, later_s), token_life_s)
 
 
@@ -60,12 +60,12 @@ def without_key(keys: TokenKeys | None, key_id: str, new_id: str, secret: bytes,
     others = tuple(key for key in keys.keys if key.key_id != key_id)
     endless = min((key for key in others if key.verifies_until_s is None), key=_signs_from, default=None)
     if endless is None:
-        # In front, since the first of two keys that sign from the same second on is the one that signs.
-        return TokenKeys((TokenKey(new_id, _checked(secret), int(now_s)), *others))
+        # At the end, since the last of two keys that sign from the same second on is the one that signs.
+        return TokenKeys((*others, TokenKey(new_id, _checked(secret), int(now_s))))
     if any(_signs_until(key, endless.signs_from_s, now_s) for key in others):
         return TokenKeys(others)
     early = replace(endless, signs_from_s=int(now_s))
-    return TokenKeys((early, *(key for key in others if key is not endless)))
+    return TokenKeys((*(key for key in others if key is not endless), early))
 
 
 def follows(later: TokenKeys, earlier: TokenKeys | None, now_s: float) -> bool:

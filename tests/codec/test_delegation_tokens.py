@@ -278,6 +278,13 @@ def test_new_key_signs_when_all_readers_have_it() -> None:
     assert len(keys.rotated("third", SECRET, until_s + 3_600, 600).keys) == 2, "keys at their end are left out"
 
 
+def test_later_listed_of_two_keys_signs() -> None:
+    """Whoever adds a key that signs from the same second on wants its tokens, not those of the key before."""
+    one, two, waiting = TokenKey("one", SECRET, NOW_S), TokenKey("two", SECRET, NOW_S), TokenKey("3", SECRET, NOW_S + 9)
+    for keys in ((one, two), (waiting, one, two), (one, two, waiting)):
+        assert TokenKeys(keys).signing_key(NOW_S) is two
+
+
 def test_first_key_signs_at_once() -> None:
     keys = TokenKeys(()).rotated("first", SECRET, NOW_S, 600)
     assert keys.signing_key(NOW_S).key_id == "first"

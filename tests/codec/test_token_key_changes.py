@@ -114,7 +114,7 @@ def test_a_waiting_key_signs_at_once_when_the_other_is_revoked():
 
 def test_a_key_that_still_signs_bridges_the_time():
     keys = _revoke(_rotate(_rotate(None, 1, NOW_S), 2, NOW_S), "key-2", 3, NOW_S + 60)
-    assert [key.key_id for key in keys.keys] == ["key-3", "key-1"]
+    assert [key.key_id for key in keys.keys] == ["key-1", "key-3"]
     assert keys.signing_key(NOW_S + 60).key_id == "key-3"
 
 
