@@ -11,6 +11,7 @@ from headrace.wire.append import SetupAppend
 from headrace.wire.commands import WireCommand
 from headrace.wire.read import GetStreamSegmentInfo, LocateOffset, ReadSegment
 from headrace.wire.segments import (
+    MAY_LACK_BYTES,
     CreateSegment,
     CreateTransientSegment,
     DeleteSegment,
@@ -52,14 +53,14 @@ REQUIRED_ACCESS: Final[dict[type[WireCommand], Access]] = {
     TruncateSegment: Access.READ_UPDATE,
     TruncateSegmentUpTo: Access.READ_UPDATE,
     SealSegment: Access.READ_UPDATE,
-    UpdateSegmentAttribute: Access.READ_UPDATE,
-    UpdateSegmentAttributeUpTo: Access.READ_UPDATE,
     UpdateTableEntries: Access.READ_UPDATE,
     RemoveTableKeys: Access.READ_UPDATE,
     CreateSegment: Access.ADMIN,
     DeleteSegment: Access.ADMIN,
     DeleteSegmentUpTo: Access.ADMIN,
     UpdateSegmentPolicy: Access.ADMIN,
+    UpdateSegmentAttribute: Access.ADMIN,
+    UpdateSegmentAttributeUpTo: Access.ADMIN,
     MergeSegments: Access.ADMIN,
     MergeSegmentsBatch: Access.ADMIN,
     CreateTableSegment: Access.ADMIN,
@@ -75,14 +76,22 @@ def required_access(command: Any) -> tuple[Access, Sequence[str]]:
     """The level that a command of REQUIRED_ACCESS needs, and the segments to each of which it needs it.
 
     Writers of large events merge their own transient segments into the segment that they write to. Clients create and
-    delete the segments of their tables.
+    delete the segments of their tables. They change all attributes but those of the store, as the scaling policy.
     """
     access = REQUIRED_ACCESS[type(command)]
     if isinstance(command, MergeSegments | MergeSegmentsBatch):
         sources = command.sources if isinstance(command, MergeSegmentsBatch) else (command.source,)
-        if sources and all(names.is_transient_segment_of(source, command.target) for source in sources):
+        updates = () if isinstance(command, MergeSegmentsBatch) else command.attribute_updates
+        is_own = sources and all(names.is_transient_segment_of(source, command.target) for source in sources)
+        if is_own and not any(_is_of_store(update.attribute_id) for update in updates):
             access = Access.READ_UPDATE
         return access, (command.target, *sources)
     if isinstance(command, CreateTableSegment | DeleteTableSegment) and is_table_segment(command.segment):
         access = Access.READ_UPDATE
+    if isinstance(command, UpdateSegmentAttribute | UpdateSegmentAttributeUpTo):
+        access = Access.ADMIN if _is_of_store(command.attribute_id) else Access.READ_UPDATE
     return access, (command.parent_segment if isinstance(command, CreateTransientSegment) else command.segment,)
+
+
+def _is_of_store(attribute_id: int) -> bool:
+    return attribute_id >> 64 == MAY_LACK_BYTES >> 64

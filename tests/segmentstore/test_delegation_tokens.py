@@ -32,6 +32,7 @@ from headrace import wire
 from headrace.codec.delegation_tokens import CLOCK_SKEW_S, TOKEN_EXPIRED, TOKEN_INVALID, TokenKey, TokenKeys
 from headrace.model.access import Access, scope_resource, stream_resource
 from headrace.segmentstore.connections.limits import STALL_S
+from headrace.segmentstore.containers import attributes
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 pytestmark = pytest.mark.anyio
@@ -159,6 +160,18 @@ async def test_writer_merges_its_transient_segment(world: World) -> None:
         assert await client.call(wire.DeleteSegment(3, created.segment, token)) == refused(3)
         merged = await client.call(wire.MergeSegments(4, SEGMENT, created.segment, token))
         assert isinstance(merged, wire.SegmentsMerged)
+
+
+async def test_attributes_of_the_store_are_not_for_clients(world: World) -> None:
+    """They have the scaling policy, which UpdateSegmentPolicy does not change without ADMIN either."""
+    async with world.running() as running:
+        client = await running.connect()
+        await prepare(world, client)
+        token, policy = writing(world), attributes.SCALE_POLICY_RATE
+        for attribute_id, reply in ((5, wire.SegmentAttributeUpdated(6, True)), (policy, refused(6))):
+            before = await client.call(wire.GetSegmentAttribute(5, SEGMENT, attribute_id, token))
+            change = wire.UpdateSegmentAttribute(6, SEGMENT, attribute_id, 9, before.value, token)
+            assert await client.call(change) == reply
 
 
 async def test_large_table_commands_need_a_token(world: World) -> None:

@@ -10,12 +10,14 @@ import pytest
 from headrace import wire
 from headrace.model import names
 from headrace.model.access import Access
+from headrace.segmentstore.containers import attributes
 from headrace.wire.commands import LAYOUTS
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 SEGMENT = "s/t/0.#epoch.0"
 TRANSIENT = names.transient_segment_name(SEGMENT, 1, 2)
 TRANSACTION = names.transaction_segment_name(SEGMENT, 1)
+OF_STORE = attributes.SCALE_POLICY_RATE
 
 
 def test_every_command_with_a_token_is_in_the_table() -> None:
@@ -42,6 +44,20 @@ def test_every_command_with_a_token_is_in_the_table() -> None:
             (SEGMENT, TRANSIENT, TRANSACTION),
         ),
         (wire.MergeSegmentsBatch(1, SEGMENT, ()), Access.ADMIN, (SEGMENT,)),
+        (wire.UpdateSegmentAttribute(1, SEGMENT, 5, 1, 0), Access.READ_UPDATE, (SEGMENT,)),
+        (wire.UpdateSegmentAttribute(1, SEGMENT, OF_STORE, 1, 0), Access.ADMIN, (SEGMENT,)),
+        (wire.UpdateSegmentAttributeUpTo(1, SEGMENT, 5, 1, 0, OF_STORE, 9), Access.READ_UPDATE, (SEGMENT,)),
+        (wire.UpdateSegmentAttributeUpTo(1, SEGMENT, OF_STORE, 1, 0, 5, 9), Access.ADMIN, (SEGMENT,)),
+        (
+            wire.MergeSegments(1, SEGMENT, TRANSIENT, attribute_updates=(wire.AttributeUpdate(5, 4, 1, 0),)),
+            Access.READ_UPDATE,
+            (SEGMENT, TRANSIENT),
+        ),
+        (
+            wire.MergeSegments(1, SEGMENT, TRANSIENT, attribute_updates=(wire.AttributeUpdate(OF_STORE, 4, 1, 0),)),
+            Access.ADMIN,
+            (SEGMENT, TRANSIENT),
+        ),
         (wire.CreateTableSegment(1, "s/t_kvtable/0"), Access.READ_UPDATE, ("s/t_kvtable/0",)),
         (wire.CreateTableSegment(1, "s/t/0"), Access.ADMIN, ("s/t/0",)),
         (wire.DeleteTableSegment(1, "s/t_kvtable/0", False), Access.READ_UPDATE, ("s/t_kvtable/0",)),
