@@ -83,18 +83,17 @@ class TokenChecks:
         """Verify with these keys from now on. The next `end_holds` ends what tokens of other keys allowed."""
         if keys == self._keys:
             return
-        now_s, ended = self.now_s, set()
-        for key in self._keys.keys:
-            known = keys.verifying_key(key.key_id, now_s)
-            if known is None or known.secret != key.secret:
-                ended.add(key.key_id)
+        known = {key.key_id: key.secret for key in self._keys.keys}
+        ends_s = {key.key_id: key.verifies_until_s for key in keys.keys if known.get(key.key_id) == key.secret}
         self._keys = keys
         self._verified.clear()
         self.generation += 1
-        for hold in [hold for holds in self._holds.values() for hold in holds if hold.key_id in ended]:
-            self.release(hold)
-            hold.end_s = 0
-            self._add(hold)
+        for hold in [hold for holds in self._holds.values() for hold in holds]:
+            end_s = ends_s.get(hold.key_id, 0)
+            if end_s is not None and end_s < hold.end_s:
+                self.release(hold)
+                hold.end_s = end_s
+                self._add(hold)
 
     def claims(self, token: str) -> TokenClaims:
         """The claims of a token that is valid now.
