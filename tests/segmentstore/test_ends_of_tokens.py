@@ -1,9 +1,16 @@
-"""Writers at the end of their delegation token: what was accepted is kept, and other flows continue."""
+"""Writers and reads that wait, at the end of their delegation token.
+
+What was accepted is kept, and other flows continue.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from held_disk import HeldDisk
+from session_channels import feed, open_session
 from store_world import World
 from token_clients import (
     EXPIRED,
@@ -13,6 +20,7 @@ from token_clients import (
     REVOKED,
     SEGMENT,
     STREAM,
+    TABLE,
     admin,
     prepare,
     refused,
@@ -23,7 +31,7 @@ from token_clients import (
 
 from headrace import wire
 from headrace.codec.delegation_tokens import CLOCK_SKEW_S, TokenKeys
-from headrace.model.access import Access
+from headrace.model.access import Access, scope_resource
 
 pytestmark = pytest.mark.anyio
 
@@ -144,6 +152,22 @@ async def test_writer_of_a_revoked_key_ends(world: World) -> None:
         await client.append(8, 1, b"one")
 
 
+async def test_writer_ends_with_the_key_of_its_token(world: World) -> None:
+    """Also if the end of the key is only known later."""
+    async with world.running() as running:
+        client, tokens = await running.connect(), running.store.tokens
+        assert tokens is not None
+        await prepare(world, client)
+        await set_up(client, writing(world), request_id=55)
+        tokens.use(TokenKeys((replace(KEY, verifies_until_s=world.clock.now_ms() // 1_000 + 5),)))
+        world.clock.advance(4)
+        tokens.end_holds()
+        await client.append(7, 1, b"one")
+        world.clock.advance(1)
+        tokens.end_holds()
+        assert await client.receive() == refused(55, EXPIRED)
+
+
 async def test_end_is_not_told_to_a_newer_set_up(world: World) -> None:
     disk = HeldDisk(world.disk)
     disk.release()
@@ -178,3 +202,44 @@ async def test_holds_are_bounded_by_the_writers(world: World) -> None:
         assert tokens.hold_count == 2
         client.close()
         await running.until(lambda: tokens.hold_count == 0)
+
+
+async def test_read_at_the_tail_ends_with_its_token(world: World) -> None:
+    async with world.running() as running:
+        client, reader = await running.connect(), await running.connect()
+        await prepare(world, client)
+        await set_up(client, admin(world))
+        reader.send(wire.ReadSegment(SEGMENT, 0, 9, token_of(world, {STREAM: Access.READ}), 5))
+        assert await reader.call(wire.KeepAlive()) == wire.KeepAlive()  # the read is held
+        world.clock.advance(END_S)
+        await client.append(7, 1, b"secret")
+        assert await reader.receive() == refused(5, EXPIRED)
+
+
+def _read(request_id: int, token: str) -> Any:
+    return wire.ReadSegment(SEGMENT, 0, 9, token, request_id)
+
+
+def _read_table(request_id: int, token: str) -> Any:
+    return wire.ReadTableEntries(request_id, TABLE, token, 9)
+
+
+@pytest.mark.parametrize("read", [_read, _read_table])
+async def test_peer_that_takes_no_replies_reads_no_longer(world: World, read: Any) -> None:
+    """It may have sent a thousand reads, and may take the reply to one of them every minute."""
+    async with world.running() as running:
+        client = await running.connect()
+        await prepare(world, client)
+        await set_up(client, admin(world))
+        await client.append(7, 1, b"event")
+        session, channel = open_session(running, takes=False)
+        token = token_of(world, {scope_resource("shop"): Access.READ})
+        await feed(session, channel, wire.encode(wire.Hello(17, 5)))
+        await running.until(lambda: session.sending_blocked)
+        await feed(session, channel, wire.encode(read(1, token)) + wire.encode(read(2, token)))
+        world.clock.advance(END_S)
+        channel.takes = True
+        session.writing_resumed()
+        await running.until(lambda: len(channel.replies()) == 3)
+        assert channel.replies()[1:] == [refused(1, EXPIRED), refused(2, EXPIRED)]
+        session.disconnected()

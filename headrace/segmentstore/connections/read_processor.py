@@ -71,7 +71,13 @@ class ReadProcessor:
             and not session.sending_blocked
             and not session.closed
         ):
-            self.read(self._unsent.popleft())
+            self._repeat(self._unsent.popleft())
+
+    def _repeat(self, command: wire.ReadSegment) -> None:
+        """Read for a command that has waited. Its token may have ended meanwhile."""
+        tokens = self._session.tokens
+        if tokens is None or tokens.admits(command):
+            self.read(command)
 
     def read(self, command: wire.ReadSegment) -> None:
         session = self._session
@@ -113,7 +119,7 @@ class ReadProcessor:
             self._fail(command, error)
             return
         if found is not None:
-            self.read(command)
+            self._repeat(command)
         else:
             self._reply_later(owned, wire.NoSuchSegment(command.request_id, command.segment, "", command.offset))
 
@@ -166,7 +172,7 @@ class ReadProcessor:
             return
         finally:
             self._storage_reads -= 1
-        self.read(command)
+        self._repeat(command)
         self.sending_possible()
 
     async def _read_storage(
@@ -239,7 +245,7 @@ class ReadProcessor:
         if self._session.closed:
             return
         if again:
-            self.read(held.command)
+            self._repeat(held.command)
         else:
             self._send_data(held.command, [], [], held.ordering, at_tail=True, end_of_segment=False)
 

@@ -221,7 +221,9 @@ class TableProcessor:
         async def wait_and_handle(command: Any) -> None:
             async with self._answering:
                 await self._taken.wait()
-                await handler(command)
+                tokens = self._session.tokens  # its token may have ended meanwhile
+                if tokens is None or tokens.admits(command):
+                    await handler(command)
 
         return wait_and_handle
 
