@@ -10,6 +10,7 @@ The controller says in each answer whether tokens are wanted. If it did not, the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import OrderedDict
@@ -158,16 +159,19 @@ class AsyncDelegationTokens:
                 raise _refused(key, is_expired=is_expired)
             await asyncio.sleep(EXPIRED_WAITS_S[refusals])
         found = self._find(key)
-        return _with_token(command, await self._fetched(key) if found is None else found[1])
+        held = await self._fetched(key) if found is None else found[1]
+        if not held.token:
+            raise _not_issued(self._api.url)
+        return _with_token(command, held)
 
-    def when_replaced(self, segment: str, call: Callable[[], None]) -> asyncio.Task[None] | None:
-        """Calls back when a newer token for writing to a segment is there than now. Cancel the task to prevent it.
+    def when_replaced(self, segment: str, used: str, call: Callable[[], None]) -> asyncio.Task[None] | None:
+        """Calls back when there is a newer token for writing to a segment than `used`. Cancel the task to prevent it.
 
         Returns None if the deployment wants no tokens.
         """
         if not self._api.demands_tokens or (key := _key_of_segment(segment, Access.READ_UPDATE)) is None:
             return None
-        return asyncio.get_running_loop().create_task(self._replace(key, self._held.get(key), call))
+        return asyncio.get_running_loop().create_task(self._replace(key, used, call))
 
     async def to_read(self, scope: str, stream: str) -> IssuedToken | None:
         """Returns a token for reading a stream in another process; None if the deployment wants no tokens.
@@ -180,6 +184,8 @@ class AsyncDelegationTokens:
         held = self._held.get(key)
         if held is None or held.due_s <= self._monotonic_s():
             held = await self._fetched(key)
+        if not held.token:
+            return None
         return IssuedToken(held.token, int((self._now_s() + held.ends_s - self._monotonic_s()) * 1000))
 
     async def offer(self, scope: str, stream: str, issued: IssuedToken) -> None:
@@ -206,16 +212,15 @@ class AsyncDelegationTokens:
             due = one, held
         return due
 
-    async def _replace(self, key: _Key, old: _Held | None, call: Callable[[], None]) -> None:
-        while (held := self._held.get(key)) is old:
-            wait_s = 0.0 if held is None else held.due_s - self._monotonic_s()
+    async def _replace(self, key: _Key, used: str, call: Callable[[], None]) -> None:
+        while self._api.demands_tokens and (held := self._held.get(key)) is not None and held.token == used:
+            wait_s = held.due_s - self._monotonic_s()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
                 continue
-            try:
+            held.due_s = self._monotonic_s() + RENEWAL_PAUSE_S  # the old token is still valid for a while
+            with contextlib.suppress(HeadraceError):
                 await self._fetched(key)
-            except HeadraceError:  # the old token is still valid for a while
-                await asyncio.sleep(RENEWAL_PAUSE_S)
         call()
 
     async def _fetched(self, key: _Key) -> _Held:
@@ -237,13 +242,11 @@ class AsyncDelegationTokens:
             raise _not_allowed(key, error) from error
         finally:
             del self._fetches[key]
-        if not issued.token:
-            raise UnauthorizedError(
-                f"the segment stores want delegation tokens, but the controller at {self._api.url} issues none: set "
-                "HEADRACE_TOKENS=required for the controller too",
-                code=TOKEN_INVALID,
-            )
         now_s = self._monotonic_s()
+        if not issued.token:  # tokens are turned off, at the controller first
+            old = self._held.get(key)
+            self._api.demands_tokens = any(held.ends_s > now_s for held in self._held.values())
+            return old if old is not None and old.ends_s > now_s else _Held("", now_s, now_s)
         lifetime_s = max(HELD_S_MIN, issued.expires_ms / 1000 - self._now_s())
         due_s = now_s + lifetime_s * (RENEWED_AT - RENEWED_EARLIER_MAX * self._jitter())
         return self._keep(key, _Held(issued.token, due_s, now_s + lifetime_s))
@@ -291,6 +294,14 @@ def _issued(answer: dict[str, Any]) -> IssuedToken:
     except (KeyError, TypeError, ValueError):
         # Neither the answer nor the cause is shown: they may have the token.
         raise CorruptError("the controller's answer is not a delegation token") from None
+
+
+def _not_issued(url: str) -> UnauthorizedError:
+    return UnauthorizedError(
+        f"the segment stores want delegation tokens, but the controller at {url} issues none: set "
+        "HEADRACE_TOKENS=required for the controller too",
+        code=TOKEN_INVALID,
+    )
 
 
 def _not_allowed(key: _Key, error: HeadraceError) -> UnauthorizedError:

@@ -178,7 +178,7 @@ class SegmentAppender:
                     if not self.in_flight:
                         self._start_over()
                         continue
-                renewal = self._connections.tokens.when_replaced(self.segment_name, self._renew)
+                renewal = self._connections.tokens.when_replaced(self.segment_name, self._setup.token, self._renew)
                 self._resume(flow, reply.last_event_number)
                 self._ended = asyncio.get_running_loop().create_future()
                 self._send()

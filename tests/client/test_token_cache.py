@@ -23,6 +23,8 @@ pytestmark = pytest.mark.anyio
 LIFE_S = 600.0
 READ = ("GET", "/v1/scopes/s/streams/t/delegation-token")
 WRITE = ("POST", "/v1/scopes/s/streams/t/delegation-token")
+SEGMENT = "s/t/0.#epoch.0"
+NO_TOKEN = {"token": "", "expiresMs": 0}
 
 
 class _Api:
@@ -173,13 +175,69 @@ async def test_controllers_that_do_not_issue_tokens() -> None:
         api.problem = problem
         with pytest.raises(UnauthorizedError, match=message):
             await tokens.attached(_reading())
-    api.problem, api.answer = None, {"token": "", "expiresMs": 0}
+    api.problem, api.answer = None, NO_TOKEN
+    refused = wire.AuthTokenCheckFailed(7, "", wire.TOKEN_CHECK_FAILED)
     with pytest.raises(UnauthorizedError, match="set HEADRACE_TOKENS=required for the controller too"):
-        await tokens.attached(_reading())
+        await tokens.after_refusal(_reading(), refused, 0)
+    api.demands_tokens = True
     api.answer = {"token": "secret text"}
     with pytest.raises(CorruptError) as failed:
         await tokens.attached(_reading())
     assert "secret text" not in repr(failed.value) + str(failed.value.__cause__)
+
+
+async def test_tokens_that_are_turned_off() -> None:
+    """A client uses the tokens that it has to their end, since stores may demand them until they are updated, too."""
+    api = _Api()
+    tokens = _tokens(api)
+    await tokens.attached(_reading())
+    api.answer = NO_TOKEN
+    api.now_s += LIFE_S * 0.8
+    assert _of(await tokens.attached(_reading("other"))) == ""
+    assert _of(tokens.ready(_reading())) == "token-1"
+    await asyncio.gather(*tokens._fetches.values())
+    assert _of(tokens.ready(_reading())) == "token-1"
+    api.now_s += LIFE_S * 0.2
+    assert _of(await tokens.attached(_reading())) == ""
+    assert not tokens.demanded
+    assert await tokens.to_read("s", "t") is None
+
+
+async def test_writers_whose_tokens_are_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are set up without one at the end of theirs, and ask for no other one then."""
+    monkeypatch.setattr(delegation_tokens, "RENEWAL_PAUSE_S", 0.001)
+    api, called = _Api(), asyncio.Event()
+    tokens = _tokens(api)
+    used = _of(await tokens.attached(_writing()))
+    api.answer = NO_TOKEN
+    api.now_s += LIFE_S * 0.8
+    assert tokens.when_replaced(SEGMENT, used, called.set) is not None
+    await asyncio.sleep(0.02)
+    assert not called.is_set()
+    assert len(api.requests) == 2
+    api.now_s += LIFE_S * 0.2
+    await asyncio.wait_for(called.wait(), 5)
+    assert tokens.when_replaced(SEGMENT, used, called.set) is None
+    assert len(api.requests) == 3
+
+
+async def test_a_writer_with_an_older_token_hears_of_the_newer_one() -> None:
+    """Its set-up was sent just before the token was replaced, and answered after that."""
+    api, called = _Api(), asyncio.Event()
+    tokens = _tokens(api)
+    await tokens.attached(_writing())
+    api.now_s += LIFE_S * 0.8
+    used = _of(tokens.ready(_writing()))
+    await asyncio.gather(*tokens._fetches.values())
+    assert used == "token-1" != _of(tokens.ready(_writing()))
+    assert tokens.when_replaced(SEGMENT, used, called.set) is not None
+    await asyncio.wait_for(called.wait(), 5)
+    called.clear()
+    waits = tokens.when_replaced(SEGMENT, "token-2", called.set)
+    assert waits is not None
+    await asyncio.sleep(0.01)
+    assert not called.is_set()
+    waits.cancel()
 
 
 async def test_a_controller_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,6 +248,12 @@ class SingleReply:
         self._refusals = 0
         self._sending: asyncio.Task[None] | None = None
 
+    @property
+    def token(self) -> str:
+        """The delegation token of the last request; empty if it had none."""
+        token: str = getattr(self._command, "delegation_token", "")
+        return token
+
     def ask(self, flow: Flow, command: wire.WireCommand) -> asyncio.Future[wire.WireCommand]:
         """Sends the command. The future gets the reply, or the error with which the connection was lost."""
         waiting = self._waiting = asyncio.get_running_loop().create_future()
