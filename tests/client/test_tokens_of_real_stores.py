@@ -256,3 +256,21 @@ def test_a_store_refuses_what_a_token_does_not_allow(world: World, client: Headr
     with pytest.raises(UnauthorizedError, match=message) as refused, client.writer(SCOPE, STREAM) as writer:
         writer.write(b"refused", "key")
     assert refused.value.specific_code == "token_invalid"
+
+
+def test_tokens_that_are_turned_off(world: World, client: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First at the controller, then at the store, as a deployment does. Clients go on, and ask for no more tokens."""
+    monkeypatch.setattr(delegation_tokens, "HELD_S_MIN", 0.1)
+    world.life_s, off_at = 2, 100
+
+    def goes_on(number: int) -> bool:
+        if number == off_at:
+            monkeypatch.setenv("HEADRACE_TOKENS", "off")
+            monkeypatch.setattr(token_wiring, "delegation_tokens", lambda: DelegationTokens(None, world.clock, 600))
+            world.cluster.stop_store()
+            world.cluster.token_keys = None
+            world.cluster.start_store()
+        return number <= off_at or (number < 100_000 and client.admin.delegation_tokens.demanded)
+
+    _write_and_read_while(client, goes_on)
+    assert not client.admin.delegation_tokens.demanded
