@@ -5,6 +5,7 @@ What was accepted is kept, and other flows continue.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -202,6 +203,28 @@ async def test_holds_are_bounded_by_the_writers(world: World) -> None:
         assert tokens.hold_count == 2
         client.close()
         await running.until(lambda: tokens.hold_count == 0)
+
+
+async def test_set_up_that_waits_ends_with_its_token(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For its container, which moves, or for its segment, which is loaded again."""
+    async with world.running() as running:
+        client, container, loads = await running.connect(), running.store.owned[0].container, asyncio.Event()
+        await prepare(world, client)
+        find, segments = container.find, dict(container.metadata.segments)
+
+        async def find_later(name: str) -> Any:
+            await loads.wait()
+            container.metadata.segments.update(segments)
+            return await find(name)
+
+        monkeypatch.setattr(container, "find", find_later)
+        monkeypatch.setattr(container.metadata, "may_be_evicted", lambda name: True)
+        container.metadata.segments.clear()
+        client.send(wire.SetupAppend(5, 7, SEGMENT, writing(world)))
+        assert await client.call(wire.KeepAlive()) == wire.KeepAlive()
+        world.clock.advance(END_S)
+        loads.set()
+        assert await client.receive() == refused(5, EXPIRED)
 
 
 async def test_read_at_the_tail_ends_with_its_token(world: World) -> None:

@@ -158,7 +158,8 @@ class AppendProcessor:
             newest = self._setting_up.get(command.writer_id) is command
             if newest:
                 del self._setting_up[command.writer_id]
-        if newest:
+        tokens = self._session.tokens  # its token may have ended meanwhile
+        if newest and (tokens is None or tokens.admits(command)):
             self._answer_set_up(command, container, segment)
 
     async def _settled_container(self, segment_name: str) -> SegmentContainer:
