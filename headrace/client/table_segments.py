@@ -75,7 +75,7 @@ class TableSegmentRequests:
             try:
                 reply = await answer_within(flow, waiting, REPLY_TIMEOUT_S)
             except HeadraceError:
-                if attempts is not None:
+                if attempts is not None and replies.is_sent:
                     attempts.answer_lost = True
                 raise
             if isinstance(reply, expected):

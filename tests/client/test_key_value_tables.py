@@ -256,6 +256,23 @@ def test_a_lost_answer_is_made_good(
         assert (found.value, found.version) == (b"new", answer)
 
 
+def test_a_request_that_was_not_sent_has_no_lost_answer(
+    headrace: Headrace, table: KeyValueTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delegation token for it could not be fetched. An equal value in the table is not its own then."""
+    table.put(PRIMARIES[0], b"taken", b"aa")
+    tokens, left = headrace._core.admin.delegation_tokens, [None]
+    monkeypatch.setattr(tokens, "ready", lambda command: left.pop() if left else command)
+
+    async def attached(command: wire.WireCommand) -> wire.WireCommand:
+        raise UnavailableError("the controller has not issued a token in time")
+
+    monkeypatch.setattr(tokens, "attached", attached)
+    with pytest.raises(AlreadyExistsError):
+        table.insert(PRIMARIES[0], b"taken", b"aa")
+    assert not left
+
+
 def test_a_conflict_after_a_lost_answer_is_still_one(table: KeyValueTable, monkeypatch: pytest.MonkeyPatch) -> None:
     version = table.put(b"0001", b"old", b"aa")
     table.put(b"0001", b"of another writer", b"aa")

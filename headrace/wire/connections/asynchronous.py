@@ -241,6 +241,8 @@ class SingleReply:
     """
 
     def __init__(self) -> None:
+        self.is_sent = False
+        """Whether the store may have executed the last request. It executes none whose token it refuses."""
         self._waiting: asyncio.Future[wire.WireCommand] | None = None
         self._problem: HeadraceError | None = None
         self._flow: Flow | None = None
@@ -261,12 +263,11 @@ class SingleReply:
         if self._problem is not None:
             waiting.set_exception(self._problem)
             return waiting
-        self._flow, self._command, self._refusals = flow, command, 0
+        self._flow, self._command, self._refusals, self.is_sent = flow, command, 0, False
         tokens = flow.connection.tokens
         ready = command if tokens is None else tokens.ready(command)
         if ready is not None:
-            self._command = ready
-            flow.send(ready)
+            self._send_now(flow, ready)
         else:
             assert tokens is not None, "without tokens each command is ready"
             self._send_later(waiting, tokens.attached(command))
@@ -295,6 +296,7 @@ class SingleReply:
         elif (tokens := flow.connection.tokens) is None:
             waiting.set_result(reply)
         else:
+            self.is_sent = False
             self._send_later(waiting, tokens.after_refusal(command, reply, self._refusals))
             self._refusals += bool(command.delegation_token)
 
@@ -314,8 +316,11 @@ class SingleReply:
             return
         # A caller that does not wait any longer may have set its writer up again elsewhere, so nothing is sent for it.
         if not waiting.done() and self._flow is not None:
-            self._command = command
-            self._flow.send(command)
+            self._send_now(self._flow, command)
+
+    def _send_now(self, flow: Flow, command: wire.WireCommand) -> None:
+        self._command, self.is_sent = command, True
+        flow.send(command)
 
 
 def appending_ended() -> UnavailableError:
