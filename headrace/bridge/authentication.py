@@ -19,7 +19,7 @@ from headrace.bridge.reply_tokens import TOKEN_REPLIES, ReplyTokens
 from headrace.bridge.required_rights import REQUIRED_RIGHTS
 from headrace.bridge.status_codes import code_of
 from headrace.codec.grpc_users import User
-from headrace.model.access import Access, named_resources, scope_resource, table_resource
+from headrace.model.access import Access, named_resource, scope_resource, table_resource
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnauthorizedError
 
 HEADER: Final = "authorization"
@@ -35,19 +35,19 @@ _Ask = Callable[[Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """The field of a reply with a page, and any resources of an item, of which the user must be able to read one."""
+    """The field of a reply with a page, and the resource of an item, which the user must be able to read."""
 
     field: str
-    resources: Callable[[Any], tuple[str, ...]]
+    resource: Callable[[Any], str]
 
 
-_STREAMS = _List("streams", lambda one: named_resources(one.scope, one.stream))
+_STREAMS = _List("streams", lambda one: named_resource(one.scope, one.stream))
 
 LISTS: Final[Mapping[str, _List]] = {
-    "listScopes": _List("scopes", lambda scope: (scope_resource(scope),)),
+    "listScopes": _List("scopes", scope_resource),
     "listStreamsInScope": _STREAMS,
     "listStreamsInScopeForTag": _STREAMS,
-    "listKeyValueTablesInScope": _List("kvtables", lambda one: (table_resource(one.scope, one.kvtName),)),
+    "listKeyValueTablesInScope": _List("kvtables", lambda one: table_resource(one.scope, one.kvtName)),
 }
 """The rpcs with pages. They have only what the user may read."""
 
@@ -101,7 +101,7 @@ def check_rights(rpc: str, user: User, request: Any) -> None:
     if rpc not in REQUIRED_RIGHTS:
         raise UnauthorizedError(f"no user may call {rpc}")
     for right in REQUIRED_RIGHTS[rpc](request):
-        if not _may(user, right.access, right.resources):
+        if all(user.access(one) < right.access for one in right.resources):
             resource = right.resources[0][:_RESOURCE_CHARACTERS_SHOWN]
             raise UnauthorizedError(f"user {user.name} has no {right.access.name} on {resource}")
 
@@ -114,7 +114,7 @@ async def _visible(rpc: str, user: User, request: Any, ask: _Ask) -> Any:
     reply, of_items = await ask(request), LISTS.get(rpc)
     while of_items is not None:
         items = getattr(reply, of_items.field)
-        readable = [one for one in items if _may(user, Access.READ, of_items.resources(one))]
+        readable = [one for one in items if user.access(of_items.resource(one)) >= Access.READ]
         if readable or not items:
             del items[:]
             items.extend(readable)
@@ -122,10 +122,6 @@ async def _visible(rpc: str, user: User, request: Any, ask: _Ask) -> Any:
         request.continuationToken.CopyFrom(reply.continuationToken)
         reply = await ask(request)
     return reply
-
-
-def _may(user: User, access: Access, resources: tuple[str, ...]) -> bool:
-    return any(user.access(one) >= access for one in resources)
 
 
 def _header(context: _Context) -> str | None:

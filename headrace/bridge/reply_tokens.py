@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.bridge import controller_pb2 as pb
-from headrace.bridge.required_rights import name_resources
+from headrace.bridge.required_rights import TABLE_SUFFIX, name_resources
 from headrace.codec.grpc_users import User
 from headrace.controller.services.delegation_tokens import DelegationTokens
 from headrace.controller.services.key_value_tables import KeyValueTableService
-from headrace.model.access import Access, reader_group_resource, table_resource
+from headrace.model.access import Access
 from headrace.model.errors import NotFoundError, UnauthorizedError
 from headrace.model.names import check_segment_name_part
 
 _READER_GROUP_PREFIX: Final = "_RG"
-_TABLE_SUFFIX: Final = "_kvtable"
 
 _LEVELS: Final[Mapping[int, Access]] = {
     pb.StreamInfo.READ: Access.READ,
@@ -81,8 +80,7 @@ class ReplyTokens:
         scope = check_segment_name_part("scope", request.scope)
         name = check_segment_name_part("stream", request.name)
         grants: dict[str, Access] = {}
-        for resource in name_resources(scope, name):
-            most = self._access(user, scope, name, resource)
+        for resource, most in self._access(user, scope, name).items():
             level = most if request.level is None else request.level
             if Access.NONE < level <= most:
                 grants[resource] = level
@@ -91,20 +89,21 @@ class ReplyTokens:
             raise UnauthorizedError(f"user {user.name} has no {wanted} on {name_resources(scope, name)[0]}")
         return self._tokens.issue(user.name, grants).token
 
-    def _access(self, user: User, scope: str, name: str, resource: str) -> Access:
-        """What the user may do with the segments of a resource.
+    def _access(self, user: User, scope: str, name: str) -> dict[str, Access]:
+        """What the user may do with the segments of a name, by their resource.
 
-        Readers write to the state of their group, so that READ on a group opens it for writing, as in Pravega. Segment
-        names do not tell the state of a Rust client's group from a key-value table of the same name. Such a table must
-        not be written by a user who may only read it.
+        Readers write to the state of their group, so that READ on a group opens it for writing, as in Pravega. The
+        state of a Rust client's group is a table segment. If there is a table of the name of the group, this segment
+        is the table's: a right on the group does not count.
         """
-        found = user.access(resource)
-        is_group = name.startswith(_READER_GROUP_PREFIX)
-        group = name.removeprefix(_READER_GROUP_PREFIX) if is_group else name.removesuffix(_TABLE_SUFFIX)
-        if found is not Access.READ or resource != reader_group_resource(scope, group):
-            return found
-        may_write_table = user.access(table_resource(scope, group)) >= Access.READ_UPDATE
-        return Access.READ_UPDATE if may_write_table or not self._has_table(scope, group) else Access.READ
+        found = {one: user.access(one) for one in name_resources(scope, name)}
+        if name.startswith(_READER_GROUP_PREFIX):
+            return {group: Access.READ_UPDATE for group, access in found.items() if access >= Access.READ}
+        if name.endswith(TABLE_SUFFIX) and len(found) == 2:
+            (table, of_table), (_, of_group) = found.items()
+            is_of_group = of_group >= Access.READ and not self._has_table(scope, name.removesuffix(TABLE_SUFFIX))
+            return {table: Access.READ_UPDATE if is_of_group else of_table}
+        return found
 
     def _has_table(self, scope: str, table: str) -> bool:
         try:

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.bridge import controller_pb2 as pb
-from headrace.model.access import Access, named_resources, scope_resource, stream_resource, table_resource
+from headrace.model.access import (
+    Access,
+    named_resource,
+    reader_group_resource,
+    scope_resource,
+    stream_resource,
+    table_resource,
+)
+
+TABLE_SUFFIX: Final = "_kvtable"
 
 ROOT: Final = "prn::/"
 """The resource that has all scopes: their list, their creation and deletion."""
@@ -31,9 +40,14 @@ Rights = Callable[[Any], Iterable[Right]]
 
 
 def name_resources(scope: str, name: str) -> tuple[str, ...]:
-    """What a name in a request may stand for, besides what `named_resources` says: clients ask for tables, too."""
-    found = named_resources(scope, name)
-    return (*found, table_resource(scope, name)) if found == (stream_resource(scope, name),) else found
+    """What a name in a request may stand for, first what `named_resource` says.
+
+    Clients ask for tables by their own names, too, and the Rust client has the state of a group in a table segment.
+    """
+    found, table = named_resource(scope, name), name.removesuffix(TABLE_SUFFIX)
+    if found == stream_resource(scope, name):
+        return found, table_resource(scope, name)
+    return (found, reader_group_resource(scope, table)) if found == table_resource(scope, table) else (found,)
 
 
 def _nothing(request: Any) -> Iterable[Right]:
@@ -56,7 +70,7 @@ def _own_scope(access: Access) -> Rights:
 
 def _stream(access: Access, info: Callable[[Any], pb.StreamInfo] = lambda request: request.streamInfo) -> Rights:
     """A stream by its name; also one of a reader group or of watermarks."""
-    return lambda request: (Right(access, named_resources(info(request).scope, info(request).stream)),)
+    return lambda request: (Right(access, (named_resource(info(request).scope, info(request).stream),)),)
 
 
 def _name(access: Access, info: Callable[[Any], pb.StreamInfo]) -> Rights:
@@ -72,7 +86,7 @@ def _group_with_streams(request: pb.ReaderGroupConfiguration) -> Iterable[Right]
     """Pravega checks the scope only, although the group holds back the retention of all its streams."""
     yield Right(Access.READ, (scope_resource(request.scope),))
     for cut in (*request.startingStreamCuts, *request.endingStreamCuts):
-        yield Right(Access.READ, named_resources(cut.streamInfo.scope, cut.streamInfo.stream))
+        yield Right(Access.READ, (named_resource(cut.streamInfo.scope, cut.streamInfo.stream),))
 
 
 def _itself(request: Any) -> Any:

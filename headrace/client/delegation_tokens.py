@@ -23,7 +23,7 @@ from headrace import wire
 from headrace.api.delegation_tokens import IssuedToken
 from headrace.client.http_api import HttpApi
 from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
-from headrace.model.access import Access, segment_resources
+from headrace.model.access import Access, segment_resource
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, UnauthorizedError, UnavailableError
 from headrace.wire.connections.asynchronous import mark_retrieved
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
@@ -269,10 +269,10 @@ def _key_of(command: wire.WireCommand) -> _Key | None:
 
 @lru_cache(KEYS_CACHED_MAX)
 def _key_of_segment(segment: str, access: Access) -> _Key | None:
-    resources = segment_resources(segment)
-    if not resources:
+    resource = segment_resource(segment)
+    if resource is None:
         return None
-    kind, _, name = resources[0].rpartition("/")[2].partition(":")
+    kind, _, name = resource.rpartition("/")[2].partition(":")
     # Only parts of the deployment get more than READ_UPDATE.
     return _Key(segment.partition("/")[0], _KINDS[kind], name, min(access, Access.READ_UPDATE))
 

@@ -42,27 +42,26 @@ def table_resource(scope: str, table: str) -> str:
     return f"{scope_resource(scope)}/key-value-table:{table}"
 
 
-def named_resources(scope: str, name: str) -> tuple[str, ...]:
-    """The resources whose segments are called `scope/name/…`. More than one if the name alone does not decide.
+def named_resource(scope: str, name: str) -> str:
+    """The resource whose segments are called `scope/name/…`.
 
     Clients name segments of reader groups `_RG<group>`, of watermarks `_MARK<stream>` and of tables
-    `<table>_kvtable`. A stream and a table may have the same name; so may a table and a reader group.
+    `<table>_kvtable`.
     """
     if name.startswith(_READER_GROUP_PREFIX):
-        return (reader_group_resource(scope, name.removeprefix(_READER_GROUP_PREFIX)),)
+        return reader_group_resource(scope, name.removeprefix(_READER_GROUP_PREFIX))
     if name.startswith(_MARK_PREFIX):
-        return (stream_resource(scope, name.removeprefix(_MARK_PREFIX)),)
+        return stream_resource(scope, name.removeprefix(_MARK_PREFIX))
     if name.endswith(_TABLE_SUFFIX):
-        table = name.removesuffix(_TABLE_SUFFIX)
-        return table_resource(scope, table), reader_group_resource(scope, table)
-    return (stream_resource(scope, name),)
+        return table_resource(scope, name.removesuffix(_TABLE_SUFFIX))
+    return stream_resource(scope, name)
 
 
-def segment_resources(segment: str) -> tuple[str, ...]:
-    """The resources of a segment's name, any of which opens it; none if only the parts of the deployment use it."""
+def segment_resource(segment: str) -> str | None:
+    """The resource of a segment's name; None if only the parts of the deployment use it."""
     scope, _, rest = segment.partition("/")
     name, separator, _ = rest.partition("/")
-    return named_resources(scope, name) if scope and name and separator else ()
+    return named_resource(scope, name) if scope and name and separator else None
 
 
 def is_table_segment(segment: str) -> bool:
@@ -83,5 +82,7 @@ def allows(grants: Mapping[str, Access], segment: str, access: Access) -> bool:
     scope_name, _, rest = segment.partition("/")
     if rest.startswith(_MARK_PREFIX) and access > Access.READ:
         return False
-    scope, resources = scope_resource(scope_name), segment_resources(segment)
-    return bool(resources) and any(grants.get(one, Access.NONE) >= access for one in (scope, *resources))
+    resource = segment_resource(segment)
+    if resource is None:
+        return False
+    return any(grants.get(one, Access.NONE) >= access for one in (scope_resource(scope_name), resource))

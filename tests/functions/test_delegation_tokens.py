@@ -61,6 +61,13 @@ def test_a_route_grants_its_access(call: Call, path: str, resource: str, segment
     assert answer.body["expiresMs"] == claims.expires_at_s * 1_000 == CLOCK.now_ms() + 600_000
 
 
+@pytest.mark.usefixtures("required")
+def test_a_group_token_does_not_open_a_table_of_its_name(call: Call):
+    """The policy of the caller need not allow the routes of tables."""
+    answer = call("POST", f"{SCOPE}/reader-groups/prices/delegation-token")
+    assert not allows(_claims(answer.body["token"]).grants, "shop/prices_kvtable/0.#epoch.0", Access.READ)
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize(("path", "resource", "segment"), ROUTES)
 def test_without_tokens_the_answer_is_empty(call: Call, path: str, resource: str, segment: str, method: str):

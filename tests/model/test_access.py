@@ -13,7 +13,7 @@ from headrace.model.access import (
     is_table_segment,
     reader_group_resource,
     scope_resource,
-    segment_resources,
+    segment_resource,
     stream_resource,
     table_resource,
 )
@@ -22,25 +22,22 @@ ORDERS = stream_resource("shop", "orders")
 
 
 @pytest.mark.parametrize(
-    ("segment", "resources"),
+    ("segment", "resource"),
     [
-        ("shop/orders/0.#epoch.0", (ORDERS,)),
-        (names.transaction_segment_name("shop/orders/0.#epoch.0", 7), (ORDERS,)),
-        (names.transient_segment_name("shop/orders/0.#epoch.0", 7, 8), (ORDERS,)),
-        ("shop/_RGbuyers/0.#epoch.0", ("prn::/scope:shop/reader-group:buyers",)),
-        ("shop/_MARKorders/0.#epoch.0", (ORDERS,)),
-        (
-            "shop/prices_kvtable/0.#epoch.0",
-            ("prn::/scope:shop/key-value-table:prices", "prn::/scope:shop/reader-group:prices"),
-        ),
-        ("shop/orders", ()),
-        ("shop//0", ()),
-        ("/orders/0", ()),
-        ("", ()),
+        ("shop/orders/0.#epoch.0", ORDERS),
+        (names.transaction_segment_name("shop/orders/0.#epoch.0", 7), ORDERS),
+        (names.transient_segment_name("shop/orders/0.#epoch.0", 7, 8), ORDERS),
+        ("shop/_RGbuyers/0.#epoch.0", "prn::/scope:shop/reader-group:buyers"),
+        ("shop/_MARKorders/0.#epoch.0", ORDERS),
+        ("shop/prices_kvtable/0.#epoch.0", "prn::/scope:shop/key-value-table:prices"),
+        ("shop/orders", None),
+        ("shop//0", None),
+        ("/orders/0", None),
+        ("", None),
     ],
 )
-def test_resources_of_a_segment(segment: str, resources: tuple[str, ...]) -> None:
-    assert segment_resources(segment) == resources
+def test_resource_of_a_segment(segment: str, resource: str | None) -> None:
+    assert segment_resource(segment) == resource
 
 
 @pytest.mark.parametrize(
@@ -57,7 +54,7 @@ def test_resources_of_a_segment(segment: str, resources: tuple[str, ...]) -> Non
         (scope_resource("shop"), "shop2/orders/0.#epoch.0", False),
         (scope_resource("shop"), "shop", False),
         (table_resource("shop", "t"), "shop/t_kvtable/0.#epoch.0", True),
-        (reader_group_resource("shop", "t"), "shop/t_kvtable/0.#epoch.0", True),
+        (reader_group_resource("shop", "t"), "shop/t_kvtable/0.#epoch.0", False),
         (reader_group_resource("shop", "t"), "shop/_RGt/0.#epoch.0", True),
         (stream_resource("shop", "t_kvtable"), "shop/t_kvtable/0.#epoch.0", False),
         ("*", "anything", True),

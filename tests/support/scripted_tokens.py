@@ -10,7 +10,7 @@ from scripted_cluster import Cluster
 
 from headrace import wire
 from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
-from headrace.model.access import Access, segment_resources
+from headrace.model.access import Access, segment_resource
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 DROPPED = wire.KeepAlive()
@@ -104,5 +104,5 @@ class ScriptedTokens:
         if token not in self._valid or self.always_expired:
             return wire.TOKEN_EXPIRED
         resource, granted = self._valid[token]
-        allowed = granted >= access and all(resource in segment_resources(one) for one in segments)
+        allowed = granted >= access and all(resource == segment_resource(one) for one in segments)
         return None if allowed else wire.TOKEN_CHECK_FAILED
