@@ -7,13 +7,13 @@ from pathlib import Path
 
 from headrace.adapters.token_key_editors import TokenKeyFileEditor, rotate
 from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE_MAX_S, OFF, REQUIRED, TOKENS
+from headrace.bridge.config import USERS_FILE, USERS_SECRET
 from headrace.local.failures import EXIT_USAGE, LocalStackError
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 
 KEYS_NAME = "token-keys.json"
 USERS_NAME = "grpc-users.json"
-USERS_FILE = "HEADRACE_GRPC_USERS_FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class LocalTokens:
             KEYS_FILE: str(self.directory / KEYS_NAME),
             KEYS_SECRET: "",
             USERS_FILE: str(self.directory / USERS_NAME),
+            USERS_SECRET: "",
         }
 
     @property

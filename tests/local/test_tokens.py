@@ -8,11 +8,19 @@ import pytest
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.token_keys import token_key_source, token_life_s
+from headrace.bridge.config import UsersConfig, read_config
 from headrace.local.failures import EXIT_USAGE, LocalStackError
 from headrace.local.tokens import LocalTokens, local_tokens
 
 CLOCK = ManualClock()
-OF_A_SHELL = {"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_SECRET": "of-the-shell"}
+OF_A_SHELL = {
+    "HEADRACE_TOKENS": "required",
+    "HEADRACE_TOKEN_KEYS_SECRET": "of-the-shell",
+    "HEADRACE_GRPC_USERS_SECRET": "of-the-shell",
+}
+OF_A_BRIDGE = {"HEADRACE_METADATA_TABLE": "t"} | {
+    f"HEADRACE_{queue}_QUEUE_URL": "http://127.0.0.1/q" for queue in ("REQUESTS", "TABLES", "COMMITS", "ABORTS")
+}
 
 
 def test_the_first_start_makes_a_key_that_stays(tmp_path: Path):
@@ -27,6 +35,12 @@ def test_the_first_start_makes_a_key_that_stays(tmp_path: Path):
     assert again is not None
     assert again.keys() == keys
     assert token_life_s(first.environment) == 600
+
+
+def test_the_bridge_takes_the_users_of_the_stack(tmp_path: Path):
+    tokens = local_tokens(tmp_path, CLOCK, wanted=True)
+    config = read_config(OF_A_BRIDGE | OF_A_SHELL | tokens.environment)
+    assert config.users == UsersConfig(str(tmp_path / "grpc-users.json"), "")
 
 
 def test_a_stack_without_tokens_makes_no_keys(tmp_path: Path):
