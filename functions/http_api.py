@@ -112,12 +112,14 @@ def lambda_handler(api: HttpResolver) -> Handler:
 
     @logger.inject_lambda_context
     def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+        answer: dict[str, Any]
         try:
             checked = _with_checked_body(event)
         except InvalidRequestError as error:
-            return _lambda_response(int(status_of(error)), error_body(error))
-        with work_until_reserve(context):
-            answer: dict[str, Any] = api.resolve(checked, context)
+            answer = _lambda_response(int(status_of(error)), error_body(error))
+        else:
+            with work_until_reserve(context):
+                answer = api.resolve(checked, context)
         if os.environ.get(token_keys.TOKENS) == token_keys.REQUIRED:
             answer["headers"][response_headers.TOKENS] = response_headers.TOKENS_REQUIRED
         count("Requests", status=f"{int(answer['statusCode']) // 100}xx")
@@ -209,7 +211,6 @@ def _response(status: int, body: Mapping[str, Any]) -> Response[Any]:
 
 
 def _lambda_response(status: int, body: Mapping[str, Any]) -> dict[str, Any]:
-    count("Requests", status=f"{status // 100}xx")
     headers = {"Content-Type": content_types.APPLICATION_JSON}
     return {"statusCode": status, "headers": headers, "body": _json_text(body), "isBase64Encoded": False, "cookies": []}
 

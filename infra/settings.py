@@ -150,11 +150,17 @@ class Settings:
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables with these settings that every function gets."""
-        return self.s3_environment | {
-            "HEADRACE_CONTAINER_COUNT": str(self.containers),
-            "HEADRACE_BUCKET_COUNT": str(self.buckets),
-            "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S": str(self.completed_transactions_hours * 3600),
-        }
+        # API functions say in each answer whether segment stores demand tokens, also those that may not read the keys.
+        tokens = {"HEADRACE_TOKENS": "required"} if self.tokens else {}
+        return (
+            self.s3_environment
+            | tokens
+            | {
+                "HEADRACE_CONTAINER_COUNT": str(self.containers),
+                "HEADRACE_BUCKET_COUNT": str(self.buckets),
+                "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S": str(self.completed_transactions_hours * 3600),
+            }
+        )
 
     @property
     def s3_environment(self) -> dict[str, str]:

@@ -75,7 +75,9 @@ def test_processes_accept_their_settings_of_tokens(smallest_assembly: Assembly, 
         }
         for task in smallest_assembly.resources("AWS::ECS::TaskDefinition")
     }
-    readers = {name for name, variables in found.items() if token_key_source(variables, ManualClock()) is not None}
+    assert {variables["HEADRACE_TOKENS"] for variables in found.values()} == {"required"}
+    readers = {name for name, variables in found.items() if "HEADRACE_TOKEN_KEYS_SECRET" in variables}
+    assert all(token_key_source(found[name], ManualClock()) is not None for name in readers)
     stores = set(found) - {declared.name for declared in topology.FUNCTIONS}
     assert readers == stores | {each.name for each in topology.FUNCTIONS if "token-keys:read" in each.grants}
     known = _strings_of(headrace.adapters.token_keys)
