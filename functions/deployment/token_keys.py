@@ -3,7 +3,7 @@
 A rotation adds a key, which signs only after every process has read it, and sets the end of the older ones. Secrets
 Manager calls the function for each of four steps with the id of the version to be made, and repeats a rotation that
 failed. `headrace token-key` may change the secret between two steps. So the last one makes the new version current only
-if it holds all keys that the secret has now, and none that was revoked.
+if it holds all keys that the secret has now, and none that was revoked, and if the new key does not sign soon.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, str]:
     Raises:
         InvalidRequestError: this is not an event of a rotation.
         IllegalStateError: Secrets Manager has not asked for this version, or there are too many keys.
-        ConflictError: the secret was changed meanwhile; the next rotation begins with its keys of now.
+        ConflictError: the secret was changed meanwhile, or the new key is too old; the next rotation begins with the
+            keys of now.
     """
     named = [event.get(name) for name in ("SecretId", "ClientRequestToken", "Step")]
     if not all(isinstance(name, str) for name in named) or named[2] not in (CREATE, SET, TEST, FINISH):
         raise InvalidRequestError("an event of a rotation has SecretId, ClientRequestToken and Step")
     secret_id, version, step = map(str, named)
     rotation = Rotation(secrets_client(), secret_id, version)
-    rotation.check_version()
-    if step == CREATE:
+    is_done = rotation.is_done()  # then Secrets Manager has not heard of the end, and repeats all steps
+    if step == CREATE and not is_done:
         rotation.create()
-    elif step == TEST:
+    elif step == TEST and not is_done:
         rotation.test()
     elif step == FINISH:
         rotation.finish()
@@ -66,10 +67,12 @@ class Rotation:
         self._secret_id = secret_id
         self._version = version
 
-    def check_version(self) -> None:
-        """Raises IllegalStateError unless Secrets Manager has made the version for a rotation."""
-        if not {_CURRENT, _PENDING} & set(self._stages().get(self._version, ())):
+    def is_done(self) -> bool:
+        """Whether the version is current. Raises IllegalStateError unless Secrets Manager made it for a rotation."""
+        stages = self._stages().get(self._version, ())
+        if not {_CURRENT, _PENDING} & set(stages):
             raise IllegalStateError(f"version {self._version} of the secret is not one that a rotation makes")
+        return _CURRENT in stages
 
     def create(self) -> None:
         """Store the keys of now with a new one as the pending version, unless that was done before."""
@@ -95,7 +98,7 @@ class Rotation:
             raise IllegalStateError("the pending version of the secret has no key without an end")
 
     def finish(self) -> None:
-        """Make the pending version current. Raises ConflictError if the secret was changed meanwhile."""
+        """Make the pending version current. Raises ConflictError as the handler."""
         from headrace.adapters.token_key_editors import move_current
 
         version, current = self._current()
@@ -112,7 +115,8 @@ class Rotation:
             )
         if not is_done:
             raise ConflictError(
-                "the token keys were changed during the rotation: the next one begins with those of now"
+                "the token keys were changed during the rotation, or it took too long: the next one begins with those "
+                "of now"
             )
 
     def _stages(self) -> dict[str, list[str]]:

@@ -71,11 +71,14 @@ def without_key(keys: TokenKeys | None, key_id: str, new_id: str, secret: bytes,
 def follows(later: TokenKeys, earlier: TokenKeys | None, now_s: float) -> bool:
     """Whether the later keys are the earlier ones and one new key, apart from keys that have ended.
 
-    If not, a key was added to the earlier ones or revoked after the later ones were made of them.
+    If not, a key was added to the earlier ones or revoked after the later ones were made of them; or that was so long
+    ago that the new key would sign before every process has read it.
     """
     before = () if earlier is None else earlier.keys
-    old_ids, ids = {key.key_id for key in before}, {key.key_id for key in later.keys}
-    return len(ids - old_ids) == 1 and {key.key_id for key in before if key.verifies(now_s)} <= ids
+    known, used = {key.key_id for key in before}, {key.key_id for key in before if key.verifies(now_s)}
+    new = [key for key in later.keys if key.key_id not in known]
+    in_time = not used or all(key.signs_from_s >= now_s + SIGNS_AFTER_S / 2 for key in new)
+    return len(new) == 1 and in_time and used <= {key.key_id for key in later.keys}
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,8 @@ def test_only_one_new_key_follows():
     assert not follows(one, one, NOW_S)
     assert not follows(_rotate(one, 3, NOW_S), two, NOW_S), "a key was added"
     assert follows(_rotate(two, 3, NOW_S + 10_000), two, NOW_S + 10_000), "a key has ended"
+    assert not follows(two, one, NOW_S + 1_000), "the new key would sign too early"
+    assert follows(one, None, NOW_S + 1_000), "nothing signs yet"
 
 
 def test_ids_of_keys_have_the_day():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any
 
@@ -17,6 +18,7 @@ from functions.deployment.token_keys import CREATE, FINISH, SET, TEST, handler
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.token_key_editors import TokenKeySecretEditor, revoke, rotate
+from headrace.adapters.token_key_secret import REFRESH_S
 from headrace.codec.delegation_tokens import TokenKeys
 from headrace.codec.token_key_changes import NO_KEYS_TEXT, stored_keys
 from headrace.model.errors import ConflictError, HeadraceError, IllegalStateError, InvalidRequestError
@@ -80,6 +82,36 @@ def test_steps_can_be_repeated(world: World):
     for step in (CREATE, CREATE, SET, SET, TEST, TEST, FINISH, FINISH):
         world.step(step, version)
     assert len(world.keys.keys) == 2
+
+
+def test_all_steps_can_be_repeated_after_the_last(world: World):
+    """Secrets Manager does so if it did not hear that the last step is done."""
+    world.rotate()
+    version = world.secrets.begin_rotation()
+    for step in STEPS:
+        world.step(step, version)
+    keys = world.keys
+    for step in STEPS:
+        world.step(step, version)
+    assert world.keys == keys
+
+
+@pytest.mark.parametrize("waited_s", [600, 1_200, 7_200])
+def test_a_rotation_that_waited_lets_no_key_sign_that_stores_lack(world: World, waited_s: int):
+    world.rotate()
+    before = world.keys
+    version = world.secrets.begin_rotation()
+    for step in STEPS[:-1]:
+        world.step(step, version)
+    world.clock.advance(waited_s * 1_000)
+    with contextlib.suppress(ConflictError):
+        world.step(FINISH, version)
+    until_all_know_s = world.clock.now_ms() / 1_000 + REFRESH_S
+    signing = world.keys.signing_key(until_all_know_s)
+    assert signing.key_id == before.keys[0].key_id
+    assert signing.verifies(until_all_know_s + LIFE_S)
+    world.rotate()
+    assert len(world.keys.keys) == (3 if waited_s == 600 else 2)
 
 
 @pytest.mark.parametrize("after", STEPS[:-1])
