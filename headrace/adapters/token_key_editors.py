@@ -32,7 +32,8 @@ ATTEMPTS_MAX: Final = 5
 """Of a change of a secret. Each failure means that another process has just changed it."""
 
 _CURRENT: Final = "AWSCURRENT"
-_NEXT: Final = "HEADRACE_NEXT"
+NEXT: Final = "HEADRACE_NEXT"
+"""The stage of a version that is about to become the current one."""
 _KEY_ID_SUFFIX_BYTES: Final = 3
 _NOT_ALLOWED: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"})
 
@@ -156,7 +157,7 @@ class TokenKeySecretEditor:
         version = str(uuid.uuid4())
         # Without a stage of its own the version would become the current one. The next change moves this stage.
         self._client.put_secret_value(
-            SecretId=self._secret_id, ClientRequestToken=version, SecretString=text, VersionStages=[_NEXT]
+            SecretId=self._secret_id, ClientRequestToken=version, SecretString=text, VersionStages=[NEXT]
         )
         return move_current(self._client, self._secret_id, before, version)
 
@@ -178,16 +179,19 @@ class TokenKeySecretEditor:
             ) from error
 
 
-def move_current(client: Any, secret_id: str, before: str, version: str) -> bool:
+def move_current(client: Any, secret_id: str, before: str | None, version: str) -> bool:
     """Make `version` of a secret current if the version `before` is; return whether it is current now.
 
-    Raises botocore's errors.
+    `before` None: if no version is current. Raises botocore's errors.
     """
     from botocore.exceptions import ClientError
 
     try:
         client.update_secret_version_stage(
-            SecretId=secret_id, VersionStage=_CURRENT, MoveToVersionId=version, RemoveFromVersionId=before
+            SecretId=secret_id,
+            VersionStage=_CURRENT,
+            MoveToVersionId=version,
+            **({} if before is None else {"RemoveFromVersionId": before}),
         )
     except ClientError as error:
         if error.response.get("Error", {}).get("Code") not in ("InvalidParameterException", "InvalidRequestException"):

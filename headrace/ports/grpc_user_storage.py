@@ -19,5 +19,10 @@ class GrpcUserStorage(Protocol):
         ...
 
     def write(self, text: str) -> None:
-        """Replace the text, or store the first one. Raises the errors of `read`."""
+        """Replace the text that was read or written last, or store the first one.
+
+        Raises:
+            ConflictError: another writer has changed it since then.
+            HeadraceError: as `read`.
+        """
         ...

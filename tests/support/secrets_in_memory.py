@@ -82,6 +82,14 @@ class SecretsInMemory:
             self.stages |= dict.fromkeys(VersionStages, ClientRequestToken)
             return {"VersionId": ClientRequestToken}
 
+    def create_secret(self, *, Name: str, ClientRequestToken: str, SecretString: str) -> dict[str, Any]:
+        self.before("create_secret")
+        with self._lock:
+            if "AWSCURRENT" in self.stages:
+                raise _error("ResourceExistsException", "CreateSecret")
+            self.texts[ClientRequestToken], self.stages["AWSCURRENT"] = SecretString, ClientRequestToken
+            return {"VersionId": ClientRequestToken}
+
     def update_secret_version_stage(
         self,
         *,
