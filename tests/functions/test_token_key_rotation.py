@@ -97,7 +97,7 @@ def test_all_steps_can_be_repeated_after_the_last(world: World):
 
 
 @pytest.mark.parametrize("waited_s", [600, 1_200, 7_200])
-def test_a_rotation_that_waited_lets_no_key_sign_that_stores_lack(world: World, waited_s: int):
+def test_a_late_rotation_lets_no_unknown_key_sign(world: World, waited_s: int):
     world.rotate()
     before = world.keys
     version = world.secrets.begin_rotation()
