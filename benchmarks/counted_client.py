@@ -14,7 +14,9 @@ from typing import cast
 from benchmarks.counted_store import LOOPBACK, SEGMENT
 from headrace.api.segments import EpochSegments, SegmentEndpoint, SegmentView
 from headrace.client.admin import AsyncAdmin
+from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.event_writer import WriterCore, WriterOptions
+from headrace.client.http_api import HttpApi
 from headrace.client.loop_thread import LoopThread
 from headrace.client.synchronous import EventWriter
 from headrace.model.segments import KeyRange
@@ -25,10 +27,13 @@ KEYS = [f"key-{number}" for number in range(1000)]
 
 
 class OneSegment:
-    """The answers of a controller whose only stream has one segment."""
+    """The answers of a controller whose only stream has one segment, and whose stores want no tokens."""
+
+    demands_tokens = False
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self.delegation_tokens = AsyncDelegationTokens(cast(HttpApi, self))
 
     async def epoch_segments(self, scope: str, stream: str) -> EpochSegments:
         return EpochSegments(0, (SegmentView(0, SEGMENT, KeyRange(0.0, 1.0)),), sealed=False)

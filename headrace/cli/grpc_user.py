@@ -69,7 +69,7 @@ Secret = Annotated[
     "add",
     examples=[
         "headrace grpc-user add ann --file users.json",
-        "headrace grpc-user add ann --secret headrace/grpc-users < password.txt",
+        "cat password.txt | headrace grpc-user add ann --secret headrace/grpc-users",
     ],
 )
 def add(
