@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from headrace.adapters.token_key_editors import NEXT, move_current
+from headrace.adapters.token_key_secret import secrets_client
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError, UnavailableError
-
-CONNECT_TIMEOUT_S: Final = 2
-READ_TIMEOUT_S: Final = 3
-ATTEMPTS_MAX: Final = 2
 
 NOT_STORED: Final = "users_not_stored"
 """The code of the NotFoundError when there is no file or no secret."""
@@ -172,19 +169,3 @@ class GrpcUserSecret:
 
 def _changed(what: str) -> ConflictError:
     return ConflictError(f"another command has just changed {what}: try again")
-
-
-def secrets_client() -> SecretsClient:
-    """A client for the region, credentials and endpoint of the standard AWS_* variables."""
-    import botocore.session
-    from botocore.config import Config
-
-    config = Config(
-        region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=READ_TIMEOUT_S,
-        retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
-    )
-    session: Any = botocore.session.get_session()
-    client: SecretsClient = session.create_client("secretsmanager", config=config)
-    return client

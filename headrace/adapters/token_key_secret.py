@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from headrace.codec.delegation_tokens import TokenKeys, parse_token_keys
 from headrace.model.errors import HeadraceError, IllegalStateError, UnavailableError
@@ -95,7 +95,7 @@ class TokenKeySecret:
         return found
 
 
-def secrets_client() -> SecretsClient:
+def secrets_client() -> Any:
     """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads."""
     import botocore.session
     from botocore.config import Config
@@ -106,8 +106,5 @@ def secrets_client() -> SecretsClient:
         read_timeout=READ_TIMEOUT_S,
         retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
     )
-    client: SecretsClient = botocore.session.get_session().create_client(
-        "secretsmanager",
-        config=config,
-    )  # type: ignore[assignment]
-    return client
+    session: Any = botocore.session.get_session()
+    return session.create_client("secretsmanager", config=config)

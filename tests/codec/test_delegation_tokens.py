@@ -279,7 +279,7 @@ def test_new_key_signs_when_all_readers_have_it() -> None:
 
 
 def test_later_listed_of_two_keys_signs() -> None:
-    """Whoever adds a key that signs from the same second on wants its tokens, not those of the key before."""
+    """A key that was added later replaces one that signs from the same second on."""
     one, two, waiting = TokenKey("one", SECRET, NOW_S), TokenKey("two", SECRET, NOW_S), TokenKey("3", SECRET, NOW_S + 9)
     for keys in ((one, two), (waiting, one, two), (one, two, waiting)):
         assert TokenKeys(keys).signing_key(NOW_S) is two
