@@ -117,7 +117,7 @@ def test_transactions(client: Headrace, scope: str, url: str) -> None:
         for event, key in zip(EVENTS, KEYS, strict=True):
             kept.write(event, key)
             dropped.write(b"dropped", key)
-        kept.commit()
+        kept.commit(wait=True)
         dropped.abort()
     assert _all_events(client, scope) == sorted(EVENTS)
 

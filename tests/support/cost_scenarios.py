@@ -66,7 +66,11 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         change("ping a transaction", transactions.of("ping_transaction", 60_000), transactions.opened),
         change("commit a transaction", transactions.of("commit_transaction"), transactions.opened),
         change("abort a transaction", transactions.of("abort_transaction"), transactions.opened),
-        change("create a transaction whose segments are created on demand", transactions.begin_on_demand),
+        change(
+            "create a transaction whose segments are created on demand",
+            transactions.begin_on_demand,
+            transactions.begin,
+        ),
         change("create segments of a transaction on demand", transactions.first_segments, transactions.on_demand),
         change("commit a set of ten", transactions.commit_set, transactions.several),
         change("commit a set of ten again", transactions.commit_set, transactions.several, transactions.commit_set),

@@ -115,13 +115,30 @@ class TransactionService:
         check_lease(lease_ms)
         if label is not None:
             check_label(label)
-        found, transaction = repeat_on_conflict(
-            lambda: self._try_to_create(scope, stream, lease_ms, label, on_demand), backoff=self._backoff
-        )
-        segments = self._segments.of(found, transaction)
-        if not on_demand:
-            self._segments.create(found, segments)
-        return TransactionView.of(transaction, segments)
+
+        def attempt() -> TransactionView:
+            found, transaction = self._try_to_create(scope, stream, lease_ms, label, on_demand)
+            segments = self._segments.of(found, transaction)
+            if not on_demand:
+                self._create_all_segments(found, transaction, segments)
+            return TransactionView.of(transaction, segments)
+
+        return repeat_on_conflict(attempt, backoff=self._backoff)
+
+    def _create_all_segments(
+        self, stream: Stream, transaction: Transaction, segments: Sequence[TransactionSegmentView]
+    ) -> None:
+        """The read afterwards finds out whether the transaction was aborted before it had segments to delete.
+
+        Raises:
+            WriteConflictError: it was, by a seal of the stream or at the end of its lease. No segment is left.
+        """
+        self._segments.create(stream, segments)
+        if not self._transactions.is_open(stream.scope, stream.name, transaction.transaction_id):
+            self._segments.delete(segments)
+            raise WriteConflictError(
+                f"transaction {transaction_text(transaction.transaction_id)} was aborted meanwhile", {}
+            )
 
     def create_segments(self, scope: str, stream: str, transaction_id: int, segment_ids: Sequence[int]) -> Transaction:
         """Create segments of an open transaction that creates them on demand. A repeat changes nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -10,8 +11,9 @@ from interruptions import after_each_sleep, sleep_at, work_on_request
 from stream_world import StreamWorld, ranges
 
 from headrace.controller.operations.registry import undo_request
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import HeadraceError, NotFoundError, UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.transactions import transaction_text
 
 
 def _names(world: StreamWorld) -> list[str]:
@@ -142,3 +144,61 @@ def test_a_late_roll_leaves_no_segment():
             break
         assert [_names(world)] == returned, f"asleep at call {position}"
     assert 10 <= position < 59
+
+
+def _seal(world: StreamWorld) -> None:
+    world.seal()
+
+
+def _seal_and_delete(world: StreamWorld) -> None:
+    world.seal()
+    world.delete()
+
+
+def _mark_for_abort(world: StreamWorld) -> None:
+    """As the tick does when a lease has ended."""
+    for one in world.transactions.list_open("s", "t", 10).items:
+        world.transactions.abort_transaction("s", "t", one.transaction_id)
+
+
+def _abort(world: StreamWorld) -> None:
+    _mark_for_abort(world)
+    world.drain_transactions()
+
+
+def _transactions_with_segments(world: StreamWorld) -> set[str]:
+    return {name.partition("#transaction.")[2] for name in _names(world) if "#transaction." in name}
+
+
+def _open_transactions(world: StreamWorld) -> set[str]:
+    with suppress(NotFoundError):
+        return {transaction_text(one.transaction_id) for one in world.transactions.list_open("s", "t", 10).items}
+    return set()
+
+
+@pytest.mark.parametrize("is_stream_known", [False, True])
+@pytest.mark.parametrize("meanwhile", [_seal, _seal_and_delete, _mark_for_abort, _abort])
+def test_a_late_transaction_leaves_no_segment(meanwhile: Callable[[StreamWorld], None], is_stream_known: bool):
+    for position in range(20):
+        world = StreamWorld()
+        world.create()
+        if is_stream_known:
+            world.begin()
+            _abort(world)
+        returned = world.calls.interrupt_at(position, partial(meanwhile, world))
+        with suppress(HeadraceError):
+            world.begin()
+        world.calls.calm()
+        world.drain_transactions()
+        if not returned:
+            break
+        assert _transactions_with_segments(world) == _open_transactions(world), f"asleep at call {position}"
+    assert 3 <= position < 19
+
+
+def test_a_repeat_takes_the_place_of_an_aborted_transaction():
+    world = StreamWorld()
+    world.create()
+    with world.calls.overtaken("segment store create_segments", lambda: _abort(world)):
+        begun = world.begin()
+    assert _open_transactions(world) == _transactions_with_segments(world) == {transaction_text(begun)}
