@@ -72,6 +72,13 @@ MODULES = (
         internal=frozenset({"open", "discard", "segment_replaced", "segment_failed"}),
     ),
     Generated("synchronous_byte_reader", "byte_reader", ("AsyncByteReader",), bases={"AsyncByteReader": "ByteReads"}),
+    Generated(
+        "synchronous_range_reader",
+        "range_reader",
+        ("AsyncRangeReader",),
+        bases={"AsyncRangeReader": "RangeEvents"},
+        internal=frozenset({"next_events"}),
+    ),
     Generated("synchronous_revisioned_stream", "revisioned_stream", ("AsyncRevisionedStream",)),
     Generated("synchronous_state_synchronizer", "state_synchronizer", ("AsyncStateSynchronizer",)),
     Generated("synchronous_retention_admin", "retention_admin", ("AsyncRetentionAdmin", "AsyncSubscribersAdmin")),
@@ -120,7 +127,7 @@ def generate(client: Path, wanted: Generated) -> str:
     """The text of one module, before it is formatted."""
     source = Source(client, wanted.source)
     by_hand = Source(client, HAND_WRITTEN).classes
-    imports = {f"from {PACKAGE}.loop_thread import LoopThread"}
+    imports = {f"from {PACKAGE}.loop_thread import LoopCaller"}
     bodies = []
     for name in wanted.classes:
         base = wanted.bases.get(name)
@@ -155,7 +162,7 @@ def _class_text(node: ast.ClassDef, base: str | None, left_out: set[str] | froze
     parameters = "" if generic is None else generic.removeprefix("Generic")
     bases = ", ".join(one for one in (base, generic) if one)
     lines = [f"class {name}({bases}):" if bases else f"class {name}:", *_docstring(node, 1), ""]
-    lines += [f"    def __init__(self, thread: LoopThread, core: {node.name}{parameters}) -> None:"]
+    lines += [f"    def __init__(self, thread: LoopCaller, core: {node.name}{parameters}) -> None:"]
     if base:
         lines += ["        super().__init__(core)"]
     lines += ["        self._thread = thread", "        self._core = core"]

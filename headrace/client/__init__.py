@@ -24,11 +24,10 @@ from headrace.client.group_lag import GroupLag, SegmentLag
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect
 from headrace.client.key_value_table import AsyncKeyValueTable
-from headrace.client.range_reader import RangeReader
+from headrace.client.range_reader import AsyncRangeReader
 from headrace.client.reader_group import AsyncReaderGroup, Checkpoint
 from headrace.client.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
 from headrace.client.segment_ranges import SegmentRange
-from headrace.client.segment_reads import SegmentReads
 from headrace.client.segment_stream import EventBatch
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.client.synchronous import EventReader, EventWriter
@@ -36,6 +35,7 @@ from headrace.client.synchronous_byte_reader import ByteReader
 from headrace.client.synchronous_byte_stream import ByteStream
 from headrace.client.synchronous_byte_writer import ByteWriter
 from headrace.client.synchronous_group_reader import GroupReader
+from headrace.client.synchronous_range_reader import RangeReader
 from headrace.client.synchronous_reader_group import ReaderGroup
 from headrace.client.synchronous_revisioned_stream import RevisionedStream
 from headrace.client.synchronous_state_synchronizer import StateSynchronizer
@@ -79,6 +79,7 @@ __all__ = [
     "AsyncGroupReader",
     "AsyncHeadrace",
     "AsyncKeyValueTable",
+    "AsyncRangeReader",
     "AsyncReaderGroup",
     "AsyncRevisionedStream",
     "AsyncStateSynchronizer",
@@ -125,7 +126,6 @@ __all__ = [
     "SealedError",
     "SegmentLag",
     "SegmentRange",
-    "SegmentReads",
     "StateForm",
     "StateSynchronizer",
     "StreamCut",

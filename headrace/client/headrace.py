@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Protocol, TypeVar
@@ -15,20 +16,20 @@ from headrace.client.event_reader import AsyncEventReader, ReaderOptions, Start
 from headrace.client.event_writer import AsyncEventWriter, WriterCore, WriterOptions
 from headrace.client.http_api import HttpApi
 from headrace.client.key_value_table import AsyncKeyValueTable, open_table
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller, LoopThread
 from headrace.client.range_bytes import HistorySource
 from headrace.client.range_listing import list_ranges
-from headrace.client.range_reader import RangeReader
+from headrace.client.range_reader import AsyncRangeReader
 from headrace.client.reader_group import AsyncReaderGroup
 from headrace.client.revisioned_stream import AsyncRevisionedStream
 from headrace.client.segment_ranges import SegmentRange
-from headrace.client.segment_reads import SegmentReads
 from headrace.client.segment_requests import RETRY_TIMEOUT_S
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.client.stream_ranges import StreamRanges
 from headrace.client.synchronous import EventReader, EventWriter
 from headrace.client.synchronous_admin import Admin
 from headrace.client.synchronous_byte_stream import ByteStream
+from headrace.client.synchronous_range_reader import RangeReader
 from headrace.client.synchronous_reader_group import ReaderGroup
 from headrace.client.synchronous_revisioned_stream import RevisionedStream
 from headrace.client.synchronous_state_synchronizer import StateSynchronizer
@@ -175,6 +176,41 @@ class AsyncHeadrace:
             raise
         return synchronizer
 
+    async def segment_ranges(
+        self,
+        scope: str,
+        stream: str,
+        start: StreamCut | None = None,
+        end: StreamCut | None = None,
+        *,
+        bytes_max: int | None = None,
+    ) -> list[SegmentRange]:
+        """Lists what is between two stream cuts as ranges that `range_reader` reads, in any order and in any process.
+
+        Without `start` they begin at the head, without `end` they end at the tail as it is now. Ranges without bytes
+        are left out. Segments that a scale replaced come before their successors, so that reading the ranges one after
+        the other keeps the order of the events of a routing key. With `bytes_max`, larger ranges are split between two
+        events near that size, where the stores know such places. Both take one request to the controller for each 4,000
+        segments.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: code "invalid_stream_cut": a cut belongs to another stream, is not a position of this
+                one, or `end` is before `start`. Code "stream_recreated": it belongs to a deleted stream of this name.
+            TruncatedError: bytes after `start` have been truncated.
+        """
+        return await list_ranges(self.admin, scope, stream, start, end, bytes_max)
+
+    def range_reader(self, part: SegmentRange, *, read_history_from: HistorySource = "s3") -> AsyncRangeReader:
+        """Returns a reader of the events of one range that `segment_ranges` has listed, perhaps in another process.
+
+        History is read from S3, with links that the controller signs, and the rest from the segment store. With
+        `read_history_from="segment_store"` all is read from there, for machines that do not reach S3. Call it in a
+        coroutine: the reader belongs to the event loop that runs.
+        """
+        admin = Admin(LoopCaller(asyncio.get_running_loop()), self.admin)
+        return AsyncRangeReader(StreamRanges(admin, part.scope, part.stream), part, read_history_from)
+
     async def close(self) -> None:
         """Closes the connections to the controller. Close writers, readers and tables first."""
         await self._api.close()
@@ -291,37 +327,16 @@ class Headrace:
         *,
         bytes_max: int | None = None,
     ) -> list[SegmentRange]:
-        """Lists what is between two stream cuts as ranges that `range_reader` reads, in any order and in any process.
-
-        Without `start` they begin at the head, without `end` they end at the tail as it is now. Ranges without bytes
-        are left out. Segments that a scale replaced come before their successors, so that reading the ranges one after
-        the other keeps the order of the events of a routing key. With `bytes_max`, larger ranges are split between two
-        events near that size, where the stores know such places. Both take one request to the controller for each 4,000
-        segments.
-
-        Raises:
-            NotFoundError: there is no such stream.
-            InvalidRequestError: code "invalid_stream_cut": a cut belongs to another stream, is not a position of this
-                one, or `end` is before `start`. Code "stream_recreated": it belongs to a deleted stream of this name.
-            TruncatedError: bytes after `start` have been truncated.
-        """
-        return list_ranges(self.admin, scope, stream, start, end, bytes_max)
+        """See `AsyncHeadrace.segment_ranges`."""
+        listing = self._core.segment_ranges(scope, stream, start, end, bytes_max=bytes_max)
+        return self._thread.run(listing)
 
     def range_reader(self, part: SegmentRange, *, read_history_from: HistorySource = "s3") -> RangeReader:
-        """Opens a reader of the events of one range that `segment_ranges` has listed, perhaps in another process.
-
-        History is read from S3, with links that the controller signs, and the rest from the segment store. With
-        `read_history_from="segment_store"` all is read from there, for machines that do not reach S3.
-        """
-        reader = RangeReader(StreamRanges(self.admin, part.scope, part.stream), part, read_history_from)
+        """See `AsyncHeadrace.range_reader`."""
+        core = self._thread.run(_range_reader(self._core, part, read_history_from))
+        reader = RangeReader(self._thread, core)
         self._keep(reader)
         return reader
-
-    def segment_reads(self, scope: str, stream: str) -> SegmentReads:
-        """Returns an object that reads ranges of bytes of the stream's segments."""
-        reads = SegmentReads(self.admin, scope, stream)
-        self._keep(reads)
-        return reads
 
     def close(self) -> None:
         """Flushes and closes all writers, closes all readers, then the client. A second call does nothing."""
@@ -379,6 +394,11 @@ async def _transactional_writer(
 ) -> AsyncTransactionalWriter:
     """Creates the writer on the event loop that it will use."""
     return core.transactional_writer(scope, stream, options, lease_ms=lease_ms)
+
+
+async def _range_reader(core: AsyncHeadrace, part: SegmentRange, read_history_from: HistorySource) -> AsyncRangeReader:
+    """Creates the reader on the event loop that it will use."""
+    return core.range_reader(part, read_history_from=read_history_from)
 
 
 def _auth(auth: Auth) -> httpx.Auth | None:

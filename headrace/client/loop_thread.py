@@ -1,4 +1,4 @@
-"""The background thread on which the synchronous API runs the asynchronous one."""
+"""Runs the asynchronous API for other threads: on a background thread of the client, or on the program's own loop."""
 
 from __future__ import annotations
 
@@ -7,22 +7,40 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
+from headrace.model.errors import IllegalStateError
+
 T = TypeVar("T")
 
+LOOP_CHECK_S = 1.0
+"""How often a waiting thread looks whether the loop was closed, and with it the coroutine forgotten."""
 
-class LoopThread:
-    """An event loop in a daemon thread. It is uvloop's if that is installed, which is about twice as fast."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self._loop = loop or _new_loop()
-        self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
-        self._thread.start()
+class LoopCaller:
+    """Runs coroutines on an event loop for threads that are not the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop and waits for its result. A KeyboardInterrupt in this thread cancels it."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        """Runs a coroutine on the loop and waits for its result. A KeyboardInterrupt in this thread cancels it.
+
+        Raises:
+            IllegalStateError: code "loop_closed": the loop was closed.
+        """
         try:
-            return future.result()
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError as error:
+            coroutine.close()
+            raise _loop_closed() from error
+        try:
+            while True:
+                try:
+                    return future.result(LOOP_CHECK_S)
+                except TimeoutError:
+                    if future.done():
+                        raise
+                    if self._loop.is_closed():
+                        raise _loop_closed() from None
         except BaseException:
             future.cancel()
             raise
@@ -32,6 +50,15 @@ class LoopThread:
         source = start()
         while items := self.run(_items(source, page)):
             yield from items
+
+
+class LoopThread(LoopCaller):
+    """An event loop in a daemon thread. It is uvloop's if that is installed, which is about twice as fast."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        super().__init__(loop or _new_loop())
+        self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Cancels all running tasks and ends the thread."""
@@ -47,6 +74,10 @@ class LoopThread:
         finally:
             self._loop.run_until_complete(_end_tasks())
             self._loop.close()
+
+
+def _loop_closed() -> IllegalStateError:
+    return IllegalStateError("the event loop was closed: close what uses it before", code="loop_closed")
 
 
 async def _end_tasks() -> None:

@@ -6,23 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from headrace.api.plans import RangeToPlan
+from headrace.client.admin import AsyncAdmin
 from headrace.client.segment_ranges import SegmentRange, joined_ranges, ranges_to_read, segment_ranges
-from headrace.client.synchronous_admin import Admin
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PIECES_PER_PLAN_MAX, RANGES_PER_PLAN_MAX
 from headrace.model.range_pieces import pieces_at_best
 from headrace.model.stream_cuts import StreamCut
 
 
-def list_ranges(
-    admin: Admin,
+async def list_ranges(
+    admin: AsyncAdmin,
     scope: str,
     stream: str,
     start: StreamCut | None,
     end: StreamCut | None,
     bytes_max: int | None = None,
 ) -> list[SegmentRange]:
-    """See `Headrace.segment_ranges`."""
+    """See `AsyncHeadrace.segment_ranges`."""
     if bytes_max is not None and bytes_max < 1:
         raise InvalidRequestError(f"bytes_max is positive, not {bytes_max}")
     for cut in (start, end):
@@ -31,7 +31,7 @@ def list_ranges(
     found: list[SegmentRange] = []
     reached_end = False
     while not reached_end:
-        batch = admin.next_cut(scope, stream, start, end=end)
+        batch = await admin.next_cut(scope, stream, start, end=end)
         found += segment_ranges(batch.batch)
         start, reached_end = batch.end, batch.reached_end
     ranges = ranges_to_read(joined_ranges(found))
@@ -40,7 +40,7 @@ def list_ranges(
     pieces: list[SegmentRange] = []
     for parts in plan_requests(ranges, bytes_max):
         wanted = [RangeToPlan(part.segment_id, part.start, part.end, bytes_max) for part in parts]
-        plans = admin.range_plans(scope, stream, wanted, links=False)
+        plans = await admin.range_plans(scope, stream, wanted, links=False)
         for part, plan in zip(parts, plans, strict=True):
             pieces += (replace(part, start=piece.start, end=piece.end) for piece in plan.pieces)
     return pieces

@@ -1,18 +1,23 @@
-"""Reads the events of one segment range, in any process. For threads without an event loop."""
+"""Reads the events of one segment range, in any process.
+
+The bytes are requested in a thread of the reader: requests to S3 and to the stores that block cost a fraction of the
+processor time of asynchronous ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from concurrent.futures import wait
-from contextlib import closing
+import asyncio
+from collections.abc import AsyncIterator, Generator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
 from threading import Event
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.event_reader import AnyBatch, Assemble, EventRead, arrow_assembler, events_of
 from headrace.client.object_reads import ObjectReads
-from headrace.client.range_bytes import HistorySource, RangeBytes, Window, gathered, one_ahead, read_ahead_thread
+from headrace.client.range_bytes import HistorySource, RangeBytes, Window, gathered, read_ahead_thread
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_ranges import SegmentRange
 from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, EventBatches, check_ends_between_events
@@ -26,16 +31,19 @@ if TYPE_CHECKING:
 
 CLOSE_TIMEOUT_S = 5.0
 
+T = TypeVar("T")
 
-class RangeReader:
-    """Reads the events of a segment range once. Open it with `Headrace.range_reader`, use it with `with`.
+
+class AsyncRangeReader:
+    """Reads the events of a segment range once. Open it with `AsyncHeadrace.range_reader`, use it with `async with`.
 
     Every method that reads raises:
         TruncatedError: events of the range were truncated since it was listed.
         CorruptError: the range does not begin and end between two events.
         UnavailableError: the segment's store or S3 could not be reached for too long.
 
-    Not thread-safe. Bytes are requested by a thread of its own while the caller works on the last ones.
+    One call at a time. Bytes are requested by a thread of its own while the caller works on the last ones. A call that
+    is cancelled loses nothing.
     """
 
     def __init__(
@@ -52,31 +60,33 @@ class RangeReader:
         self._part = part
         self._use_links = read_history_from == "s3"
         self._assemble: Assemble | None = None
-        self._batches: Generator[AnyBatch, None, None] | None = None
-        self._progress = ReadProgress({part.segment_id: part.start})
+        self._reading: _ReadAhead | None = None
         self._reached = part.start
         self._thread = read_ahead_thread()
         self._stopped = Event()
-        self.closed = False
+        self.progress = ReadProgress({part.segment_id: part.start})
+
+    @property
+    def closed(self) -> bool:
+        return self._stopped.is_set()
 
     @property
     def unread(self) -> SegmentRange:
         """The part of the range that was not returned yet. Another reader can continue there, in any process."""
-        return replace(self._part, start=self._progress.offsets[self._part.segment_id])
+        return replace(self._part, start=self.progress.offsets[self._part.segment_id])
 
-    def read_batch(self) -> EventBatch | None:
+    async def read_batch(self) -> EventBatch | None:
         """Returns the next events, None at the end of the range. This is faster than iterating over single events.
 
         Raises:
             IllegalStateError: the reader has already returned Arrow batches, or is closed.
         """
-        batch = self._next(EventBatches)
-        assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
+        batch = await self.next_events()
         if batch is not None:
-            self._progress.advance(batch.segment_id, batch.end_offset)
+            self.progress.advance(batch.segment_id, batch.end_offset)
         return batch
 
-    def read_arrow_batch(self) -> pa.RecordBatch | None:
+    async def read_arrow_batch(self) -> pa.RecordBatch | None:
         """Returns the next events as a `pyarrow.RecordBatch` (extra `headrace[arrow]`), None at the end of the range.
 
         Its columns are `segment_id` and `offset` (int64), and `event` (large binary).
@@ -85,25 +95,31 @@ class RangeReader:
             InvalidRequestError: pyarrow is not installed.
             IllegalStateError: the reader has already returned events in another form, or is closed.
         """
-        batch = self._next(arrow_assembler())
+        batch = await self._next(arrow_assembler())
         if batch is None:
             return None
         assert isinstance(batch, ArrowBatch), "the assembler makes Arrow batches"
-        self._progress.advance(batch.segment_id, batch.end_offset)
+        self.progress.advance(batch.segment_id, batch.end_offset)
         return batch.events
 
-    def arrow_batches(self) -> Iterator[pa.RecordBatch]:
+    async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yields Arrow batches up to the end of the range. See `read_arrow_batch`."""
-        while (batch := self.read_arrow_batch()) is not None:
+        while (batch := await self.read_arrow_batch()) is not None:
             yield batch
 
-    def __iter__(self) -> Iterator[EventRead]:
+    async def __aiter__(self) -> AsyncIterator[EventRead]:
         """Yields single events up to the end of the range, and moves `unread` past each."""
-        while (batch := self._next(EventBatches)) is not None:
-            assert isinstance(batch, EventBatch), "the assembler makes batches of events"
-            yield from events_of(batch, self._progress)
+        while (batch := await self.next_events()) is not None:
+            for event in events_of(batch, self.progress):
+                yield event
 
-    def close(self) -> None:
+    async def next_events(self) -> EventBatch | None:
+        """Returns the next events. They are returned again unless the caller moves `progress` past them."""
+        batch = await self._next(EventBatches)
+        assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
+        return batch
+
+    async def close(self) -> None:
         """Stops reading and closes the connections. `unread` keeps its value. A second call does nothing.
 
         It waits for a request that runs for at most 5 s. After that the thread of the request closes the connections,
@@ -111,58 +127,56 @@ class RangeReader:
         """
         if self.closed:
             return
-        self.closed = True
         self._stopped.set()
-        if self._batches is not None:
-            self._batches.close()
+        self._stop_reading()
         last = self._thread.submit(self._source.close)
         self._thread.shutdown(wait=False)
-        wait([last], CLOSE_TIMEOUT_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await _result(last)
 
-    def __enter__(self) -> RangeReader:
+    async def __aenter__(self) -> AsyncRangeReader:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self.close()
 
-    def _next(self, assemble: Assemble) -> AnyBatch | None:
+    async def _next(self, assemble: Assemble) -> AnyBatch | None:
         if self.closed:
-            raise IllegalStateError("the reader is closed; make a new one", code="reader_closed")
+            raise _reader_closed()
         if self._assemble not in (None, assemble):
             raise IllegalStateError(
                 "a reader returns either Arrow batches or events: open another reader for the range `unread`"
             )
         self._assemble = assemble
         part = self.unread
-        if self._batches is not None and self._reached != part.start:
-            self._batches.close()  # a caller has iterated over a part of the last batch, and stopped
-            self._batches = None
-        if self._batches is None:
-            self._batches = self._read(part, assemble(part.segment_id, part.start))
+        if self._reached != part.start:
+            self._stop_reading()  # a caller has iterated over a part of the last batch, and stopped
+        if self._reading is None:
+            self._reached = part.start
+            self._reading = _ReadAhead(self._thread, self._windows(part), assemble(part.segment_id, part.start))
+        name = segment_name(part.scope, part.stream, part.segment_id)
         try:
-            batch = next(self._batches, None)
-        except BaseException:
-            self._batches = None  # the next call reads on from `unread`
+            batch = await self._reading.next_batch(name)
+        except NotFoundError as error:
+            self._stop_reading()
+            raise TruncatedError(
+                f"segment {name} was deleted with its events; list the ranges from the head of the stream",
+                details={"segment": name},
+            ) from error
+        except Exception:
+            self._stop_reading()  # the next call reads on from `unread`
             raise
         if batch is not None:
             self._reached = batch.end_offset
         return batch
 
-    def _read(self, part: SegmentRange, assembler: Assembler[AnyBatch]) -> Generator[AnyBatch, None, None]:
-        name = segment_name(part.scope, part.stream, part.segment_id)
-        try:
-            with closing(one_ahead(self._windows(part), self._thread)) as windows:
-                for window in windows:
-                    if (batch := assembler.add(memoryview(window))) is not None:
-                        yield batch
-        except NotFoundError as error:
-            raise TruncatedError(
-                f"segment {name} was deleted with its events; list the ranges from the head of the stream",
-                details={"segment": name},
-            ) from error
-        check_ends_between_events(name, assembler)
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.stop()
+            self._reading = None
 
     def _windows(self, part: SegmentRange) -> Generator[Window, None, None]:
         """Runs in the thread."""
@@ -171,3 +185,56 @@ class RangeReader:
             RangeBytes(self._source, objects, wait=self._stopped.wait, use_links=self._use_links) as reader,
         ):
             yield from gathered(reader.windows(part.segment_id, part.start, part.end))
+
+
+class _ReadAhead:
+    """Batches of a range. While the caller works on one, the thread requests the bytes of the next."""
+
+    def __init__(
+        self, thread: ThreadPoolExecutor, windows: Generator[Window, None, None], assembler: Assembler[AnyBatch]
+    ) -> None:
+        self._thread = thread
+        self._windows = windows
+        self._assembler = assembler
+        self._coming = thread.submit(next, windows, None)
+        self._is_stopped = False
+
+    async def next_batch(self, name: str) -> AnyBatch | None:
+        """Returns the next batch, None at the end. Can be cancelled: the window that was waited for is kept."""
+        while True:
+            window = await _result(self._coming)
+            if self._is_stopped:
+                raise _reader_closed()
+            if window is None:
+                check_ends_between_events(name, self._assembler)
+                return None
+            self._coming = self._thread.submit(next, self._windows, None)
+            if (batch := self._assembler.add(memoryview(window))) is not None:
+                return batch
+
+    def stop(self) -> None:
+        """The thread closes the connections when the request that runs is done. This does not wait for it."""
+        self._is_stopped = True
+        self._coming.cancel()
+        self._thread.submit(self._windows.close)
+
+
+async def _result(future: Future[T]) -> T:
+    """Waits for a result. If the waiting is cancelled, the future goes on."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def wake(_: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(wake)
+    await done.wait()
+    try:
+        return future.result()
+    except CancelledError:
+        raise _reader_closed() from None
+
+
+def _reader_closed() -> IllegalStateError:
+    return IllegalStateError("the reader is closed; make a new one", code="reader_closed")

@@ -28,7 +28,8 @@ from headrace.client.event_writer import (
     event_bytes,
 )
 from headrace.client.group_reader import AsyncGroupReader, GroupEvent
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
+from headrace.client.range_reader import AsyncRangeReader
 from headrace.client.segment_stream import EventBatch
 from headrace.client.time_windows import TimeWindow
 from headrace.client.transactional_writer import AsyncTransaction, too_large_for_transaction, transaction_event
@@ -47,7 +48,7 @@ class EventWriter:
     the `with` block flushes and closes the writer; after an exception it closes the writer without waiting.
     """
 
-    def __init__(self, thread: LoopThread, core: WriterCore) -> None:
+    def __init__(self, thread: LoopCaller, core: WriterCore) -> None:
         self._thread = thread
         self._core = core
         self._accumulator = core.accumulator
@@ -165,7 +166,7 @@ class TransactionEvents:
 class EventReader:
     """Reads the events of a stream. Open it with `Headrace.reader`, use it with `with`. Not thread-safe."""
 
-    def __init__(self, thread: LoopThread, reader: AsyncEventReader) -> None:
+    def __init__(self, thread: LoopCaller, reader: AsyncEventReader) -> None:
         self._thread = thread
         self._reader = reader
         self.closed = False
@@ -228,7 +229,7 @@ class EventReader:
 class GroupEvents:
     """The hand-written part of `GroupReader`, which yields events. The rest is generated."""
 
-    _thread: LoopThread
+    _thread: LoopCaller
 
     def __init__(self, reader: AsyncGroupReader) -> None:
         self._reader = reader
@@ -244,6 +245,29 @@ class GroupEvents:
 
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields Arrow batches until `ended` is true. See `AsyncGroupReader.read_arrow_batch`."""
+        while (batch := self.read_arrow_batch()) is not None:
+            yield batch
+
+
+class RangeEvents:
+    """The hand-written part of `RangeReader`, which yields events. The rest is generated."""
+
+    _thread: LoopCaller
+
+    def __init__(self, reader: AsyncRangeReader) -> None:
+        self._reader = reader
+
+    def __iter__(self) -> Iterator[EventRead]:
+        """Yields single events up to the end of the range, and moves `unread` past each."""
+        while (batch := self._thread.run(self._reader.next_events())) is not None:
+            yield from events_of(batch, self._reader.progress)
+
+    def read_arrow_batch(self) -> pa.RecordBatch | None:
+        """Returns the next events as a record batch. See `AsyncRangeReader.read_arrow_batch`."""
+        return self._thread.run(self._reader.read_arrow_batch())
+
+    def arrow_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields Arrow batches up to the end of the range. See `AsyncRangeReader.read_arrow_batch`."""
         while (batch := self.read_arrow_batch()) is not None:
             yield batch
 

@@ -12,7 +12,7 @@ from headrace.api.plans import NextCutView, OnTruncation, RangePlan, RangeToPlan
 from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, Successors
 from headrace.api.streams import ScaleProgress, ScalingEvent, StreamSummary, StreamView
 from headrace.client.admin import AsyncAdmin, At, CutLike
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous_cluster_admin import ClusterAdmin
 from headrace.client.synchronous_dead_letters_admin import DeadLettersAdmin
 from headrace.client.synchronous_delegation_tokens import DelegationTokens
@@ -31,7 +31,7 @@ from headrace.model.stream_cuts import StreamCut
 class Admin:
     """Administration of one Headrace deployment."""
 
-    def __init__(self, thread: LoopThread, core: AsyncAdmin) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncAdmin) -> None:
         self._thread = thread
         self._core = core
         self.cluster = ClusterAdmin(thread, core.cluster)

@@ -9,7 +9,7 @@ import os
 from types import TracebackType
 
 from headrace.client.byte_reader import AsyncByteReader, WritableBuffer
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous import ByteReads
 
 
@@ -20,7 +20,7 @@ class ByteReader(ByteReads):
     bytes; at the end of a sealed one it returns none. Calls wait for each other, so do not let several tasks read.
     """
 
-    def __init__(self, thread: LoopThread, core: AsyncByteReader) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncByteReader) -> None:
         super().__init__(core)
         self._thread = thread
         self._core = core

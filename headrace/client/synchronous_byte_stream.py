@@ -11,7 +11,7 @@ from headrace.client.batch_accumulator import BUFFER_BYTES
 from headrace.client.byte_reader import ByteStart
 from headrace.client.byte_segment import RETRY_TIMEOUT_S
 from headrace.client.byte_stream import AsyncByteStream
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous_byte_reader import ByteReader
 from headrace.client.synchronous_byte_writer import ByteWriter
 
@@ -23,7 +23,7 @@ class ByteStream:
     for too long.
     """
 
-    def __init__(self, thread: LoopThread, core: AsyncByteStream) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncByteStream) -> None:
         self._thread = thread
         self._core = core
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from headrace.client.byte_writer import AsyncByteWriter
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous import ByteWrites
 
 
@@ -18,7 +18,7 @@ class ByteWriter(ByteWrites):
     At its end the `with` block flushes and closes the writer; after an exception it closes it without waiting.
     """
 
-    def __init__(self, thread: LoopThread, core: AsyncByteWriter) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncByteWriter) -> None:
         super().__init__(core)
         self._thread = thread
         self._core = core

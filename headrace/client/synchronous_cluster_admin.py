@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from headrace.api.cluster import ClusterView, ContainerMapView
 from headrace.api.cluster_logs import ContainerLogsView, ContainerLogView, CopiesChanged, EpochsRaised
 from headrace.client.cluster_admin import AsyncClusterAdmin
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 
 
 class ClusterAdmin:
     """Segment stores, containers and their logs."""
 
-    def __init__(self, thread: LoopThread, core: AsyncClusterAdmin) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncClusterAdmin) -> None:
         self._thread = thread
         self._core = core
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from headrace.api.dead_letters import DeadLetterView
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin, DeadLetterPage
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.model.limits import PAGE_ITEMS_MAX
 
 
 class DeadLettersAdmin:
     """Lists, inspects, replays and drops dead letters."""
 
-    def __init__(self, thread: LoopThread, core: AsyncDeadLettersAdmin) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncDeadLettersAdmin) -> None:
         self._thread = thread
         self._core = core
 

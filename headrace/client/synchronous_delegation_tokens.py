@@ -8,13 +8,13 @@ from __future__ import annotations
 from headrace import wire
 from headrace.api.delegation_tokens import IssuedToken
 from headrace.client.delegation_tokens import AsyncDelegationTokens
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 
 
 class DelegationTokens:
     """The tokens of one client. Programs need not use it: connections to the stores do."""
 
-    def __init__(self, thread: LoopThread, core: AsyncDelegationTokens) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncDelegationTokens) -> None:
         self._thread = thread
         self._core = core
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous import GroupEvents
 from headrace.client.time_windows import TimeWindow
 from headrace.model.names import StreamSegmentName
@@ -21,7 +21,7 @@ class GroupReader(GroupEvents):
     raise IllegalStateError, code "reader_offline", if the reader was declared offline: then others read its segments.
     """
 
-    def __init__(self, thread: LoopThread, core: AsyncGroupReader) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncGroupReader) -> None:
         super().__init__(core)
         self._thread = thread
         self._core = core

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from headrace.client.group_lag import GroupLag
 from headrace.client.group_reader import GroupReaderOptions
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.reader_group import CHECKPOINT_TIMEOUT_S, AsyncReaderGroup, Checkpoint, ResetTo
 from headrace.client.synchronous_group_reader import GroupReader
 from headrace.model.group_checkpoints import Positions
@@ -25,7 +25,7 @@ class ReaderGroup:
     not be reached for too long.
     """
 
-    def __init__(self, thread: LoopThread, core: AsyncReaderGroup) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncReaderGroup) -> None:
         self._thread = thread
         self._core = core
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.segments import SegmentEndpoint
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.model.reader_groups import ReaderGroupConfiguration
 
@@ -15,7 +15,7 @@ from headrace.model.reader_groups import ReaderGroupConfiguration
 class ReaderGroupsAdmin:
     """Creates, changes and deletes reader groups. The methods wait for background work unless `wait=False`."""
 
-    def __init__(self, thread: LoopThread, core: AsyncReaderGroupsAdmin) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncReaderGroupsAdmin) -> None:
         self._thread = thread
         self._core = core
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.api.retention import RetentionDescription, SubscriberView
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
 from headrace.model.stream_cuts import StreamCut
 
@@ -16,7 +16,7 @@ from headrace.model.stream_cuts import StreamCut
 class RetentionAdmin:
     """Describes the retention of a stream."""
 
-    def __init__(self, thread: LoopThread, core: AsyncRetentionAdmin) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncRetentionAdmin) -> None:
         self._thread = thread
         self._core = core
 
@@ -28,7 +28,7 @@ class RetentionAdmin:
 class SubscribersAdmin:
     """Registers subscribers and publishes their positions. Reader groups with a retention type do this themselves."""
 
-    def __init__(self, thread: LoopThread, core: AsyncSubscribersAdmin) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncSubscribersAdmin) -> None:
         self._thread = thread
         self._core = core
 

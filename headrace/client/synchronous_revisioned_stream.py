@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import TracebackType
 
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.revisioned_stream import ENTRIES_PER_PAGE, AsyncRevisionedStream, RevisionedEntry
 
 
@@ -19,7 +19,7 @@ class RevisionedStream:
     for too long.
     """
 
-    def __init__(self, thread: LoopThread, core: AsyncRevisionedStream) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncRevisionedStream) -> None:
         self._thread = thread
         self._core = core
 

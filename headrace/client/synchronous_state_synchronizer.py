@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Generic
 
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.state_synchronizer import AsyncStateSynchronizer, S, U
 
 
@@ -20,7 +20,7 @@ class StateSynchronizer(Generic[S, U]):
     not be reached for too long, and CorruptError if it holds something else than entries of such a state.
     """
 
-    def __init__(self, thread: LoopThread, core: AsyncStateSynchronizer[S, U]) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncStateSynchronizer[S, U]) -> None:
         self._thread = thread
         self._core = core
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 
 from headrace.client.key_value_table import PAGE_ENTRIES, AsyncKeyValueTable
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.table_entries import TableEntry, TableKey
 
 
@@ -20,7 +20,7 @@ class KeyValueTable:
     was deleted, and UnavailableError if its stores could not be reached for too long.
     """
 
-    def __init__(self, thread: LoopThread, core: AsyncKeyValueTable) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncKeyValueTable) -> None:
         self._thread = thread
         self._core = core
 

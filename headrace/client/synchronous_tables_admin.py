@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headrace.api.key_value_tables import TableSegments, TableView
 from headrace.api.segments import SegmentEndpoint
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.tables_admin import AsyncTablesAdmin
 from headrace.model.key_value_tables import TableConfiguration
 
@@ -15,7 +15,7 @@ from headrace.model.key_value_tables import TableConfiguration
 class TablesAdmin:
     """Creates, lists and deletes key-value tables. `create` and `delete` wait until it is done unless `wait=False`."""
 
-    def __init__(self, thread: LoopThread, core: AsyncTablesAdmin) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncTablesAdmin) -> None:
         self._thread = thread
         self._core = core
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous import TransactionEvents
 from headrace.client.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
 
@@ -15,7 +15,7 @@ from headrace.client.transactional_writer import AsyncTransaction, AsyncTransact
 class Transaction(TransactionEvents):
     """An open transaction. At its end an `with` block commits it; after an exception it aborts it."""
 
-    def __init__(self, thread: LoopThread, core: AsyncTransaction) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncTransaction) -> None:
         super().__init__(core)
         self._thread = thread
         self._core = core
@@ -66,7 +66,7 @@ class TransactionalWriter:
     After `close`, other processes can continue its open transactions by their ids until the leases expire.
     """
 
-    def __init__(self, thread: LoopThread, core: AsyncTransactionalWriter) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncTransactionalWriter) -> None:
         self._thread = thread
         self._core = core
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionView
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.transactions_admin import LEASE_MS_DEFAULT, AsyncTransactionsAdmin
 
 
 class TransactionsAdmin:
     """Creates, shows and ends transactions. A transaction id is 32 lower-case hex digits."""
 
-    def __init__(self, thread: LoopThread, core: AsyncTransactionsAdmin) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncTransactionsAdmin) -> None:
         self._thread = thread
         self._core = core
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 from headrace.api.segments import SegmentEndpoint
 from headrace.api.watermarks import NewestWatermark
-from headrace.client.loop_thread import LoopThread
+from headrace.client.loop_thread import LoopCaller
 from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 
 
 class WatermarksAdmin:
     """Records the times of writers, and returns the newest watermark."""
 
-    def __init__(self, thread: LoopThread, core: AsyncWatermarksAdmin) -> None:
+    def __init__(self, thread: LoopCaller, core: AsyncWatermarksAdmin) -> None:
         self._thread = thread
         self._core = core
 

@@ -27,6 +27,7 @@ from headrace.client import (
     SealedError,
     TruncatedError,
 )
+from headrace.client.segment_reads import SegmentReads
 
 MIB = 1024 * 1024
 
@@ -67,8 +68,8 @@ def test_bytes_come_back_as_they_were_written(video: ByteStream) -> None:
 def test_bytes_have_no_frames_in_the_segment(video: ByteStream, headrace: Headrace) -> None:
     with video.writer() as writer:
         writer.write(b"raw")
-    reads = headrace.segment_reads("shop", "video")
-    assert b"".join(reads.read(0, 0, 3)) == b"raw"
+    with SegmentReads(headrace.admin, "shop", "video") as reads:
+        assert b"".join(reads.read(0, 0, 3)) == b"raw"
     assert headrace.admin.stream_cut("shop", "video", at="tail").offsets == {0: 3}
 
 

@@ -11,6 +11,7 @@ from scripted_tokens import ScriptedTokens
 
 from headrace import wire
 from headrace.client import UnauthorizedError, delegation_tokens
+from headrace.client.segment_reads import SegmentReads
 from headrace.wire.connections.asynchronous import SingleReply
 
 READ = ("GET", "/v1/scopes/s/streams/t/delegation-token")
@@ -67,7 +68,7 @@ def test_blocking_reads_have_tokens(cluster: Cluster) -> None:
     cluster.put(0, b"event")
     for announces in (False, True):
         tokens = ScriptedTokens(cluster, announces=announces)
-        with cluster.client() as headrace, headrace.segment_reads("s", "t") as reads:
+        with cluster.client() as headrace, SegmentReads(headrace.admin, "s", "t") as reads:
             assert b"".join(reads.read(0, 0, 13))[8:] == b"event"
             assert reads.locate_offset(0, 5) == 5
             assert tokens.refused == ([] if announces else [wire.TOKEN_CHECK_FAILED])
@@ -102,7 +103,7 @@ def test_credentials_that_may_not_read(cluster: Cluster) -> None:
         ):
             next(iter(one))
         with pytest.raises(UnauthorizedError, match="no permission to read stream s/t"):
-            list(headrace.segment_reads("s", "t").read(0, 0, 13))
+            list(SegmentReads(headrace.admin, "s", "t").read(0, 0, 13))
 
 
 def test_tokens_that_are_always_expired(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +112,7 @@ def test_tokens_that_are_always_expired(cluster: Cluster, monkeypatch: pytest.Mo
     tokens.always_expired = True
     with cluster.client() as headrace:
         with pytest.raises(UnauthorizedError, match="compare the clocks") as failed:
-            list(headrace.segment_reads("s", "t").read(0, 0, 13))
+            list(SegmentReads(headrace.admin, "s", "t").read(0, 0, 13))
         assert failed.value.specific_code == "token_expired"
         writer = headrace.writer("s", "t")
         with pytest.raises(UnauthorizedError, match="compare the clocks"):
@@ -124,7 +125,7 @@ def test_a_token_of_other_keys_is_refused_at_once(cluster: Cluster) -> None:
     tokens = ScriptedTokens(cluster)
     tokens._code_of = lambda command: wire.TOKEN_CHECK_FAILED
     with cluster.client() as headrace, pytest.raises(UnauthorizedError, match="have the same token keys") as failed:
-        list(headrace.segment_reads("s", "t").read(0, 0, 13))
+        list(SegmentReads(headrace.admin, "s", "t").read(0, 0, 13))
     assert failed.value.specific_code == "token_invalid"
     assert tokens.issued == [READ]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import warnings
 
 import pytest
 
-from headrace.client.loop_thread import LoopThread
+from headrace.client import loop_thread
+from headrace.client.loop_thread import LoopCaller, LoopThread
+from headrace.model.errors import IllegalStateError
 
 
 @pytest.fixture
@@ -50,3 +53,38 @@ def test_tasks_that_begin_while_others_end_end_as_well(thread: LoopThread):
     thread.run(begin())
     assert warned(thread) == []
     assert ended == ["first", "last"]
+
+
+def test_a_thread_does_not_wait_for_a_loop_that_was_closed(monkeypatch: pytest.MonkeyPatch):
+    """A loop that ends at the wrong moment never runs what was handed to it."""
+    monkeypatch.setattr(loop_thread, "LOOP_CHECK_S", 0.01)
+    loop = asyncio.new_event_loop()
+    failed: list[str] = []
+
+    def wait() -> None:
+        try:
+            LoopCaller(loop).run(asyncio.sleep(0))
+        except IllegalStateError as error:
+            failed.append(error.specific_code)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not loop._ready:  # type: ignore[attr-defined]
+        threading.Event().wait(0.001)
+    loop.close()
+    thread.join()
+    wait()
+    assert failed == ["loop_closed"] * 2
+
+
+def test_a_coroutine_may_time_out(thread: LoopThread, monkeypatch: pytest.MonkeyPatch):
+    """Its own TimeoutError is not taken for that of the waiting."""
+    monkeypatch.setattr(loop_thread, "LOOP_CHECK_S", 0.01)
+
+    async def time_out() -> None:
+        await asyncio.sleep(0.05)
+        raise TimeoutError("of the coroutine")
+
+    with pytest.raises(TimeoutError, match="of the coroutine"):
+        thread.run(time_out())
+    assert warned(thread) == []

@@ -34,14 +34,14 @@ PUBLIC = {
     "Ack", "AsyncEventReader", "AsyncEventWriter", "AsyncHeadrace", "AsyncKeyValueTable", "EventBatch", "EventRead",
     "EventReader", "EventWriter", "GroupStream", "Headrace", "KeyRange", "KeyValueTable", "ReaderGroupConfiguration",
     "ReaderOptions", "ReadOrder", "RetentionMode", "RetentionPolicy", "RetentionType", "ScalingPolicy", "ScalingType",
-    "SegmentLag", "SegmentReads", "StreamCut", "TableConfiguration", "TableEntry", "TableKey", "TimeWindow",
+    "SegmentLag", "StreamCut", "TableConfiguration", "TableEntry", "TableKey", "TimeWindow",
     "WriterOptions", "connect",
     "AsyncTransaction", "AsyncTransactionalWriter", "Transaction", "TransactionalWriter",
     "AsyncRevisionedStream", "AsyncStateSynchronizer", "RevisionedEntry", "RevisionedStream", "StateForm",
     "StateSynchronizer", "AsyncGroupReader", "AsyncReaderGroup", "Checkpoint", "GroupBatch", "GroupEvent", "GroupLag",
     "GroupReader", "GroupReaderOptions", "ReaderGroup", "StreamSegmentName", "LogClass",
     "AsyncByteReader", "AsyncByteStream", "AsyncByteWriter", "ByteReader", "ByteStream", "ByteWriter",
-    "RangeReader", "SegmentRange",
+    "AsyncRangeReader", "RangeReader", "SegmentRange",
 }  # fmt: skip
 ERRORS = {
     "AlreadyExistsError", "ConflictError", "CorruptError", "FencedError", "HeadraceError", "IllegalStateError",
@@ -85,6 +85,29 @@ def test_the_synchronous_admin_is_the_asynchronous_one(synchronous: type, asynch
         }
 
     assert methods(synchronous) == methods(asynchronous)
+
+
+FILE_METHODS = {"flush", "readable", "seekable", "writable"}
+"""What `io` asks of a file; the asynchronous byte streams are not files."""
+
+
+def _public(kind: type) -> set[str]:
+    iterates = {"iterates"} if hasattr(kind, "__iter__") or hasattr(kind, "__aiter__") else set()
+    return {name for name in dir(kind) if not name.startswith("_")} | iterates
+
+
+@pytest.mark.parametrize("name", sorted(one for one in PUBLIC if one.startswith("Async")))
+def test_both_clients_use_the_same_words(name: str) -> None:
+    """Each method of a synchronous class has a twin. The asynchronous one may have more for the generated class."""
+    assert _public(getattr(headrace.client, name[5:])) - FILE_METHODS <= _public(getattr(headrace.client, name))
+
+
+def test_both_entry_points_have_the_same_signatures() -> None:
+    def parameters(kind: type) -> dict[str, list[str]]:
+        found = inspect.getmembers(kind, inspect.isfunction)
+        return {name: list(inspect.signature(one).parameters) for name, one in found if not name.startswith("_")}
+
+    assert parameters(headrace.client.Headrace) == parameters(headrace.client.AsyncHeadrace)
 
 
 def test_every_part_of_the_asynchronous_admin_is_compared() -> None:

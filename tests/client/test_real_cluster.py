@@ -36,6 +36,7 @@ from headrace.client import (
     large_events,
     segment_appender,
 )
+from headrace.client.segment_reads import SegmentReads
 
 SMALL_BLOCKS = WriterOptions(block_bytes=2_000, buffer_bytes=200_000)
 
@@ -270,15 +271,15 @@ def test_bytes_of_segments_over_a_restart(real: RealCluster, headrace: Headrace)
         writer.write_batch([b"%d" % number * 10 for number in range(20_000)], "k")
     between = headrace.admin.segments_between("shop", "orders")
     (part,) = between.ranges
-    reads = headrace.segment_reads("shop", "orders")
     read = b""
-    for window in reads.read(part.segment.segment_id, part.start_offset, part.end_offset):
-        if not read:
-            real.kill_store()
-            real.start_store()
-        read += window
-    assert len(read) == part.end_offset
-    boundary = reads.locate_offset(part.segment.segment_id, part.end_offset // 2)
+    with SegmentReads(headrace.admin, "shop", "orders") as reads:
+        for window in reads.read(part.segment.segment_id, part.start_offset, part.end_offset):
+            if not read:
+                real.kill_store()
+                real.start_store()
+            read += window
+        assert len(read) == part.end_offset
+        boundary = reads.locate_offset(part.segment.segment_id, part.end_offset // 2)
     assert part.end_offset // 2 <= boundary <= part.end_offset
 
 

@@ -27,6 +27,7 @@ from headrace.client import (
     UnavailableError,
     range_reader,
 )
+from headrace.client import headrace as entry_points
 from headrace.client.range_bytes import GATHERED_BYTES_MIN
 from headrace.client.stream_ranges import StreamRanges
 
@@ -204,7 +205,7 @@ def test_store_that_is_lost_while_a_range_is_read(orders: Headrace, real: RealCl
         writer.write_batch([b"%d " % number + payload for number in range(100)], "key")
     (part,) = orders.segment_ranges("shop", "orders")
     found: list[bytes] = []
-    with orders.range_reader(part) as reader:
+    with orders.range_reader(part, read_history_from="segment_store") as reader:
         for one in reader:
             found.append(one.event)
             if len(found) in (1, 40, 80):
@@ -330,7 +331,8 @@ def test_closing_a_reader_leaves_a_request_that_hangs(orders: Headrace, monkeypa
         writer.write_batch([bytes(GATHERED_BYTES_MIN)] * 2, "key")
     *_, part = (one for one in orders.segment_ranges("shop", "orders") if one.length_bytes)
     store = HangingStore(orders)
-    reader = RangeReader(store, part, "segment_store")
+    monkeypatch.setattr(entry_points, "StreamRanges", lambda *_: store)
+    reader = orders.range_reader(part, read_history_from="segment_store")
     assert reader.read_batch() is not None
     store.asked.wait()
     reader.close()

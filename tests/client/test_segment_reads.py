@@ -27,8 +27,10 @@ def test_any_range_in_windows(cluster: Cluster, window_bytes: int) -> None:
 def test_reading_resumes_where_a_connection_broke(cluster: Cluster) -> None:
     data = _fill(cluster, 2000)
     waits: list[float] = []
-    with cluster.client() as headrace:
-        reads = SegmentReads(headrace.admin, "s", "t", window_bytes=100, sleep=waits.append)
+    with (
+        cluster.client() as headrace,
+        SegmentReads(headrace.admin, "s", "t", window_bytes=100, sleep=waits.append) as reads,
+    ):
         read = b""
         for window in reads.read(0, 0, 2000):
             read += window
@@ -41,8 +43,7 @@ def test_reading_resumes_where_a_connection_broke(cluster: Cluster) -> None:
 
 def test_a_caller_that_stops_early_leaves_no_answer_behind(cluster: Cluster) -> None:
     data = _fill(cluster, 2000)
-    with cluster.client() as headrace:
-        reads = headrace.segment_reads("s", "t")
+    with cluster.client() as headrace, SegmentReads(headrace.admin, "s", "t") as reads:
         reads._window_bytes = 100
         for _ in reads.read(0, 0, 2000):
             break
@@ -50,15 +51,14 @@ def test_a_caller_that_stops_early_leaves_no_answer_behind(cluster: Cluster) -> 
 
 
 def test_located_offsets(cluster: Cluster) -> None:
-    with cluster.client() as headrace:
-        assert headrace.segment_reads("s", "t").locate_offset(1, 40) == 40
+    with cluster.client() as headrace, SegmentReads(headrace.admin, "s", "t") as reads:
+        assert reads.locate_offset(1, 40) == 40
 
 
 def test_what_is_not_there(cluster: Cluster) -> None:
     _fill(cluster, 100)
     cluster.seal_stream()
-    with cluster.client() as headrace:
-        reads = headrace.segment_reads("s", "t")
+    with cluster.client() as headrace, SegmentReads(headrace.admin, "s", "t") as reads:
         with pytest.raises(CorruptError, match="ends at 100, before 200"):
             list(reads.read(0, 50, 200))
         cluster.segments[0].start = 60
@@ -76,10 +76,12 @@ def test_a_store_that_stays_away(cluster: Cluster) -> None:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    with cluster.client() as headrace:
-        reads = SegmentReads(headrace.admin, "s", "t", sleep=sleep, monotonic_s=lambda: now[0], give_up_after_s=5)
-        with pytest.raises(UnavailableError, match="cannot be reached"):
-            list(reads.read(0, 0, 10))
+    with (
+        cluster.client() as headrace,
+        SegmentReads(headrace.admin, "s", "t", sleep=sleep, monotonic_s=lambda: now[0], give_up_after_s=5) as reads,
+        pytest.raises(UnavailableError, match="cannot be reached"),
+    ):
+        list(reads.read(0, 0, 10))
     assert 5 <= now[0] < 15
 
 
@@ -91,8 +93,10 @@ def test_bytes_that_do_not_come_are_given_up(cluster: Cluster) -> None:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    with cluster.client() as headrace:
-        reads = SegmentReads(headrace.admin, "s", "t", sleep=sleep, monotonic_s=lambda: now[0], give_up_after_s=5)
+    with (
+        cluster.client() as headrace,
+        SegmentReads(headrace.admin, "s", "t", sleep=sleep, monotonic_s=lambda: now[0], give_up_after_s=5) as reads,
+    ):
         windows = reads.read(0, 0, 200)
         assert next(windows) == data
         with pytest.raises(UnavailableError, match="up to 200, but its store has none after 100 yet"):

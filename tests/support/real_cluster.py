@@ -211,6 +211,11 @@ def client_of(cluster: RealCluster) -> Iterator[Headrace]:
 
 def connected_to(cluster: RealCluster) -> Headrace:
     """A client as of `client_of`, which the caller closes."""
+    return connect("http://controller", transport=transport_to(cluster))
+
+
+def transport_to(cluster: RealCluster) -> httpx.MockTransport:
+    """HTTP requests are answered by the functions."""
     host = LambdaHost(cluster.clock)
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -227,4 +232,4 @@ def connected_to(cluster: RealCluster) -> Headrace:
         # In a context of its own, as a thread of a gateway has it: what `to_thread` inherits would be shared.
         return await asyncio.get_running_loop().run_in_executor(None, contextvars.Context().run, answer, request)
 
-    return connect("http://controller", transport=httpx.MockTransport(answer_in_a_thread))
+    return httpx.MockTransport(answer_in_a_thread)
