@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -49,18 +50,20 @@ class MemoryJournalFile:
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
         self._disk.before("write")
-        for part in parts:
-            view = memoryview(part)
-            self._content.data[position : position + len(view)] = view
-            last = (position + len(view) - 1) // SECTOR_BYTES
-            self._content.unsynced.update(range(position // SECTOR_BYTES, last + 1))
-            position += len(view)
+        with self._disk.lock:
+            for part in parts:
+                view = memoryview(part)
+                self._content.data[position : position + len(view)] = view
+                last = (position + len(view) - 1) // SECTOR_BYTES
+                self._content.unsynced.update(range(position // SECTOR_BYTES, last + 1))
+                position += len(view)
 
     def sync(self) -> None:
         self._disk.before("sync")
-        for sector in self._content.unsynced:
-            self._keep(sector)
-        self._content.unsynced.clear()
+        with self._disk.lock:
+            for sector in self._content.unsynced:
+                self._keep(sector)
+            self._content.unsynced.clear()
 
     def read(self, position: int, length: int) -> bytes:
         return bytes(self._content.data[position : position + length])
@@ -76,24 +79,28 @@ class MemoryJournalFile:
 class MemoryJournalDisk:
     """`before` is called with "write", "sync", "create" or "rename" before each; raise OSError there to let it fail.
 
-    `capacity_bytes` is the size of the volume: a file that does not fit is not created.
+    `capacity_bytes` is the size of the volume: a file that does not fit is not created. The power may be cut by another
+    thread than the one that writes; `lock` keeps each operation whole.
     """
 
     def __init__(self, before: Callable[[str], None] | None = None, capacity_bytes: int = CAPACITY_BYTES) -> None:
         self.before: Callable[[str], None] = before or _no_fault
         self.capacity_bytes = capacity_bytes
+        self.lock = threading.RLock()
         self._files: dict[str, _Content] = {}
 
     def names(self) -> list[str]:
-        return sorted(self._files)
+        with self.lock:
+            return sorted(self._files)
 
     def create(self, name: str, size_bytes: int) -> None:
         self.before("create")
-        if name in self._files:
-            raise FileExistsError(name)
-        if size_bytes > self.space().free_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._files[name] = _Content(bytearray(size_bytes), bytearray(size_bytes))
+        with self.lock:
+            if name in self._files:
+                raise FileExistsError(name)
+            if size_bytes > self.space().free_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._files[name] = _Content(bytearray(size_bytes), bytearray(size_bytes))
 
     def open(self, name: str) -> MemoryJournalFile:
         if name not in self._files:
@@ -102,18 +109,24 @@ class MemoryJournalDisk:
 
     def rename(self, old: str, new: str) -> None:
         self.before("rename")
-        self._files[new] = self._files.pop(old)
+        with self.lock:
+            self._files[new] = self._files.pop(old)
 
     def remove(self, name: str) -> None:
-        self._files.pop(name, None)
+        with self.lock:
+            self._files.pop(name, None)
 
     def space(self) -> DiskSpace:
-        used_bytes = sum(len(content.data) for content in list(self._files.values()))
+        with self.lock:
+            used_bytes = sum(len(content.data) for content in self._files.values())
         return DiskSpace(self.capacity_bytes, max(0, self.capacity_bytes - used_bytes))
 
     def cut_power(self, seed: int) -> MemoryJournalDisk:
         """What is left on a disk that lost power now: of unsynced sectors all, none or some, a few of them torn."""
-        random = Random(seed)
+        with self.lock:
+            return self._left(Random(seed))
+
+    def _left(self, random: Random) -> MemoryJournalDisk:
         left = MemoryJournalDisk(capacity_bytes=self.capacity_bytes)
         kept_share = random.choice((0.0, 0.5, 0.9, 1.0))
         for name in sorted(self._files):
