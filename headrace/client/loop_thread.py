@@ -38,7 +38,7 @@ class LoopCaller:
                     return future.result(LOOP_CHECK_S)
                 except TimeoutError:
                     if future.done():
-                        raise
+                        return future.result()  # it came this moment, or is the coroutine's own TimeoutError
                     if self._loop.is_closed():
                         raise _loop_closed() from None
         except BaseException:

@@ -6,6 +6,9 @@ import asyncio
 import gc
 import threading
 import warnings
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -88,3 +91,27 @@ def test_a_coroutine_may_time_out(thread: LoopThread, monkeypatch: pytest.Monkey
     with pytest.raises(TimeoutError, match="of the coroutine"):
         thread.run(time_out())
     assert warned(thread) == []
+
+
+def test_a_result_that_comes_as_the_waiting_is_checked(thread: LoopThread, monkeypatch: pytest.MonkeyPatch):
+    """A call that takes as long as the time between two checks still returns its result."""
+    start = asyncio.run_coroutine_threadsafe
+
+    def late(coroutine: Coroutine[Any, Any, str], loop: asyncio.AbstractEventLoop) -> Future[str]:
+        future = start(coroutine, loop)
+        result = future.result
+
+        def times_out_first(timeout: float | None = None) -> str:
+            found = result()
+            if timeout is not None:
+                raise TimeoutError
+            return found
+
+        monkeypatch.setattr(future, "result", times_out_first)
+        return future
+
+    async def answer() -> str:
+        return "answer"
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", late)
+    assert thread.run(answer()) == "answer"
