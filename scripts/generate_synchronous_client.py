@@ -77,7 +77,7 @@ MODULES = (
         "range_reader",
         ("AsyncRangeReader",),
         bases={"AsyncRangeReader": "RangeEvents"},
-        internal=frozenset({"next_events"}),
+        internal=frozenset({"next_events", "next_arrow_batch", "returned"}),
     ),
     Generated("synchronous_revisioned_stream", "revisioned_stream", ("AsyncRevisionedStream",)),
     Generated("synchronous_state_synchronizer", "state_synchronizer", ("AsyncStateSynchronizer",)),

@@ -40,6 +40,7 @@ class LoopCaller:
                     if future.done():
                         return future.result()  # it came this moment, or is the coroutine's own TimeoutError
                     if self._loop.is_closed():
+                        coroutine.close()
                         raise _loop_closed() from None
         except BaseException:
             future.cancel()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from threading import Event
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CLOSE_TIMEOUT_S = 5.0
 
 T = TypeVar("T")
+Batch = TypeVar("Batch", EventBatch, ArrowBatch)
 
 
 class AsyncRangeReader:
@@ -42,8 +43,8 @@ class AsyncRangeReader:
         CorruptError: the range does not begin and end between two events.
         UnavailableError: the segment's store or S3 could not be reached for too long.
 
-    One call at a time. Bytes are requested by a thread of its own while the caller works on the last ones. A call that
-    is cancelled loses nothing.
+    Calls wait for each other; iterate in one place at a time. Bytes are requested by a thread of its own while the
+    caller works on the last ones. A call that is cancelled loses nothing.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class AsyncRangeReader:
         self._reached = part.start
         self._thread = read_ahead_thread()
         self._stopped = Event()
+        self._turn = asyncio.Lock()
         self.progress = ReadProgress({part.segment_id: part.start})
 
     @property
@@ -81,10 +83,7 @@ class AsyncRangeReader:
         Raises:
             IllegalStateError: the reader has already returned Arrow batches, or is closed.
         """
-        batch = await self.next_events()
-        if batch is not None:
-            self.progress.advance(batch.segment_id, batch.end_offset)
-        return batch
+        return self.returned(await self.next_events())
 
     async def read_arrow_batch(self) -> pa.RecordBatch | None:
         """Returns the next events as a `pyarrow.RecordBatch` (extra `headrace[arrow]`), None at the end of the range.
@@ -95,12 +94,8 @@ class AsyncRangeReader:
             InvalidRequestError: pyarrow is not installed.
             IllegalStateError: the reader has already returned events in another form, or is closed.
         """
-        batch = await self._next(arrow_assembler())
-        if batch is None:
-            return None
-        assert isinstance(batch, ArrowBatch), "the assembler makes Arrow batches"
-        self.progress.advance(batch.segment_id, batch.end_offset)
-        return batch.events
+        batch = self.returned(await self.next_arrow_batch())
+        return None if batch is None else batch.events
 
     async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yields Arrow batches up to the end of the range. See `read_arrow_batch`."""
@@ -119,11 +114,23 @@ class AsyncRangeReader:
         assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
         return batch
 
+    async def next_arrow_batch(self) -> ArrowBatch | None:
+        """As `next_events`, for `read_arrow_batch`."""
+        batch = await self._next(arrow_assembler())
+        assert not isinstance(batch, EventBatch), "the assembler makes Arrow batches"
+        return batch
+
+    def returned(self, batch: Batch | None) -> Batch | None:
+        """Moves `progress` past a batch. Returns it."""
+        if batch is not None:
+            self.progress.advance(batch.segment_id, batch.end_offset)
+        return batch
+
     async def close(self) -> None:
         """Stops reading and closes the connections. `unread` keeps its value. A second call does nothing.
 
-        It waits for a request that runs for at most 5 s. After that the thread of the request closes the connections,
-        when it is answered or has failed.
+        A call that waits raises IllegalStateError. A request that runs is waited for, at most 5 s. After that its
+        thread closes the connections, when it is answered or has failed.
         """
         if self.closed:
             return
@@ -133,7 +140,7 @@ class AsyncRangeReader:
         self._thread.shutdown(wait=False)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await _result(last)
+                await _wait(last, asyncio.Event())
 
     async def __aenter__(self) -> AsyncRangeReader:
         return self
@@ -144,6 +151,10 @@ class AsyncRangeReader:
         await self.close()
 
     async def _next(self, assemble: Assemble) -> AnyBatch | None:
+        async with self._turn:
+            return await self._next_batch(assemble)
+
+    async def _next_batch(self, assemble: Assemble) -> AnyBatch | None:
         if self.closed:
             raise _reader_closed()
         if self._assemble not in (None, assemble):
@@ -182,9 +193,14 @@ class AsyncRangeReader:
         """Runs in the thread."""
         with (
             closing(ObjectReads()) as objects,
-            RangeBytes(self._source, objects, wait=self._stopped.wait, use_links=self._use_links) as reader,
+            RangeBytes(self._source, objects, wait=self._pause, use_links=self._use_links) as reader,
         ):
             yield from gathered(reader.windows(part.segment_id, part.start, part.end))
+
+    def _pause(self, seconds: float) -> None:
+        """Runs in the thread, before it tries again. Raises IllegalStateError if the reader is closed."""
+        if self._stopped.wait(seconds):
+            raise _reader_closed()
 
 
 class _ReadAhead:
@@ -198,13 +214,16 @@ class _ReadAhead:
         self._assembler = assembler
         self._coming = thread.submit(next, windows, None)
         self._is_stopped = False
+        self._woken = asyncio.Event()
 
     async def next_batch(self, name: str) -> AnyBatch | None:
         """Returns the next batch, None at the end. Can be cancelled: the window that was waited for is kept."""
         while True:
-            window = await _result(self._coming)
+            self._woken = asyncio.Event()
+            await _wait(self._coming, self._woken)
             if self._is_stopped:
                 raise _reader_closed()
+            window = self._coming.result()
             if window is None:
                 check_ends_between_events(name, self._assembler)
                 return None
@@ -215,25 +234,21 @@ class _ReadAhead:
     def stop(self) -> None:
         """The thread closes the connections when the request that runs is done. This does not wait for it."""
         self._is_stopped = True
+        self._woken.set()
         self._coming.cancel()
         self._thread.submit(self._windows.close)
 
 
-async def _result(future: Future[T]) -> T:
-    """Waits for a result. If the waiting is cancelled, the future goes on."""
+async def _wait(future: Future[T], woken: asyncio.Event) -> None:
+    """Waits until the future is done or the event is set. If the waiting is cancelled, the future goes on."""
     loop = asyncio.get_running_loop()
-    done = asyncio.Event()
 
     def wake(_: Future[T]) -> None:
         with suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(done.set)
+            loop.call_soon_threadsafe(woken.set)
 
     future.add_done_callback(wake)
-    await done.wait()
-    try:
-        return future.result()
-    except CancelledError:
-        raise _reader_closed() from None
+    await woken.wait()
 
 
 def _reader_closed() -> IllegalStateError:

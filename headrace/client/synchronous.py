@@ -250,12 +250,20 @@ class GroupEvents:
 
 
 class RangeEvents:
-    """The hand-written part of `RangeReader`, which yields events. The rest is generated."""
+    """The hand-written part of `RangeReader`. It moves `unread` in the thread of the caller: a batch that a
+    KeyboardInterrupt keeps from it is returned again. The rest is generated.
+    """
 
     _thread: LoopCaller
 
     def __init__(self, reader: AsyncRangeReader) -> None:
         self._reader = reader
+        self._turn = threading.Lock()
+
+    def read_batch(self) -> EventBatch | None:
+        """Returns the next events, None at the end of the range. See `AsyncRangeReader.read_batch`."""
+        with self._turn:
+            return self._reader.returned(self._thread.run(self._reader.next_events()))
 
     def __iter__(self) -> Iterator[EventRead]:
         """Yields single events up to the end of the range, and moves `unread` past each."""
@@ -264,7 +272,9 @@ class RangeEvents:
 
     def read_arrow_batch(self) -> pa.RecordBatch | None:
         """Returns the next events as a record batch. See `AsyncRangeReader.read_arrow_batch`."""
-        return self._thread.run(self._reader.read_arrow_batch())
+        with self._turn:
+            batch = self._reader.returned(self._thread.run(self._reader.next_arrow_batch()))
+        return None if batch is None else batch.events
 
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields Arrow batches up to the end of the range. See `AsyncRangeReader.read_arrow_batch`."""

@@ -10,7 +10,6 @@ from types import TracebackType
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.range_reader import AsyncRangeReader
 from headrace.client.segment_ranges import SegmentRange
-from headrace.client.segment_stream import EventBatch
 from headrace.client.synchronous import RangeEvents
 
 
@@ -22,8 +21,8 @@ class RangeReader(RangeEvents):
         CorruptError: the range does not begin and end between two events.
         UnavailableError: the segment's store or S3 could not be reached for too long.
 
-    One call at a time. Bytes are requested by a thread of its own while the caller works on the last ones. A call that
-    is cancelled loses nothing.
+    Calls wait for each other; iterate in one place at a time. Bytes are requested by a thread of its own while the
+    caller works on the last ones. A call that is cancelled loses nothing.
     """
 
     def __init__(self, thread: LoopCaller, core: AsyncRangeReader) -> None:
@@ -40,19 +39,11 @@ class RangeReader(RangeEvents):
         """The part of the range that was not returned yet. Another reader can continue there, in any process."""
         return self._core.unread
 
-    def read_batch(self) -> EventBatch | None:
-        """Returns the next events, None at the end of the range. This is faster than iterating over single events.
-
-        Raises:
-            IllegalStateError: the reader has already returned Arrow batches, or is closed.
-        """
-        return self._thread.run(self._core.read_batch())
-
     def close(self) -> None:
         """Stops reading and closes the connections. `unread` keeps its value. A second call does nothing.
 
-        It waits for a request that runs for at most 5 s. After that the thread of the request closes the connections,
-        when it is answered or has failed.
+        A call that waits raises IllegalStateError. A request that runs is waited for, at most 5 s. After that its
+        thread closes the connections, when it is answered or has failed.
         """
         if not self.closed:
             self._thread.run(self._core.close())

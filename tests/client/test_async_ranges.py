@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from real_cluster import RealCluster, transport_to
 
+from headrace.api.chunks import Chunk
 from headrace.client import (
     AsyncHeadrace,
     AsyncRangeReader,
@@ -20,6 +21,8 @@ from headrace.client import (
     ScalingPolicy,
     SegmentRange,
     TruncatedError,
+    object_reads,
+    range_bytes,
     range_reader,
 )
 from headrace.client import headrace as entry_points
@@ -206,8 +209,59 @@ def test_a_call_cancelled_when_its_answer_is_there_loses_nothing(run: Run, monke
     run(program)
 
 
+def test_several_tasks_share_the_batches(run: Run) -> None:
+    async def program(headrace: AsyncHeadrace) -> None:
+        await write(headrace, LARGE * 2, "key")
+        (part,) = await headrace.segment_ranges("shop", "orders")
+        found: list[bytes] = []
+        async with headrace.range_reader(part) as reader:
+
+            async def take() -> None:
+                while (batch := await reader.read_batch()) is not None:
+                    found.extend(batch.events)
+
+            await asyncio.gather(take(), take(), take())
+        assert found == LARGE * 2
+
+    run(program)
+
+
+def test_closing_ends_the_attempts_to_reach_s3(run: Run, real: RealCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    chunks = StreamRanges.chunks
+
+    def counted(source: StreamRanges, segment_id: int, start: int, stop: int, limit: int) -> Sequence[Chunk]:
+        asked.append(start)
+        return chunks(source, segment_id, start, stop, limit)
+
+    def refuse(*_: object) -> None:
+        failed.set()
+        raise OSError("no S3")
+
+    failed = threading.Event()
+    monkeypatch.setattr(StreamRanges, "chunks", counted)
+    monkeypatch.setattr(object_reads, "_connect", refuse)
+    monkeypatch.setattr(range_bytes, "FIRST_WAIT_S", 60.0)
+    monkeypatch.setattr(range_bytes, "LONGEST_WAIT_S", 60.0)
+
+    async def program(headrace: AsyncHeadrace) -> None:
+        await write(headrace, LARGE, "key")
+        await asyncio.to_thread(real.stop_store)
+        await asyncio.to_thread(real.start_store)
+        (part,) = await headrace.segment_ranges("shop", "orders")
+        reader = headrace.range_reader(part)
+        waiting = asyncio.create_task(reader.read_batch())
+        await asyncio.to_thread(failed.wait)
+        await reader.close()
+        with pytest.raises(IllegalStateError):
+            await waiting
+        assert asked == [0]
+
+    run(program)
+
+
 def test_closing_leaves_a_request_that_hangs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the request uses is closed after it, by its thread. A call that waits for it is told."""
+    """What the request uses is closed after it, by its thread. A call that waits for it is told at once."""
     monkeypatch.setattr(range_reader, "CLOSE_TIMEOUT_S", 0.01)
 
     async def program(headrace: AsyncHeadrace) -> None:
@@ -216,11 +270,11 @@ def test_closing_leaves_a_request_that_hangs(run: Run, monkeypatch: pytest.Monke
             await asyncio.to_thread(gate.asked.acquire)
             await reader.close()
             assert reader.closed
+            with pytest.raises(IllegalStateError) as told:
+                await asyncio.wait_for(waiting, 10)
+            assert told.value.specific_code == "reader_closed"
             assert not gate.closed.is_set()
             gate.passes.release(100)
-            with pytest.raises(IllegalStateError) as told:
-                await waiting
-            assert told.value.specific_code == "reader_closed"
             await asyncio.to_thread(gate.closed.wait)
             with pytest.raises(IllegalStateError):
                 await reader.read_batch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -239,6 +239,28 @@ def test_reader_reads_on_after_an_error(orders: Headrace, monkeypatch: pytest.Mo
         assert reader.unread == replace(part, start=batch.end_offset)
         assert batch.events + [one.event for one in reader] == events
     assert asked == [0, batch.end_offset]
+
+
+@pytest.mark.parametrize("kind", ["read_batch", "read_arrow_batch"])
+def test_an_interrupted_call_loses_nothing(orders: Headrace, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A KeyboardInterrupt may come when the batch is there, but not with the caller yet."""
+    pytest.importorskip("pyarrow")
+    write(orders, range(50))
+    (part, _) = orders.segment_ranges("shop", "orders")
+    with orders.range_reader(part) as reader:
+        run = reader._thread.run
+
+        def interrupted(coroutine: Coroutine[Any, Any, Any]) -> None:
+            run(coroutine)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(reader._thread, "run", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                getattr(reader, kind)()
+        assert reader.unread == part
+        assert getattr(reader, kind)() is not None
+        assert reader.unread.length_bytes == 0
 
 
 def test_cuts_that_are_refused(orders: Headrace) -> None:
