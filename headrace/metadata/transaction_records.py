@@ -69,10 +69,10 @@ class TransactionRecords:
         """The transaction, or None if it does not exist or its record has been removed; one batch read."""
         return self.find_to_mark(scope, stream, [transaction_id])[0][0]
 
-    def is_open(self, scope: str, stream: str, transaction_id: int) -> bool:
-        """Whether the transaction is marked neither for commit nor for abort; one read."""
+    def state_before_completion(self, scope: str, stream: str, transaction_id: int) -> TransactionState | None:
+        """OPEN, COMMITTING or ABORTING; None if the transaction is completed or does not exist. One read."""
         stored = stored_transaction(self.store.get(open_key(scope, stream, transaction_id)))
-        return stored is not None and stored.transaction.state is TransactionState.OPEN
+        return stored.transaction.state if stored is not None else None
 
     def find_to_mark(
         self, scope: str, stream: str, transaction_ids: Sequence[int], *others: Key

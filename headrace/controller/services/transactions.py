@@ -128,17 +128,20 @@ class TransactionService:
     def _create_all_segments(
         self, stream: Stream, transaction: Transaction, segments: Sequence[TransactionSegmentView]
     ) -> None:
-        """The read afterwards finds out whether the transaction was aborted before it had segments to delete.
+        """The read afterwards finds out whether the transaction was ended before it had segments to delete.
 
         Raises:
-            WriteConflictError: it was, by a seal of the stream or at the end of its lease. No segment is left.
+            WriteConflictError: it was, by a seal of the stream, at the end of its lease, or by another client. No
+                segment is left, or a commit that runs needs them.
         """
         self._segments.create(stream, segments)
-        if not self._transactions.is_open(stream.scope, stream.name, transaction.transaction_id):
+        identifier = transaction.transaction_id
+        state = self._transactions.state_before_completion(stream.scope, stream.name, identifier)
+        if state is TransactionState.OPEN:
+            return
+        if state is not TransactionState.COMMITTING:
             self._segments.delete(segments)
-            raise WriteConflictError(
-                f"transaction {transaction_text(transaction.transaction_id)} was aborted meanwhile", {}
-            )
+        raise WriteConflictError(f"transaction {transaction_text(identifier)} was ended meanwhile", {})
 
     def create_segments(self, scope: str, stream: str, transaction_id: int, segment_ids: Sequence[int]) -> Transaction:
         """Create segments of an open transaction that creates them on demand. A repeat changes nothing.

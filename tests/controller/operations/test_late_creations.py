@@ -13,7 +13,7 @@ from stream_world import StreamWorld, ranges
 from headrace.controller.operations.registry import undo_request
 from headrace.model.errors import HeadraceError, NotFoundError, UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.model.transactions import transaction_text
+from headrace.model.transactions import TransactionState, transaction_text
 
 
 def _names(world: StreamWorld) -> list[str]:
@@ -166,6 +166,14 @@ def _abort(world: StreamWorld) -> None:
     world.drain_transactions()
 
 
+def _commit_as_another(world: StreamWorld) -> None:
+    """A client that found the transaction in the list writes an event in it, if it can, and commits it."""
+    for one in world.transactions.list_open("s", "t", 10).items:
+        with suppress(NotFoundError):
+            world.write_in(one.transaction_id, 0.0, b"event")
+        world.another_transaction_service().commit_transaction("s", "t", one.transaction_id)
+
+
 def _transactions_with_segments(world: StreamWorld) -> set[str]:
     return {name.partition("#transaction.")[2] for name in _names(world) if "#transaction." in name}
 
@@ -177,7 +185,7 @@ def _open_transactions(world: StreamWorld) -> set[str]:
 
 
 @pytest.mark.parametrize("is_stream_known", [False, True])
-@pytest.mark.parametrize("meanwhile", [_seal, _seal_and_delete, _mark_for_abort, _abort])
+@pytest.mark.parametrize("meanwhile", [_seal, _seal_and_delete, _mark_for_abort, _abort, _commit_as_another])
 def test_a_late_transaction_leaves_no_segment(meanwhile: Callable[[StreamWorld], None], is_stream_known: bool):
     for position in range(20):
         world = StreamWorld()
@@ -201,4 +209,23 @@ def test_a_repeat_takes_the_place_of_an_aborted_transaction():
     world.create()
     with world.calls.overtaken("segment store create_segments", lambda: _abort(world)):
         begun = world.begin()
+    assert _open_transactions(world) == _transactions_with_segments(world) == {transaction_text(begun)}
+
+
+def test_what_another_client_commits_is_kept():
+    """It does so between the creation of the segments and the read that follows."""
+    world = StreamWorld()
+    world.create()
+
+    def commit(kind: str) -> None:
+        if kind == "segment store create_segments":
+            world.calls.calm()
+            _commit_as_another(world)
+
+    world.calls.after = commit
+    begun = world.begin()
+    world.drain_transactions()
+    (ended,) = world.transactions.list_completed("s", "t")
+    assert ended.state is TransactionState.COMMITTED
+    assert world.bare_segment_stores.segment_info("s/t/0.#epoch.0").length == len(b"event")
     assert _open_transactions(world) == _transactions_with_segments(world) == {transaction_text(begun)}
