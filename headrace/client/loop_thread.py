@@ -78,7 +78,7 @@ class LoopThread(LoopCaller):
 
 
 def _loop_closed() -> IllegalStateError:
-    return IllegalStateError("the event loop was closed: close what uses it before", code="loop_closed")
+    return IllegalStateError("the event loop was closed: close what uses it first", code="loop_closed")
 
 
 async def _end_tasks() -> None:

@@ -36,7 +36,7 @@ FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 10.0
 
 Wait = Callable[[float], object]
-"""Blocks for that many seconds."""
+"""Blocks for that many seconds. An error that it raises ends the reading."""
 
 Item = TypeVar("Item")
 Window = bytes | bytearray | memoryview
