@@ -36,6 +36,9 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = os.environ.get("PYTHONPYCACHEPREFIX") or _BYTE_CODE
     sys.dont_write_bytecode = False
 
+# Queries of tests are short: compiling their code twice, and collecting garbage in threads, is most of what a JVM does.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 @pytest.fixture(scope="session")
 def aws_environment() -> dict[str, str]:
