@@ -231,7 +231,7 @@ def test_reader_reads_on_after_an_error(orders: Headrace, monkeypatch: pytest.Mo
                 raise UnavailableError("no store")
 
     monkeypatch.setattr(StreamRanges, "read", failing)
-    with orders.range_reader(part) as reader:
+    with orders.range_reader(part, read_history_from="segment_store") as reader:
         batch = reader.read_batch()
         assert batch is not None
         with pytest.raises(UnavailableError):
