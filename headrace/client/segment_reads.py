@@ -86,25 +86,6 @@ class SegmentReads:
                 if self._expected.pop(segment_id, None) is None or problem.retry == "never":
                     waits.wait(problem)
 
-    def locate_offset(self, segment_id: int, target: int) -> int:
-        """Returns the first append boundary at or after `target`, the segment's length if none is known.
-
-        An append boundary is an event boundary. Raises the same errors as `read`.
-        """
-        waits = _Waits(self._give_up_after_s, self._sleep, self._monotonic_s)
-        name = segment_name(self._scope, self._stream, segment_id)
-        while True:
-            try:
-                connection = self._connection(segment_id)
-                with _closing_on_error(connection):
-                    request = wire.LocateOffset(connection.next_request_id(), name, target)
-                    reply = self._reply(connection, self._send(connection, request))
-                if isinstance(reply, wire.OffsetLocated):
-                    return reply.offset
-                raise wire.error_of_reply(reply)
-            except HeadraceError as problem:
-                waits.wait(problem)
-
     def close(self) -> None:
         self.closed = True
         for connection in self._connections.values():

@@ -282,7 +282,7 @@ def test_closing_leaves_a_request_that_hangs(run: Run, monkeypatch: pytest.Monke
     run(program)
 
 
-def test_a_loop_that_ends_amid_a_request_leaves_no_thread(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_ends_amid_a_request_leaves_no_thread(run: Run) -> None:
     """A program that forgets to close a reader ends."""
 
     async def program(headrace: AsyncHeadrace) -> None:

@@ -50,11 +50,6 @@ def test_a_caller_that_stops_early_leaves_no_answer_behind(cluster: Cluster) -> 
         assert b"".join(reads.read(0, 300, 900)) == data[300:900]
 
 
-def test_located_offsets(cluster: Cluster) -> None:
-    with cluster.client() as headrace, SegmentReads(headrace.admin, "s", "t") as reads:
-        assert reads.locate_offset(1, 40) == 40
-
-
 def test_what_is_not_there(cluster: Cluster) -> None:
     _fill(cluster, 100)
     cluster.seal_stream()
