@@ -52,17 +52,17 @@ def check_columns(columns: ColumnTypes, options: WriteOptions) -> None:
 
 
 def batches_of_rows(rows: Iterable[Sequence[Any]], columns: ColumnTypes) -> Iterator[pa.RecordBatch]:
-    """Spark's rows as record batches."""
+    """Spark's rows as record batches. The first is alone, because a task begins its transaction at its first row."""
     schema = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in columns])
     at = [name for name, _ in columns].index(EVENT)
     held: list[Sequence[Any]] = []
-    held_bytes = 0
+    held_bytes, rows_max = 0, 1
     for row in rows:
         held.append(row)
         held_bytes += len(row[at] or b"")
-        if len(held) >= ROWS_PER_BATCH or held_bytes >= BYTES_PER_BATCH:
+        if len(held) >= rows_max or held_bytes >= BYTES_PER_BATCH:
             yield _batch(held, schema)
-            held, held_bytes = [], 0
+            held, held_bytes, rows_max = [], 0, ROWS_PER_BATCH
     if held:
         yield _batch(held, schema)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 
@@ -43,18 +45,32 @@ def test_other_columns_are_refused(columns: list[tuple[str, str]], message: str)
 
 def test_rows_keep_their_order_and_types(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_columns, "ROWS_PER_BATCH", 2)
-    rows = [("k", bytearray(b"a")), (None, b"b"), ("é", None)]
+    rows = [("k", bytearray(b"a")), (None, b"b"), ("é", None), ("k", b"c")]
     made = list(batches_of_rows(rows, [KEY, EVENT]))
-    assert [batch.num_rows for batch in made] == [2, 1]
-    assert pa.Table.from_batches(made).to_pydict() == {"routing_key": ["k", None, "é"], "event": [b"a", b"b", None]}
+    assert [batch.num_rows for batch in made] == [1, 2, 1]
+    assert pa.Table.from_batches(made).to_pydict() == {
+        "routing_key": ["k", None, "é", "k"],
+        "event": [b"a", b"b", None, b"c"],
+    }
     assert [field.type for field in made[0].schema] == [pa.string(), pa.binary()]
 
 
 def test_large_rows_make_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_columns, "BYTES_PER_BATCH", 10)
     made = list(batches_of_rows([("x" * 6,)] * 5, [("event", "string")]))
-    assert [batch.num_rows for batch in made] == [2, 2, 1]
+    assert [batch.num_rows for batch in made] == [1, 2, 2]
     assert list(batches_of_rows([], [EVENT])) == []
+
+
+def test_the_first_row_does_not_wait_for_others() -> None:
+    def rows() -> Iterator[tuple[bytes]]:
+        yield (b"first",)
+        raise ValueError("the task fails before its second row")
+
+    made = batches_of_rows(rows(), [EVENT])
+    assert next(made).to_pydict() == {"event": [b"first"]}
+    with pytest.raises(ValueError, match="before its second row"):
+        next(made)
 
 
 class Controller:
