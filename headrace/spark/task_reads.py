@@ -40,7 +40,8 @@ def read_partition(options: ReadOptions, partition: Partition) -> Iterator[pa.Re
         HeadraceError: see `RangeBytes.windows`, `assemble_events` and `row_batches`.
     """
     reads = worker_reads(options)
-    with read_ahead_thread() as thread, closing(_windows_in_order(reads, partition, thread)) as ranges:
+    ready = reads.with_links(partition)
+    with read_ahead_thread() as thread, closing(_windows_in_order(reads, ready, thread)) as ranges:
         for planned, windows in ranges:
             left: SegmentRange | None = planned.part
             while left is not None:

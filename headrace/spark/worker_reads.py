@@ -9,15 +9,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from threading import Event
 
 from headrace.client.headrace import Headrace
 from headrace.client.object_reads import ObjectReads
 from headrace.client.range_bytes import RangeBytes, Window
 from headrace.client.stream_ranges import StreamRanges
+from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError
 from headrace.model.stream_cuts import StreamCut
+from headrace.spark.client_access import ClientStreamAccess
 from headrace.spark.options import ReadOptions
+from headrace.spark.partitions import Partition
 from headrace.spark.shared_clients import shared_client
 from headrace.spark.stream_access import PlannedRange
 
@@ -56,6 +60,31 @@ class WorkerReads:
             if planned.token is not None:
                 source.offer(planned.token)
             yield from reader.windows(part.segment_id, part.start, part.end, planned.listing)
+
+    def with_links(self, partition: Partition) -> Partition:
+        """The partition with links to S3 where there are none that can be used: one request for all ranges of a stream.
+
+        Raises:
+            UnavailableError: the controller does not answer.
+        """
+        if self._options.read_history_from != "s3":
+            return partition
+        now_ms = time.time_ns() // 1_000_000
+        lacking: dict[_Key, list[int]] = {}
+        for index, one in enumerate(partition):
+            if one.listing is None or not one.listing.is_fresh(now_ms):
+                lacking.setdefault((one.part.scope, one.part.stream), []).append(index)
+        found = list(partition)
+        for (scope, stream), indexes in lacking.items():
+            if len(indexes) == 1:
+                continue  # reading it asks for as many links as are used before they expire
+            # What is refused for one range is refused for all of them. Reading them one by one tells what is lost.
+            with suppress(TruncatedError, NotFoundError, InvalidRequestError):
+                parts = [partition[index].part for index in indexes]
+                listed = self._access(scope, stream).planned(parts, max(part.length_bytes for part in parts))
+                for index, new in zip(indexes, listed, strict=True):
+                    found[index] = replace(found[index], listing=new.listing, endpoint=new.endpoint)
+        return tuple(found)
 
     def head(self, scope: str, stream: str) -> StreamCut:
         """Where a stream begins now."""
@@ -96,6 +125,11 @@ class WorkerReads:
 
     def _new_source(self, scope: str, stream: str) -> StreamRanges:
         return StreamRanges(self._client().admin, scope, stream, give_up_after_s=self._options.patience_s)
+
+    def _access(self, scope: str, stream: str) -> ClientStreamAccess:
+        return ClientStreamAccess(
+            self._client(), scope, stream, self._options.on_truncation, links=True, ships_tokens=False
+        )
 
     def _client(self) -> Headrace:
         return shared_client(self._options.controller, self._options.auth, self._options.patience_s).client

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import socket
 import threading
+from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from headrace.api.segments import SegmentEndpoint
 from headrace.client import object_reads
 from headrace.client.range_bytes import Listing
 from headrace.client.segment_ranges import SegmentRange
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, TruncatedError
 from headrace.spark import shared_clients, task_reads, worker_reads
 from headrace.spark.engines import functions
 from headrace.spark.options import ReadOptions, read_options
@@ -119,13 +120,16 @@ def test_a_failed_connection_is_not_used_again(store: StoreDouble, options: Read
     assert len(offsets(options, parts)) == 20
 
 
+def linked(store: StoreDouble, length: int, expires_at_ms: int) -> Chunk:
+    """The first bytes of segment 0."""
+    return Chunk(0, length, f"{store.url}/object/{STREAM}/0", {"Range": f"bytes=0-{length - 1}"}, expires_at_ms)
+
+
 def hinted(store: StoreDouble, port: int, expires_at_ms: int) -> Partition:
     """A range whose first half is in S3, with a link and an endpoint from the plan."""
     (one,) = small_ranges(store, 1)
     store.stored = lambda segment: 5 * FRAME_BYTES
-    chunk = Chunk(
-        0, 5 * FRAME_BYTES, f"{store.url}/object/{STREAM}/0", {"Range": f"bytes=0-{5 * FRAME_BYTES - 1}"}, expires_at_ms
-    )
+    chunk = linked(store, 5 * FRAME_BYTES, expires_at_ms)
     endpoint = SegmentEndpoint("127.0.0.1", port, "local", 0, 1)
     return (PlannedRange(one.part, Listing((chunk,), 5 * FRAME_BYTES), endpoint),)
 
@@ -134,6 +138,42 @@ def test_what_is_planned_is_not_asked_for_again(store: StoreDouble, options: Rea
     partition = hinted(store, store.wire_port, 2**53)
     assert len(offsets(options, partition)) == 10
     assert store.requests == {"object": 1, "Hello": 1, "ReadSegment": 1}
+
+
+def test_one_request_gives_the_links_of_all_ranges(store: StoreDouble, options: ReadOptions) -> None:
+    """Manifests of Spark 3.5 have none."""
+    parts = small_ranges(store, 20)
+    assert offsets(options, parts) == list(range(0, 200 * FRAME_BYTES, FRAME_BYTES))
+    assert (store.requests["range-plans"], store.linked_ranges, store.requests["chunks"]) == (1, 20, 0)
+    (fresh,) = hinted(store, store.wire_port, 2**53)
+    offsets(options, (fresh, fresh))
+    assert store.requests["range-plans"] == 1
+
+
+def test_expired_links_are_replaced_together(store: StoreDouble, options: ReadOptions) -> None:
+    parts = tuple(
+        replace(one, listing=Listing((linked(store, FRAME_BYTES, 1000),), FRAME_BYTES))
+        for one in small_ranges(store, 3)
+    )
+    assert len(offsets(options, parts)) == 30
+    assert (store.requests["range-plans"], store.requests["chunks"]) == (1, 0)
+
+
+def test_no_links_are_asked_for_without_need(store: StoreDouble, options: ReadOptions) -> None:
+    parts = small_ranges(store, 3)
+    assert len(offsets(replace(options, read_history_from="segment_store"), parts)) == 30
+    assert len(offsets(options, parts[:1])) == 10
+    assert (store.requests["range-plans"], store.requests["chunks"]) == (0, 1)
+
+
+def test_a_truncated_range_does_not_hide_the_others(store: StoreDouble, options: ReadOptions) -> None:
+    """The controller plans all ranges of a request or none, and the error of the read says what is lost."""
+    parts = small_ranges(store, 3)
+    store.stream.truncate({0: 5 * FRAME_BYTES, 1: 0})
+    kept = offsets(replace(options, on_truncation="skip"), parts)
+    assert kept == list(range(5 * FRAME_BYTES, 30 * FRAME_BYTES, FRAME_BYTES))
+    with pytest.raises(TruncatedError, match="lost"):
+        offsets(options, parts)
 
 
 @pytest.mark.parametrize("outdated", ["link expired", "link refused", "store moved"])
