@@ -95,6 +95,9 @@ class ClientStreamAccess:
             return True
         return True
 
+    def distance_bytes(self, start: Positions, end: Positions | None) -> int:
+        return self._admin.stream_cut_distance(self._scope, self._stream, start, end)
+
     def between(self, start: Positions, end: Positions) -> Sequence[SegmentRange]:
         ranges: list[SegmentRange] = []
         reached_end = False

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from headrace.client.segment_ranges import SegmentRange, joined_ranges
 from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.spark.backlogs import Backlogs
 from headrace.spark.lost_bytes import log_stream_skipped
 from headrace.spark.offsets import offset_positions, offset_text
 from headrace.spark.option_values import invalid_option
@@ -54,6 +55,7 @@ class MicroBatches:
         self.options = options
         self._links = links
         self._monotonic_s = monotonic_s
+        self._backlogs = Backlogs(monotonic_s=monotonic_s)
         self._plans: ReadPlans | None = None
         self._initial: str | None = None
         self._planned_to: str | None = None
@@ -175,12 +177,14 @@ class MicroBatches:
             if batch is None:
                 continue
             upcoming[name], ranges[name] = batch.end, batch.ranges
-            left_bytes = None if left_bytes is None or batch.left_bytes is None else left_bytes + batch.left_bytes
+            end = None if self._end is None else self._end.get(name)
+            behind = self._backlogs.behind(name, plans.stream(name).access, batch, end)
+            left_bytes = None if left_bytes is None or behind is None else left_bytes + behind
             if budget_bytes is not None:
                 budget_bytes = max(1, budget_bytes - sum(part.length_bytes for part in batch.ranges))
         # Spark compares offsets as strings, so the same cut must keep its text, even if another version wrote the text.
-        end = current if upcoming == positions else offset_text(self.options, upcoming)
-        return _Planned(current, end, ranges, left_bytes)
+        text = current if upcoming == positions else offset_text(self.options, upcoming)
+        return _Planned(current, text, ranges, left_bytes)
 
     def _next_batch(self, plans: StreamPlans, start: Positions, budget_bytes: int | None) -> Batch | None:
         """None: there is nothing to do, because the end to read up to is reached or before the start."""

@@ -94,6 +94,10 @@ class StreamAccess(Protocol):
         """Whether a cut is before another one, or at it; also if what is between them was truncated."""
         ...
 
+    def distance_bytes(self, start: Positions, end: Positions | None) -> int:
+        """The bytes between two cuts, by default up to the tail. Takes a walk through all segments between."""
+        ...
+
     def between(self, start: Positions, end: Positions) -> Sequence[SegmentRange]:
         """All segments between two cuts; always the same answer for the same cuts."""
         ...

@@ -56,6 +56,8 @@ class StoreDouble:
         """Whether the segment store knows append boundaries; without, it answers the segment's length."""
         self.stored: Callable[[SegmentDouble], int] = lambda segment: len(segment.data)
         self.segments_per_cut: int | None = None
+        self.tells_what_is_left = True
+        """Whether a next cut says how much is behind it."""
         self.gone: RefusedError | None = None
         """What the controller answers to everything, for example after the stream was deleted."""
         self.linked_ranges = 0
@@ -102,6 +104,9 @@ class StoreDouble:
             return self._between(stream, body)
         if rest == "/next-cut":
             return self._next_cut(stream, body)
+        if rest == "/stream-cuts/distance":
+            start = _keys_as_ids(body["from"])
+            return {"bytes": stream.next_batch(start, None, BatchRules()).length_bytes}
         if rest == "/delegation-token":
             self.tokens.append(f"token-{len(self.tokens) + 1}-for-{method}")
             return {"token": self.tokens[-1], "expiresMs": int((time.time() + (self.token_life_s or 0)) * 1000)}
@@ -148,9 +153,10 @@ class StoreDouble:
         )
         cuts = (StreamCut.of(SCOPE, STREAM, positions) for positions in (start, batch.positions))
         rest = stream.next_batch(batch.positions, end, BatchRules())
+        left_bytes = rest.length_bytes if self.tells_what_is_left or batch.reached_end else None
         lost_bytes = sum(one.length for one in lost)
         found = RangesBetween(ranges, *cuts)
-        return NextCutView(found, batch.reached_end, rest.length_bytes, lost, lost_bytes).to_json()
+        return NextCutView(found, batch.reached_end, left_bytes, lost, lost_bytes).to_json()
 
     def _plan(self, name: str, wanted: Any, links: bool) -> dict[str, Any]:
         segment = self.streams[name].segments[wanted["segmentId"]]
