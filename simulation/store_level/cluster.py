@@ -14,6 +14,7 @@ from fuzz.table_lane import TableLane
 from headrace import wire
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
 from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.container_claim import find_claim
 from headrace.model.errors import HeadraceError
 from headrace.model.log_classes import NUMBER_BLOCK
 from simulation.draws import Draws
@@ -173,14 +174,17 @@ class StoreCluster:
     # StoreDirectory
 
     def find(self, segment: str) -> SimulatedProcess | None:
-        """A store that serves the segment; perhaps a former owner that does not know it yet."""
+        """A store that serves the segment; with one copy perhaps a former owner that does not know it yet.
+
+        With three copies the one that the controller names. A former owner may answer what was true when it was the
+        owner, also when nobody else serves the segment yet.
+        """
         container = self.swarm.layout.container_of_segment(segment)
         found = self._serving(container)
-        if not found:
-            return None
-        if self.replicas is not None:  # a former owner may answer what was true when it was the owner
-            return max(found, key=lambda each: each.epoch(container) or 0).process
-        return self._draws.one_of(found, "which server").process
+        if self.replicas is not None:
+            claim = find_claim(self.tier_two.metadata, container)
+            found = [each for each in found if claim is not None and each.epoch(container) == claim[1]]
+        return self._draws.one_of(found, "which server").process if found else None
 
     def dial(
         self, server: SimulatedProcess, client: SimulatedProcess, deliver: Callable[[wire.WireCommand | None], None]

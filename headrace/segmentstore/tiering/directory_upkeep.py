@@ -136,11 +136,11 @@ class DirectoryUpkeep:
         """Remove runs of removed segments, a bounded number. Returns whether there may be more.
 
         Those that bytes `under_way` may still enter are left: otherwise these runs would stay, and a new segment of the
-        name would take them for its own.
+        name would take them for its own. So are those whose record may still appear, which would bring them back.
         """
-        metadata = self._container.metadata
-        durable = self._container.log.durable_entry
-        dirty = self._container.dirty.values()
+        container = self._container
+        metadata, durable = container.metadata, container.log.durable_entry
+        dirty = container.dirty.values()
         needed = {
             source.name
             for segment in dirty
@@ -148,7 +148,7 @@ class DirectoryUpkeep:
             if not merge.enters_directly(self._object_bytes_max)
             for source in merge.sources()
         }
-        needed.update(under_way)
+        needed.update(under_way, container.idle.with_late_records(container.clock.monotonic_s()))
         ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
         for name in ready[:REMOVALS_PER_PASS_MAX]:
             runs, links = await self._directory.all_entries(name, RUNS_PER_WRITE_MAX)
@@ -156,7 +156,7 @@ class DirectoryUpkeep:
             if removed == len(runs) and len(runs) + len(links) < RUNS_PER_WRITE_MAX:
                 if metadata.has_records and not is_transient_segment_name(name):
                     await self._directory.remove_record(name)  # last: runs without it would belong to no segment
-                self._container.note_deletion_stored(name)
+                container.note_deletion_stored(name)
         return bool(ready)
 
     async def trim_truncated(self) -> bool:
