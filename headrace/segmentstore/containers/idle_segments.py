@@ -22,7 +22,6 @@ from headrace.segmentstore.containers.pending import unwatched
 from headrace.segmentstore.containers.segment import RecordedState, Segment
 from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 
-
 UNANSWERED_WRITE_S: Final = 20.0
 """So long after its failure a write may take effect that the metadata store has not answered."""
 

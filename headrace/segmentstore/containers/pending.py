@@ -1,12 +1,16 @@
-"""Callbacks that the log calls when an operation other than an append is durable or has failed."""
+"""Work whose caller waits, or has gone: callbacks that the log calls when an operation other than an append is durable
+or has failed, and writes that a caller's cancellation must not interrupt."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, TypeVar
 
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.settlements import Settle
+
+_T = TypeVar("_T")
 
 
 class PendingOperation:
@@ -26,6 +30,17 @@ class PendingOperation:
         if self.settle is not None:
             self.settle()
         resolve(self.future)
+
+
+async def undisturbed(work: asyncio.Future[_T]) -> _T:
+    """The result of work that goes on if the caller is cancelled. Nobody gets its error then."""
+    work.add_done_callback(_take_error)
+    return await asyncio.shield(work)
+
+
+def _take_error(work: asyncio.Future[Any]) -> None:
+    if not work.cancelled():
+        work.exception()
 
 
 def unwatched(_error: HeadraceError | None) -> None:

@@ -28,6 +28,7 @@ from headrace.ports.metadata_store import (
     WriteConflictError,
 )
 from headrace.segmentstore.containers.attributes import CREATION_TIME
+from headrace.segmentstore.containers.pending import undisturbed
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
 from headrace.segmentstore.tiering.object_names import put_new
@@ -112,7 +113,7 @@ class IndexStore:
         await self._settled(write.key)
         work = self._writing[write.key] = asyncio.ensure_future(self._claimed.write(write))
         work.add_done_callback(lambda _: self._writing.pop(write.key))
-        await asyncio.shield(work)
+        await undisturbed(work)
 
     async def _settled(self, key: Key) -> None:
         """Return when no write of this record is in progress."""

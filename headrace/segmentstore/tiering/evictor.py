@@ -16,6 +16,7 @@ from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
 from headrace.model.errors import UnavailableError
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.pending import undisturbed
 from headrace.segmentstore.containers.segment import RecordedState, Segment
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX, SegmentRecords, digest_of
@@ -116,7 +117,7 @@ class Evictor:
             if segment.recorded is None or segment.recorded.digest != digest
         ]
         if outdated:
-            await asyncio.shield(asyncio.ensure_future(self._record(outdated)))
+            await undisturbed(asyncio.ensure_future(self._record(outdated)))
         gone = 0
         for segment, _, encoded, digest in leaving:
             if segment.recorded is not None and segment.recorded.digest == digest and self._is_idle(segment):
