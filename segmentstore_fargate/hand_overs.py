@@ -26,9 +26,9 @@ RETRY_MAX_S: Final = 600.0
 
 
 class HandOvers:
-    """The hand-overs of one store. `on_end` is called when one has ended, successfully or not."""
+    """The hand-overs of one store. `on_end` is called at the end of each: the container, and whether it has gone."""
 
-    def __init__(self, store: SegmentStore, clock: Clock, on_end: Callable[[], None]) -> None:
+    def __init__(self, store: SegmentStore, clock: Clock, on_end: Callable[[int, bool], None]) -> None:
         self._store = store
         self._clock = clock
         self._on_end = on_end
@@ -59,7 +59,7 @@ class HandOvers:
         else:
             self._put_off(container)
         del self._tasks[container]
-        self._on_end()
+        self._on_end(container, handed_over)
 
     def _put_off(self, container: int) -> None:
         failures = self._failed.get(container, (0, 0.0))[0] + 1

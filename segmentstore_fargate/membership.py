@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -79,13 +79,15 @@ class Membership:
         self._place = place
         self._on_fatal = on_fatal
         self._map_done: int | None = None
+        self._stopped: set[int] = set()
+        """Containers that have stopped here. If the map assigns one to another store, that store waits for this one."""
         self._settling = PeriodicTask(self._settle, self._settling_failed, retry_first_s=WAITING_POLL_S)
         self._leaving = False
         self._looked = False
         self.heartbeat = Heartbeat(
             store, self._records, clock, identity, self._serves_something, self._settling.wake, on_fatal, status
         )
-        self._hand_overs = HandOvers(store, clock, self._settling.wake)
+        self._hand_overs = HandOvers(store, clock, self._hand_over_ended)
         self._openings = ContainerOpenings(store, clock, self._claim, self.heartbeat.confirm, self._settling.wake)
 
     @property
@@ -170,7 +172,7 @@ class Membership:
     @property
     def _rest(self) -> Rest:
         """Until the next check of the map. A container that another store still has must not be asked for at once."""
-        return Rest.fixed(WAITING_POLL_S) if self.missing else UNTIL_WOKEN
+        return Rest.fixed(WAITING_POLL_S) if self.missing or self._stopped else UNTIL_WOKEN
 
     async def _settle(self) -> Rest | None:
         await self._settle_once()
@@ -192,14 +194,17 @@ class Membership:
         if self._leaving:
             return
         container_map, version = self._map.map, self._map.version
-        if version != self._map_done:
-            wanted = [each for each in range(self._place.container_count) if self._store.is_free(each)]
-        else:
-            wanted = [each for each in sorted({*self.missing, *self._store.logs_at_rest}) if self._store.is_free(each)]
+        self._stopped -= self._store.owned.keys()
+        looked_at: Iterable[int] = range(self._place.container_count)
+        if version == self._map_done:
+            looked_at = sorted({*self.missing, *self._store.logs_at_rest, *self._stopped})
+        wanted = [each for each in looked_at if self._store.is_free(each)]
         if wanted:
             for state in await self._in_thread(lambda: self._records.containers(wanted)):
                 action = await self._action(state, container_map)
-                if action is ContainerAction.OPEN and not self._leaving:
+                if action is not ContainerAction.OPEN:
+                    self._stopped.discard(state.container)
+                elif not self._leaving:
                     self._openings.begin(state)
         self._looked = True
         self._map_done = version
@@ -241,6 +246,13 @@ class Membership:
     def container_failed(self, container: int, error: HeadraceError) -> None:
         """Note that a container has stopped, so that it is opened from its log again."""
         self._openings.note_failure(container, error)
+        self._stopped.add(container)
+        self._settling.wake()
+
+    def _hand_over_ended(self, container: int, is_done: bool) -> None:
+        """If it has failed after the container was stopped, the container is opened from its log again."""
+        if not is_done:
+            self._stopped.add(container)
         self._settling.wake()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:

@@ -12,9 +12,11 @@ from headrace import wire
 from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.cluster import ContainerHold
+from headrace.model.errors import UnavailableError
 from headrace.model.log_classes import NUMBER_BLOCK
 from headrace.model.names import segment_name
 from headrace.model.segments import segment_id
+from segmentstore_fargate import hand_overs
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +36,12 @@ async def written(a: Member) -> None:
     assert await client.call(wire.CreateSegment(1, IN_S3, 0, 0)) == wire.SegmentCreated(1, IN_S3)
     await client.set_up(IN_S3, WRITER)
     await client.append(WRITER, 1, b"acknowledged")
+
+
+async def content_in_s3(*members: Member) -> bytes:
+    container = members[0].running.store.layout.container_of_segment(IN_S3)
+    (owner,) = [each for each in members if container in each.containers]
+    return await (await owner.running.connect()).read_all(IN_S3)
 
 
 async def test_only_containers_on_the_lost_disk_wait(s3_world: World):
@@ -76,6 +84,38 @@ async def test_living_store_hands_its_s3_containers_over(s3_world: World):
             assert {state.hold.store_id for state in records if isinstance(state.hold, ContainerHold)} == {
                 taker.membership.identity.store_id
             }
+
+
+async def test_a_container_that_stops_while_it_is_handed_over_is_opened_again(s3_world: World, monkeypatch, caplog):
+    """The store that is to take it over waits for this one, and nothing of its log is on this disk to remind of it."""
+    monkeypatch.setattr(hand_overs, "DEADLINE_S", 0.05)
+    honest, failure = s3_world.chunks.put, UnavailableError("not now")
+
+    async def away(name, parts):
+        raise failure
+
+    async with member(s3_world, "a", range(6)) as a:
+        await a.serves(*range(6))
+        await written(a)
+        s3_world.chunks.put = away
+        async with member(s3_world, "b") as b:
+            await a.beat()
+            await a.running.until(lambda: caplog.text.count("event=hand_over_put_off") == 3)
+            moving = set(b.membership.missing).intersection(S3_CONTAINERS).pop()
+            stopped = a.running.store.owned[moving].container
+            stopped.log.fail(failure)
+            a.membership.container_failed(moving, failure)
+            assert moving not in a.containers
+            await a.running.until(lambda: moving in a.containers)
+            assert a.running.store.owned[moving].container is not stopped
+            s3_world.chunks.put = honest
+            monkeypatch.setattr(hand_overs, "DEADLINE_S", 20)
+            s3_world.clock.advance(hand_overs.RETRY_FIRST_S)
+            await a.beat()
+            await a.running.until(lambda: len(a.containers) == 3)
+            await b.beat()
+            await b.running.until(lambda: moving in b.containers)
+            assert await content_in_s3(a, b) == b"acknowledged"
 
 
 async def test_store_ignores_containers_that_it_does_not_know(world: World):
