@@ -165,6 +165,7 @@ async def cut_off_store(scene: Scene) -> None:
 async def cut_off_store_from_aws(scene: Scene) -> None:
     """A store goes on with its containers while it reaches neither DynamoDB nor S3."""
     await scene.group.at_rest()  # a hand-over that has begun waits for S3
+    await scene.load.all_live()  # so does a check of what this store has not read yet
     name = scene.a_store().store_id
     owners = await asyncio.to_thread(scene.group.owners)
     own = [container for container, owner in owners.items() if owner == name]

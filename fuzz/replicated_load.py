@@ -120,6 +120,7 @@ class ReplicatedLoad:
         self._steady = [lane.name for lane in lanes if isinstance(lane, SteadyLane)]
         self._lanes = [(lane, History()) for lane in lanes]
         self._tasks: list[asyncio.Task[None]] = []
+        self._live_lanes = 0
 
     @property
     def requests(self) -> int:
@@ -171,6 +172,15 @@ class ReplicatedLoad:
                 raise WrongStateError(f"containers {waiting} acknowledged fewer than {more} changes in {PATIENCE_S} s")
             await asyncio.sleep(_POLL_S)
 
+    async def all_live(self) -> None:
+        """Wait until no lane checks its history, of which tier 2 alone may have the beginning."""
+        end_s = self._clock.monotonic_s() + PATIENCE_S
+        while self._live_lanes < len(self._lanes):
+            self.raise_failure()
+            if self._clock.monotonic_s() > end_s:
+                raise WrongStateError(f"{len(self._lanes) - self._live_lanes} lanes still check after {PATIENCE_S} s")
+            await asyncio.sleep(_POLL_S)
+
     def raise_failure(self) -> None:
         """Raise what ended a lane, if anything did."""
         for task in self._tasks:
@@ -197,6 +207,7 @@ class ReplicatedLoad:
     async def _live(self, lane: AnyLane, history: History) -> None:
         """Until an owner goes away."""
         opened: list[RoutedConnection] = []
+        self._live_lanes += 1
 
         async def connect() -> Connection:
             opened.append(await self._router.connect())
@@ -207,6 +218,7 @@ class ReplicatedLoad:
         except* ConnectionError:
             await asyncio.sleep(0)
         finally:
+            self._live_lanes -= 1
             for connection in opened:
                 connection.close()
         # Up to Python 3.12 a task group that fails swallows a cancellation that comes while its tasks end.
