@@ -19,6 +19,9 @@ READS_PER_BATCH_MAX = 100
 BODY_BYTES_MAX = 390 * 1024
 """Of a body as compact ASCII JSON: DynamoDB's item limit of 400 KB, less room for keys and version."""
 
+UNANSWERED_WRITE_S = 20.0
+"""So long after its failure a write without an answer may take effect: a few times the time-out of its request."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:

@@ -216,7 +216,8 @@ async def test_recovery_needs_no_log_entries_that_are_in_tier_2(make_world: type
             await running.until(
                 lambda: sum(owned.container.log.ledger.held_bytes for owned in running.store.owned.values()) < 1_500_000
             )
-        await running.until(lambda: len(world.disk.names()) <= 12)
+        # Files without entries are kept for the next ones: as many as the backlog has needed.
+        await running.until(lambda: sum(name.startswith("journal-0") for name in world.disk.names()) <= 2)
     world.disk = world.disk.cut_power(3)
     async with world.running() as running:
         client = await running.connect()

@@ -40,6 +40,20 @@ async def evict(running: RunningStore) -> int:
     return int(await running.store.owned[0].evictor.sweep())
 
 
+async def passes(running: RunningStore, count: int) -> None:
+    """Let the storage writer look as often for what there is to do."""
+    writer = running.store.owned[0].writer
+    honest = writer.run_pass
+    begun: list[None] = []
+
+    async def counted() -> bool:
+        begun.append(None)
+        return await honest()
+
+    writer.run_pass = counted  # type: ignore[method-assign]
+    await running.until(lambda: len(begun) > count)
+
+
 @asynccontextmanager
 async def running_store(world: World, **fields: Any) -> AsyncIterator[RunningStore]:
     """A store from which segments leave only when the test says so."""

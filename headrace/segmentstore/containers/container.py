@@ -41,6 +41,7 @@ from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.pending import PendingOperation, unwatched
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.settlements import AppendDone, PendingAppend
+from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
 from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 from headrace.segmentstore.metrics import ContainerMetrics
 from headrace.wire import WRITER_FORGOTTEN
@@ -96,6 +97,7 @@ class SegmentContainer:
         self._noted_sequence = -1
         self._left: FencedError | None = None
         self.clock = clock
+        self.unanswered = UnansweredWrites(clock)
         self._on_failure = on_failure
         self._removal_waiters: dict[str, list[asyncio.Future[None]]] = {}
 

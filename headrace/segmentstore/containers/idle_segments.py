@@ -8,9 +8,8 @@ segment in memory is out of date and is never read. `tiering/evictor.py` decides
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
@@ -21,9 +20,6 @@ from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.pending import unwatched
 from headrace.segmentstore.containers.segment import RecordedState, Segment
 from headrace.segmentstore.containers.writer_expiry import WriterExpiry
-
-UNANSWERED_WRITE_S: Final = 20.0
-"""So long after its failure a write may take effect that the metadata store has not answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,6 @@ class IdleSegments:
         find_record: FindEvicted,
     ) -> None:
         self.recording: dict[int, asyncio.Future[None]] = {}
-        self._unanswered: dict[str, float] = {}
         self._metadata = metadata
         self._log = log
         self._dirty = dirty
@@ -93,15 +88,6 @@ class IdleSegments:
         self._apply(data_frames.EvictOperation(segment.number))
         self._writers.evicted(segment)
         return True
-
-    def note_unanswered(self, names: Iterable[str], now_s: float) -> None:
-        """Note that writes of records were not answered: they may take effect later, and once more create a record."""
-        self._unanswered.update(dict.fromkeys(names, now_s + UNANSWERED_WRITE_S))
-
-    def with_late_records(self, now_s: float) -> Collection[str]:
-        """Names of which a record may still appear. A later owner of the container has none: its claim is another."""
-        self._unanswered = {name: until_s for name, until_s in self._unanswered.items() if until_s > now_s}
-        return self._unanswered.keys()
 
     def announce_records(self) -> None:
         """Log that there may be records, before the first one is written. Otherwise deletions would not remove it."""

@@ -107,7 +107,8 @@ class DirectoryUpkeep:
     async def _move(self, due: DueMove) -> None:
         target, merge = due
         start = max(target.tiered.length, merge.offset)
-        runs = await move_merged(self._directory, target.name, merge.merged_range(), start)
+        with self._container.unanswered.noted(target.name, merge.source.name):
+            runs = await move_merged(self._directory, target.name, merge.merged_range(), start)
         if runs is not None:
             for run in runs:
                 self.take_as_stored(target, run)
@@ -136,7 +137,7 @@ class DirectoryUpkeep:
         """Remove runs of removed segments, a bounded number. Returns whether there may be more.
 
         Those that bytes `under_way` may still enter are left: otherwise these runs would stay, and a new segment of the
-        name would take them for its own. So are those whose record may still appear, which would bring them back.
+        name would take them for its own. So are those under whose names unanswered writes may still take effect.
         """
         container = self._container
         metadata, durable = container.metadata, container.log.durable_entry
@@ -148,7 +149,7 @@ class DirectoryUpkeep:
             if not merge.enters_directly(self._object_bytes_max)
             for source in merge.sources()
         }
-        needed.update(under_way, container.idle.with_late_records(container.clock.monotonic_s()))
+        needed.update(under_way, container.unanswered.names())
         ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
         for name in ready[:REMOVALS_PER_PASS_MAX]:
             runs, links = await self._directory.all_entries(name, RUNS_PER_WRITE_MAX)

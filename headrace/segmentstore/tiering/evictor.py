@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
-from headrace.model.errors import UnavailableError
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.pending import undisturbed
@@ -129,11 +128,8 @@ class Evictor:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         recording.update((segment.number, done) for segment, _, _ in outdated)
         try:
-            versions = await self._records.write([(state, segment.recorded) for segment, state, _ in outdated])
-        except UnavailableError:
-            names = [segment.name for segment, _, _ in outdated]
-            self._container.idle.note_unanswered(names, self._clock.monotonic_s())
-            raise
+            with self._container.unanswered.noted(*(segment.name for segment, _, _ in outdated)):
+                versions = await self._records.write([(state, segment.recorded) for segment, state, _ in outdated])
         finally:
             for segment, _, _ in outdated:
                 del recording[segment.number]

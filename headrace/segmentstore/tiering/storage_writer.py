@@ -313,7 +313,8 @@ class StorageWriter:
             lengths = {run.object_name: objects[run.object_name].packed.length for _, run in waiting}
             done = FlushMark([place.home[0] for place, _ in waiting])
             try:
-                found = await self._directory.add([(place.name, run) for place, run in waiting], lengths)
+                with self._container.unanswered.noted(*(place.name for place, _ in waiting)):
+                    found = await self._directory.add([(place.name, run) for place, run in waiting], lengths)
                 taken: dict[Segment, None] = {}
                 for index, (place, run) in enumerate(waiting):
                     if place.tiered.length != run.offset or (found and index not in found):

@@ -13,20 +13,21 @@ from idle_segments import (
     evict,
     killed,
     names_in_memory,
+    passes,
     rest,
     running_store,
     with_evicted,
 )
 from lost_volumes import NEVER_S, snapshot
 from segment_writes import OTHER, WRITER, write
-from store_world import RunningStore, World
+from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.evicted_segment import decode_segment_record, evicted_segment_key
+from headrace.model.chunks import chunk_partition
 from headrace.model.errors import UnavailableError
-from headrace.ports.metadata_store import Create
-from headrace.segmentstore.containers.idle_segments import UNANSWERED_WRITE_S
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Create
 
 pytestmark = pytest.mark.anyio
 
@@ -134,19 +135,6 @@ async def test_record_older_than_the_directory_is_updated(world: World):
                 assert isinstance(await client.call(wire.SetupAppend(6, WRITER, gone)), wire.NoSuchSegment)
 
 
-async def _passes(running: RunningStore, count: int) -> None:
-    """Let the storage writer look as often for what there is to do."""
-    writer = running.store.owned[0].writer
-    honest, begun = writer.run_pass, []
-
-    async def counted() -> bool:
-        begun.append(None)
-        return await honest()
-
-    writer.run_pass = counted
-    await running.until(lambda: len(begun) > count)
-
-
 async def test_a_record_that_is_written_late_brings_no_segment_back(world: World):
     """DynamoDB may do what it has not answered, also when the segment is removed meanwhile."""
     honest, late = world.metadata.write, []
@@ -167,7 +155,7 @@ async def test_a_record_that_is_written_late_brings_no_segment_back(world: World
         with pytest.raises(UnavailableError):
             await owned.evictor.sweep()
         assert isinstance(await client.call(wire.DeleteSegment(1, FIRST)), wire.SegmentDeleted)
-        await _passes(running, 3)
+        await passes(running, 3)
         honest(*late[0])
         world.clock.advance(UNANSWERED_WRITE_S)
         await running.until(lambda: not owned.container.metadata.deletions)
@@ -175,6 +163,42 @@ async def test_a_record_that_is_written_late_brings_no_segment_back(world: World
     async with running_store(world) as running:
         client = await running.connect()
         assert isinstance(await client.call(wire.SetupAppend(1, WRITER, FIRST)), wire.NoSuchSegment)
+
+
+async def test_a_run_that_is_written_late_is_not_taken_for_that_of_a_new_segment(world: World):
+    """The new one has the name of the removed one, and the late run has its first bytes."""
+    honest, late = world.metadata.write, []
+
+    def write_late(*writes):
+        if any(isinstance(one, Create) and one.key.partition == chunk_partition(FIRST) for one in writes):
+            late.append(writes)
+            raise UnavailableError("not answered")
+        honest(*writes)
+
+    async with running_store(world, graceful=False) as running:
+        client = await running.connect()
+        await client.create(FIRST)
+        await write(client, FIRST, [b"former"])
+        owned = running.store.owned[0]
+        world.metadata.write = write_late
+        owned.writer._draining = True
+        await running.until(lambda: late)
+        owned.writer._draining = False
+        assert isinstance(await client.call(wire.DeleteSegment(1, FIRST)), wire.SegmentDeleted)
+        world.metadata.write = honest
+        await passes(running, 3)
+        honest(*late[0])
+        world.clock.advance(UNANSWERED_WRITE_S)
+        await running.until(lambda: not owned.container.metadata.deletions)
+        await client.create(FIRST)
+        await write(client, FIRST, [b"latter"])
+        await running.flush()
+        assert await client.read_all(FIRST) == b"latter"
+    for disk in (world.disk, MemoryJournalDisk()):
+        world.disk = disk
+        async with running_store(world) as running:
+            client = await running.connect()
+            assert await client.read_all(FIRST) == b"latter"
 
 
 async def test_a_number_that_was_given_twice_does_no_harm(world: World):
