@@ -32,7 +32,7 @@ from headrace.model.containers import ContainerClaim
 from headrace.model.errors import HeadraceError
 from headrace.model.log_classes import LogClass
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, MetadataStore
 from headrace.segmentstore.periodic_task import UNTIL_WOKEN, PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.hand_overs import HandOvers
@@ -79,8 +79,9 @@ class Membership:
         self._place = place
         self._on_fatal = on_fatal
         self._map_done: int | None = None
-        self._stopped: set[int] = set()
-        """Containers that have stopped here. If the map assigns one to another store, that store waits for this one."""
+        self._looked_after: dict[int, float] = {}
+        """Containers that have stopped here, or may still be claimed, and until when that may be. If the map assigns
+        one to another store, that store waits for this one."""
         self._settling = PeriodicTask(self._settle, self._settling_failed, retry_first_s=WAITING_POLL_S)
         self._leaving = False
         self._looked = False
@@ -88,7 +89,9 @@ class Membership:
             store, self._records, clock, identity, self._serves_something, self._settling.wake, on_fatal, status
         )
         self._hand_overs = HandOvers(store, clock, self._hand_over_ended)
-        self._openings = ContainerOpenings(store, clock, self._claim, self.heartbeat.confirm, self._settling.wake)
+        self._openings = ContainerOpenings(
+            store, clock, self._claim, self.heartbeat.confirm, self._settling.wake, self._may_be_claimed
+        )
 
     @property
     def missing(self) -> list[int]:
@@ -172,7 +175,7 @@ class Membership:
     @property
     def _rest(self) -> Rest:
         """Until the next check of the map. A container that another store still has must not be asked for at once."""
-        return Rest.fixed(WAITING_POLL_S) if self.missing or self._stopped else UNTIL_WOKEN
+        return Rest.fixed(WAITING_POLL_S) if self.missing or self._looked_after else UNTIL_WOKEN
 
     async def _settle(self) -> Rest | None:
         await self._settle_once()
@@ -194,18 +197,20 @@ class Membership:
         if self._leaving:
             return
         container_map, version = self._map.map, self._map.version
-        self._stopped -= self._store.owned.keys()
+        for each in self._store.owned:
+            self._looked_after.pop(each, None)
         looked_at: Iterable[int] = range(self._place.container_count)
         if version == self._map_done:
-            looked_at = sorted({*self.missing, *self._store.logs_at_rest, *self._stopped})
+            looked_at = sorted({*self.missing, *self._store.logs_at_rest, *self._looked_after})
         wanted = [each for each in looked_at if self._store.is_free(each)]
         if wanted:
             for state in await self._in_thread(lambda: self._records.containers(wanted)):
                 action = await self._action(state, container_map)
-                if action is not ContainerAction.OPEN:
-                    self._stopped.discard(state.container)
-                elif not self._leaving:
-                    self._openings.begin(state)
+                if action is ContainerAction.OPEN:
+                    if not self._leaving:
+                        self._openings.begin(state)
+                elif self._clock.monotonic_s() >= self._looked_after.get(state.container, 0.0):
+                    self._looked_after.pop(state.container, None)
         self._looked = True
         self._map_done = version
         await self._hand_over_due(container_map)
@@ -246,13 +251,17 @@ class Membership:
     def container_failed(self, container: int, error: HeadraceError) -> None:
         """Note that a container has stopped, so that it is opened from its log again."""
         self._openings.note_failure(container, error)
-        self._stopped.add(container)
+        self._looked_after.setdefault(container, 0.0)
         self._settling.wake()
+
+    def _may_be_claimed(self, container: int) -> None:
+        """A claim that had no answer may take effect after this store has looked, and found another one's container."""
+        self._looked_after[container] = self._clock.monotonic_s() + UNANSWERED_WRITE_S
 
     def _hand_over_ended(self, container: int, is_done: bool) -> None:
         """If it has failed after the container was stopped, the container is opened from its log again."""
         if not is_done:
-            self._stopped.add(container)
+            self._looked_after.setdefault(container, 0.0)
         self._settling.wake()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:

@@ -41,7 +41,10 @@ STOP_S: Final = 2.0
 
 
 class ContainerOpenings:
-    """`on_end` is called when an opening has ended, whether its container is served or not."""
+    """`on_end` is called when an opening has ended, whether its container is served or not.
+
+    Before that `on_doubt` is called if it has ended without a claim, but one may take effect later.
+    """
 
     def __init__(
         self,
@@ -50,12 +53,14 @@ class ContainerOpenings:
         claim: Claim,
         confirm: Callable[[int, int], Awaitable[None]],
         on_end: Callable[[], None],
+        on_doubt: Callable[[int], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._claim = claim
         self._confirm = confirm
         self._on_end = on_end
+        self._on_doubt = on_doubt
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._finishing = asyncio.Event()
         self._tried = asyncio.Event()
@@ -120,6 +125,8 @@ class ContainerOpenings:
                 if self._finishing.is_set() and (not may_have_claim or opening.progress.quarantined):
                     return
                 if not await self._advance(opening, seen):
+                    if may_have_claim and opening.epoch is None:
+                        self._on_doubt(opening.container)
                     return
             except FencedError as error:
                 _log.warning("event=opening_ended container=%d error=%r", opening.container, error.message)

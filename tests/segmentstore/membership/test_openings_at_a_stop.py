@@ -203,7 +203,7 @@ def test_openings_may_be_dropped_with_their_loop(make_world: type[World], monkey
         journal = Journal(world.disk, lambda: 1, asyncio.get_running_loop().call_soon_threadsafe)
         ledgers = OneCopyLedgerStore(journal)
         store = SegmentStore(ledgers, 8 << 20, world.clock, world.metadata, world.chunks, container_count=CONTAINERS)
-        openings = ContainerOpenings(store, world.clock, never, never, lambda: None)
+        openings = ContainerOpenings(store, world.clock, never, never, lambda: None, lambda _: None)
         for state in ClusterRecords(world.metadata).containers(range(CONTAINERS)):
             openings.begin(state)
         await asyncio.sleep(0)
