@@ -1,65 +1,133 @@
 """The bytes that a batch leaves in its streams, also where the controller does not tell them with the batch.
 
 It tells them while it loads the active segments for the batch anyway. For a batch that ends epochs before them it would
-have to walk through all epochs between. That walk is asked for seldom; what was read since is subtracted meanwhile.
+have to walk through all epochs between. That walk is made seldom and in the background, because no batch may wait for a
+line of the log. What is read after its start is subtracted.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Final
 
-from headrace.model.errors import HeadraceError
 from headrace.spark.stream_access import Batch, Positions, StreamAccess
 
 WALKS_EVERY_S: Final = 60.0
-"""Between two walks for the same stream."""
+"""From the start of a walk to that of the next one for the same stream."""
+
+Call = Callable[[], None]
+
+_log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Walk:
-    """The bytes that were behind `end` at `at_s`, None if they are not known."""
+    """`found_bytes` were behind the batch at which it began; None if that failed. `read_bytes` were read since."""
 
-    at_s: float
-    end: Positions
-    left_bytes: int | None
+    read_bytes: int = 0
+    found_bytes: int | None = None
+    is_done: bool = False
+
+    def make(self, access: StreamAccess, start: Positions, end: Positions | None) -> None:
+        try:
+            self.found_bytes = access.distance_bytes(start, end)
+        except Exception as error:  # noqa: BLE001 - the thread serves later walks, and one of them may succeed
+            _log.debug("event=spark_backlog_unknown error=%r", error)
+        finally:
+            self.is_done = True
+
+
+@dataclass(slots=True)
+class _Backlog:
+    """What is known of one stream: `left_bytes` behind `end`, the end of the newest batch, and a walk that runs."""
+
+    end: Positions | None = None
+    left_bytes: int | None = None
+    walk: _Walk | None = None
+    walked_s: float = -math.inf
+
+    def forget(self) -> None:
+        self.left_bytes = self.walk = None
+
+    def advance(self, batch: Batch) -> None:
+        """Note a batch, which may have been planned before."""
+        if batch.end != self.end:
+            if batch.start != self.end:
+                self.forget()  # bytes were skipped, or it is another stream of this name
+            read_bytes = sum(part.length_bytes for part in batch.ranges)
+            if self.left_bytes is not None:
+                self.left_bytes -= read_bytes
+            if self.walk is not None:
+                self.walk.read_bytes += read_bytes
+            self.end = batch.end
+        if self.walk is not None and self.walk.is_done:
+            found, read = self.walk.found_bytes, self.walk.read_bytes
+            self.left_bytes, self.walk = None if found is None else found - read, None
+        if self.left_bytes is not None and self.left_bytes <= 0:
+            self.left_bytes = None  # more was written since than is known
 
 
 class Backlogs:
-    """Those of the streams of one query. Belongs to one thread of the driver."""
+    """Those of the streams of one query. Belongs to one thread of the driver; `submit` makes calls in another one."""
 
-    def __init__(self, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, monotonic_s: Callable[[], float] = time.monotonic, submit: Callable[[Call], None] | None = None
+    ) -> None:
         self._monotonic_s = monotonic_s
-        self._walks: dict[str, _Walk] = {}
+        self._background = _Background()
+        self._submit = submit or self._background.submit
+        self._backlogs: dict[str, _Backlog] = {}
+
+    def keep(self, streams: Iterable[str]) -> None:
+        """Forget all other streams."""
+        self._backlogs = {name: self._backlogs[name] for name in streams if name in self._backlogs}
 
     def behind(self, stream: str, access: StreamAccess, batch: Batch, end: Positions | None) -> int | None:
-        """The bytes from the end of the batch to `end`, by default the tail.
+        """The bytes from the end of the batch to `end`, by default the tail; None: not known yet.
 
-        Between two walks it leaves out what was written since the last one. None: there are too many segments to walk.
+        What was written after the last walk is left out.
         """
+        backlog = self._backlogs.setdefault(stream, _Backlog())
         if batch.left_bytes is not None:
-            self._walks.pop(stream, None)
+            backlog.forget()
             return batch.left_bytes
-        known, now_s = self._walks.get(stream), self._monotonic_s()
-        if known is not None and now_s - known.at_s < WALKS_EVERY_S:
-            walk = known if known.end == batch.end else _read_on(known, batch)
-        else:
-            walk = _Walk(now_s, batch.end, _distance(access, batch.end, end))
-        self._walks[stream] = walk
-        return walk.left_bytes
+        backlog.advance(batch)
+        now_s = self._monotonic_s()
+        if backlog.walk is None and now_s - backlog.walked_s >= WALKS_EVERY_S:
+            backlog.walk, backlog.walked_s = _Walk(), now_s
+            make, start = backlog.walk.make, batch.end
+            self._submit(lambda: make(access, start, end))
+        return backlog.left_bytes
+
+    def close(self) -> None:
+        """Begins no walk any more. One that runs fails with the connections of its stream."""
+        self._background.close()
 
 
-def _read_on(walk: _Walk, batch: Batch) -> _Walk:
-    """What is left after one more batch; unknown if that was all that the walk has found."""
-    left_bytes = (walk.left_bytes or 0) - sum(part.length_bytes for part in batch.ranges)
-    return _Walk(walk.at_s, batch.end, left_bytes if left_bytes > 0 else None)
+class _Background:
+    """Makes calls in a thread that ends with the process: the driver does not wait for a controller that is away."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Call | None] | None = None
+
+    def submit(self, call: Call) -> None:
+        if self._calls is None:
+            self._calls = SimpleQueue()
+            threading.Thread(target=_make, args=(self._calls,), name="headrace-backlogs", daemon=True).start()
+        self._calls.put(call)
+
+    def close(self) -> None:
+        if self._calls is not None:
+            self._calls.put(None)
+            self._calls = None
 
 
-def _distance(access: StreamAccess, start: Positions, end: Positions | None) -> int | None:
-    """The log line is not worth the failure of a batch."""
-    try:
-        return access.distance_bytes(start, end)
-    except HeadraceError:
-        return None
+def _make(calls: SimpleQueue[Call | None]) -> None:
+    while (call := calls.get()) is not None:
+        call()

@@ -125,6 +125,7 @@ class MicroBatches:
         return self._newest[0]
 
     def close(self) -> None:
+        self._backlogs.close()
         if self._plans is not None:
             self._plans.close()
             self._plans = None
@@ -158,6 +159,7 @@ class MicroBatches:
         upcoming, ranges = dict(positions), dict[str, Sequence[SegmentRange]]()
         left_bytes: int | None = 0
         names = [name for name in plans.names() if self._is_read(name)]
+        self._backlogs.keep(names)
         for number, name in enumerate(names):
             if name not in positions:  # A new stream begins at its head, where the next batch finds it.
                 upcoming[name] = plans.stream(name).access.cut("head")

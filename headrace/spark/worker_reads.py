@@ -17,7 +17,7 @@ from headrace.client.headrace import Headrace
 from headrace.client.object_reads import ObjectReads
 from headrace.client.range_bytes import RangeBytes, Window
 from headrace.client.stream_ranges import StreamRanges
-from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError
+from headrace.model.errors import HeadraceError
 from headrace.model.stream_cuts import StreamCut
 from headrace.spark.client_access import ClientStreamAccess
 from headrace.spark.options import ReadOptions
@@ -64,8 +64,7 @@ class WorkerReads:
     def with_links(self, partition: Partition) -> Partition:
         """The partition with links to S3 where there are none that can be used: one request for all ranges of a stream.
 
-        Raises:
-            UnavailableError: the controller does not answer.
+        If that fails, reading the ranges asks for the links of each one, and says what is wrong.
         """
         if self._options.read_history_from != "s3":
             return partition
@@ -78,10 +77,11 @@ class WorkerReads:
         for (scope, stream), indexes in lacking.items():
             if len(indexes) == 1:
                 continue  # reading it asks for as many links as are used before they expire
-            # What is refused for one range is refused for all of them. Reading them one by one tells what is lost.
-            with suppress(TruncatedError, NotFoundError, InvalidRequestError):
+            # What is refused for one range is refused for all of them, for example because it was truncated.
+            with suppress(HeadraceError):
                 parts = [partition[index].part for index in indexes]
-                listed = self._access(scope, stream).planned(parts, max(part.length_bytes for part in parts))
+                longest = max(1, *(part.length_bytes for part in parts))
+                listed = self._access(scope, stream).planned(parts, longest)
                 for index, new in zip(indexes, listed, strict=True):
                     found[index] = replace(found[index], listing=new.listing, endpoint=new.endpoint)
         return tuple(found)

@@ -176,6 +176,13 @@ def test_a_truncated_range_does_not_hide_the_others(store: StoreDouble, options:
         offsets(options, parts)
 
 
+def test_links_are_asked_for_one_by_one_if_not_together(store: StoreDouble, options: ReadOptions) -> None:
+    parts = small_ranges(store, 3)
+    store.refuse("range-plans", 503, times=1000)
+    assert len(offsets(options, parts)) == 30
+    assert store.requests["chunks"] == 3
+
+
 @pytest.mark.parametrize("outdated", ["link expired", "link refused", "store moved"])
 def test_an_outdated_plan_is_replaced(store: StoreDouble, options: ReadOptions, outdated: str) -> None:
     with socket.socket() as closed:

@@ -33,7 +33,7 @@ class PendingOperation:
 
 
 async def undisturbed(work: asyncio.Future[_T]) -> _T:
-    """The result of work that goes on if the caller is cancelled. Nobody gets its error then."""
+    """The result of work that goes on if the caller is cancelled. Its error is not reported then."""
     work.add_done_callback(_take_error)
     return await asyncio.shield(work)
 
