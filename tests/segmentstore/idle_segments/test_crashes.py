@@ -165,7 +165,7 @@ async def test_a_record_that_is_written_late_brings_no_segment_back(world: World
         assert isinstance(await client.call(wire.SetupAppend(1, WRITER, FIRST)), wire.NoSuchSegment)
 
 
-async def test_a_run_that_is_written_late_is_not_taken_for_that_of_a_new_segment(world: World):
+async def test_a_late_run_is_not_taken_for_that_of_a_new_segment(world: World):
     """The new one has the name of the removed one, and the late run has its first bytes."""
     honest, late = world.metadata.write, []
 

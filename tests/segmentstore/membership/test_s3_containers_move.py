@@ -86,7 +86,7 @@ async def test_living_store_hands_its_s3_containers_over(s3_world: World):
             }
 
 
-async def test_a_container_that_stops_while_it_is_handed_over_is_opened_again(s3_world: World, monkeypatch, caplog):
+async def test_a_container_that_stops_on_its_way_is_opened_again(s3_world: World, monkeypatch, caplog):
     """The store that is to take it over waits for this one, and nothing of its log is on this disk to remind of it."""
     monkeypatch.setattr(hand_overs, "DEADLINE_S", 0.05)
     honest, failure = s3_world.chunks.put, UnavailableError("not now")
