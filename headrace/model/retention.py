@@ -212,6 +212,10 @@ class _Limits:
         """The value of the cut without a read. If the head is after the cut somewhere, it is more than the value."""
         return self.now_ms - cut.time_ms if self.policy.is_by_time else self.cuts[-1].size_bytes - cut.size_bytes
 
+    def unread_before(self, cut: RetentionCut) -> int:
+        """The bytes between the lower bound and a cut, in the key ranges where the cut is later."""
+        return self.measures.remaining(cut) - (self.cuts[-1].size_bytes - self.measures.size_after(cut))
+
     def newest_before_minimum(self) -> RetentionCut | None:
         """For policies by size: the newest cut that leaves the minimum if unread events before it are kept as well."""
         count = bisect_left(self.cuts, True, key=lambda cut: self.measures.remaining(cut) < self.policy.minimum)
@@ -251,7 +255,9 @@ def _beyond_maximum(limits: _Limits, bound: PlacedCut) -> Decision | None:
 def _lags(limits: _Limits, bound: PlacedCut) -> bool:
     if limits.policy.is_by_time:
         beyond = limits.newest_beyond_maximum()
-        return beyond is not None and compare_cuts(bound, limits.measures.place(beyond)) is not CutOrder.EQUAL_OR_AFTER
+        if beyond is None or compare_cuts(bound, limits.measures.place(beyond)) is CutOrder.EQUAL_OR_AFTER:
+            return False
+        return limits.unread_before(beyond) > 0  # a subscriber may be at an empty segment that was replaced since
     maximum = limits.policy.maximum
     return maximum is not None and limits.measures.remaining(None) > maximum
 

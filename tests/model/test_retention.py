@@ -20,7 +20,7 @@ from headrace.model.retention import (
     decide,
     with_cut,
 )
-from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cuts import StreamCut
@@ -141,6 +141,22 @@ def test_overlapping_maximum_by_time():
     assert _decide(True, 30, 75, (10, 50)) == Decision(RetentionCase.OVERLAPPING_MAXIMUM, _at(30))
 
 
+def test_an_empty_segment_that_was_replaced_has_no_old_event():
+    """A reader is still at it. All that it has not read is younger than the maximum."""
+    halves = StreamSegment(segment_id(1, 2), KeyRange(0.5, 0.75)), StreamSegment(segment_id(1, 3), KeyRange(0.75, 1.0))
+    cuts = RetentionCut(10, 10), RetentionCut(20, 20)
+    places = {
+        cut: PlacedCut(
+            StreamCut.of("s", "t", {0: cut.size_bytes, **{half.segment_id: 0 for half in halves}}), (LEFT, *halves)
+        )
+        for cut in cuts
+    }
+    measures = Measures(places.__getitem__, lambda cut: cut.size_bytes, lambda cut: 10)
+    decision = decide(_policy(True, 1, 10), cuts, 25, 20, _cut(10, 0), measures)
+    assert decision == Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
+    assert decide(_policy(True, 1, 10), cuts, 31, 20, _cut(10, 0), measures).cut == cuts[1], "now they are older"
+
+
 @BOTH
 def test_at_the_maximum_is_within_it(by_time: bool):
     assert _decide(by_time, 30, 80, (20, 20)) == Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
@@ -202,7 +218,7 @@ def test_minimum_and_unread_events_are_kept_within_the_maximum(
     cuts, _ = cuts_after_head(cuts, history.size(head))
     if not cuts:
         return
-    size = cuts[-1].size_bytes
+    size, known = cuts[-1].size_bytes, {cut: placed[cut] for cut in cuts}
 
     def at_bound(cut: RetentionCut | None) -> PlacedCut:
         assert low is not None
@@ -216,7 +232,7 @@ def test_minimum_and_unread_events_are_kept_within_the_maximum(
     decision = decide(policy, cuts, now_ms, size - history.size(head), low, measures)
     point = at_bound(decision.cut) if decision.at_bound else after[decision.cut] if decision.cut else None
     if low is not None and decision.case in (RetentionCase.WITHIN_LIMITS, RetentionCase.OVERLAPPING_MINIMUM):
-        assert policy.maximum is None or _unread(policy, low, placed, now_ms, history) <= policy.maximum
+        assert policy.maximum is None or _unread(policy, low, known, now_ms, history) <= policy.maximum
     if point is None or point == head:
         return
     if policy.is_by_time:
@@ -225,7 +241,7 @@ def test_minimum_and_unread_events_are_kept_within_the_maximum(
         assert history.size(tail) - history.size(point) >= policy.minimum
     if low is not None and compare_cuts(low, point) is not CutOrder.EQUAL_OR_AFTER:
         assert policy.maximum is not None, "unread events go though there is no maximum"
-        assert _unread(policy, low, placed, now_ms, history) > policy.maximum
+        assert _unread(policy, low, known, now_ms, history) > policy.maximum
 
 
 def _is_old_enough(point: PlacedCut, head: PlacedCut, placed: dict[RetentionCut, PlacedCut], until_ms: int) -> bool:
@@ -239,10 +255,13 @@ def _is_old_enough(point: PlacedCut, head: PlacedCut, placed: dict[RetentionCut,
 def _unread(
     policy: RetentionPolicy, point: PlacedCut, placed: dict[RetentionCut, PlacedCut], now_ms: int, history: History
 ) -> int:
-    """The value after `point`: bytes, or the least age of the oldest event that follows from the cuts."""
+    """The value after `point`: bytes, or the least age of the oldest event that follows from the cuts.
+
+    Empty segments between `point` and a cut have no event.
+    """
     if not policy.is_by_time:
         return history.size(list(placed.values())[-1]) - history.size(point)
-    before = [one.time_ms for one, cut in placed.items() if compare_cuts(point, cut) is not CutOrder.EQUAL_OR_AFTER]
+    before = [one.time_ms for one, cut in placed.items() if history.size(cut) > history.size(lower_bound([point, cut]))]
     return now_ms - min(before) if before else 0
 
 
