@@ -38,6 +38,9 @@ _HAND_OVER_OUTAGE: Final = (10 * SECOND, 14 * SECOND)
 _STOP_IN_OUTAGE: Final = (0, 9 * SECOND)
 """An outage that begins during a hand-over is longer than that may last, and the store is told to stop meanwhile."""
 
+_TABLE_PAYLOAD_MAX: Final = 4_000
+"""A batch of a table has several, and at most half of the smallest cache."""
+
 _LOOK_EVERY: Final = 5 * MS
 _LOOKS: Final = 2000
 _EMPTIED_RATE: Final = 0.5
@@ -77,10 +80,12 @@ class StoreCluster:
             self.loop.scheduler.after(number * self.swarm.start_every, "first start", partial(self.start_store, number))
         self._controller.spawn(self._control())
         for number in range(self.swarm.lanes + self.swarm.table_lanes):
-            client = LaneClient(
-                self.loop, number, self._new_lane(number), self, self.when_settled, self.swarm.payload_bytes_max
+            payload_bytes_max = self.swarm.payload_bytes_max
+            if number >= self.swarm.lanes:
+                payload_bytes_max = min(payload_bytes_max, _TABLE_PAYLOAD_MAX)
+            self.clients.append(
+                LaneClient(self.loop, number, self._new_lane(number), self, self.when_settled, payload_bytes_max)
             )
-            self.clients.append(client)
         for actor, kind in enumerate(SCHEDULED_FAULTS):
             self._schedule(kind, actor)
 

@@ -163,11 +163,13 @@ class DirectoryUpkeep:
     async def trim_truncated(self) -> bool:
         """Remove runs before the start of their segment, a bounded number. Returns whether there may be more.
 
-        After a start all segments that were ever truncated are checked, a bounded number in each pass.
+        After a start all segments that were ever truncated are checked, a bounded number in each pass. Those with
+        unanswered writes wait: these may enter runs once more.
         """
-        dirty = self._container.dirty.values()
+        dirty, late = self._container.dirty.values(), self._container.unanswered.names()
         due = [segment for segment in dirty if segment.tiered.trimmed_offset < segment.durable.start_offset]
-        due = sorted((each for each in due if each.number > self._looked_at), key=lambda each: each.number)
+        due = [each for each in due if each.number > self._looked_at and each.name not in late]
+        due.sort(key=lambda each: each.number)
         looked_at = due[:TRIMMED_PER_PASS_MAX]
         removed = 0
         for first in range(0, len(looked_at), TRIMMED_AT_ONCE_MAX):
