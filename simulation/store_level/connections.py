@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from headrace import wire
+from headrace.model.names import is_transient_segment_name, is_transient_segment_of
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
@@ -177,7 +178,7 @@ class RoutedConnection:
         self._is_closed = False
 
     def send(self, command: wire.WireCommand) -> None:
-        segment = self._segment_of(command)
+        segment = self._home_of(self._segment_of(command))
         server = self._servers.get(segment) or self._stores.find(segment)
         if server is None:
             raise ConnectionError(f"no store serves {segment}")
@@ -209,6 +210,12 @@ class RoutedConnection:
     def _deliver(self, reply: wire.WireCommand | None) -> None:
         if not self._is_closed:
             self._replies.put_nowait(reply)
+
+    def _home_of(self, segment: str) -> str:
+        """A transient segment is where this connection has created it, and ends with the connection."""
+        if not is_transient_segment_name(segment):
+            return segment
+        return next((known for known in self._servers if is_transient_segment_of(segment, known)), segment)
 
     def _segment_of(self, command: Any) -> str:
         for field in ("segment", "target", "parent_segment"):
