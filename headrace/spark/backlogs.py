@@ -106,7 +106,7 @@ class Backlogs:
         return backlog.left_bytes
 
     def close(self) -> None:
-        """Begins no walk any more. One that runs fails with the connections of its stream."""
+        """Lets the thread end. Close the client, too: then walks that run or wait fail."""
         self._background.close()
 
 

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import Event
 
@@ -17,7 +17,7 @@ from headrace.client.headrace import Headrace
 from headrace.client.object_reads import ObjectReads
 from headrace.client.range_bytes import RangeBytes, Window
 from headrace.client.stream_ranges import StreamRanges
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.stream_cuts import StreamCut
 from headrace.spark.client_access import ClientStreamAccess
 from headrace.spark.options import ReadOptions
@@ -78,12 +78,15 @@ class WorkerReads:
             if len(indexes) == 1:
                 continue  # reading it asks for as many links as are used before they expire
             # What is refused for one range is refused for all of them, for example because it was truncated.
-            with suppress(HeadraceError):
-                parts = [partition[index].part for index in indexes]
-                longest = max(1, *(part.length_bytes for part in parts))
-                listed = self._access(scope, stream).planned(parts, longest)
-                for index, new in zip(indexes, listed, strict=True):
-                    found[index] = replace(found[index], listing=new.listing, endpoint=new.endpoint)
+            parts = [partition[index].part for index in indexes]
+            try:
+                listed = self._access(scope, stream).planned(parts, max(1, *(part.length_bytes for part in parts)))
+            except UnavailableError:
+                break  # it was waited for: not once more for each stream
+            except HeadraceError:
+                continue
+            for index, new in zip(indexes, listed, strict=True):
+                found[index] = replace(found[index], listing=new.listing, endpoint=new.endpoint)
         return tuple(found)
 
     def head(self, scope: str, stream: str) -> StreamCut:

@@ -156,7 +156,8 @@ class DirectoryUpkeep:
             removed = await self._directory.remove(name, runs, links)
             if removed == len(runs) and len(runs) + len(links) < RUNS_PER_WRITE_MAX:
                 if metadata.has_records and not is_transient_segment_name(name):
-                    await self._directory.remove_record(name)  # last: runs without it would belong to no segment
+                    with container.unanswered.noted(name):  # else a late removal would meet the next one of this name
+                        await self._directory.remove_record(name)  # last: runs without it would belong to no segment
                 container.note_deletion_stored(name)
         return bool(ready)
 

@@ -27,7 +27,7 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.evicted_segment import decode_segment_record, evicted_segment_key
 from headrace.model.chunks import chunk_partition
 from headrace.model.errors import UnavailableError
-from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Create
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Create, Delete
 
 pytestmark = pytest.mark.anyio
 
@@ -163,6 +163,36 @@ async def test_a_record_that_is_written_late_brings_no_segment_back(world: World
     async with running_store(world) as running:
         client = await running.connect()
         assert isinstance(await client.call(wire.SetupAppend(1, WRITER, FIRST)), wire.NoSuchSegment)
+
+
+async def test_a_late_removal_meets_no_record_of_a_new_segment(world: World):
+    world.limits = replace(world.limits, idle_segment_s=2.0)
+    honest, late = world.metadata.write, []
+
+    def write_late(*writes):
+        if not late and any(isinstance(one, Delete) and one.key == evicted_segment_key(FIRST) for one in writes):
+            late.append(writes)
+            raise UnavailableError("not answered")
+        honest(*writes)
+
+    async with running_store(world, graceful=False) as running:
+        client = await running.connect()
+        await client.create(FIRST)
+        await write(client, FIRST, [b"former"])
+        assert await evict(running) == 1
+        await client.set_up(FIRST, WRITER)
+        owned = running.store.owned[0]
+        world.metadata.write = write_late
+        assert isinstance(await client.call(wire.DeleteSegment(1, FIRST)), wire.SegmentDeleted)
+        await running.until(lambda: late)
+        await passes(running, 3)
+        assert FIRST in owned.container.metadata.deletions, "its name is not free yet"
+        honest(*late[0])
+        world.clock.advance(UNANSWERED_WRITE_S)
+        await client.create(FIRST)
+        await write(client, FIRST, [b"latter"])
+        assert await evict(running) == 1
+        assert await client.read_all(FIRST) == b"latter"
 
 
 async def test_a_late_run_is_not_taken_for_that_of_a_new_segment(world: World):
