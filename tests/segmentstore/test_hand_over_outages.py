@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from store_world import WAIT_S, RunningStore, WireClient, World
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.errors import FencedError, UnavailableError
@@ -118,6 +119,27 @@ async def hand_over_in_an_outage(world: World, running: RunningStore, part: str)
     finally:
         writer.drain = honest_drain  # type: ignore[method-assign]
     mends[0]()
+
+
+async def test_a_connection_that_ends_meanwhile_leaves_no_transient_segment(world: World, monkeypatch):
+    monkeypatch.setattr(store_module, "DRAIN_S", 0.1)
+    async with world.running(graceful=False) as running:
+        await writing(running)
+        large = await running.connect()
+        created = await large.call(wire.CreateTransientSegment(1, WRITER, SEGMENT))
+        assert isinstance(created, wire.SegmentCreated)
+        segments, writer = running.store.owned[0].container.metadata.segments, running.store.owned[0].writer
+        honest = writer.drain
+
+        async def drain() -> bool:
+            large.close()
+            await running.until(lambda: bool(running.store._background))
+            return await honest()
+
+        writer.drain = drain  # type: ignore[method-assign]
+        await hand_over_in_an_outage(world, running, "S3")
+        assert 0 in running.store.owned
+        await running.until(lambda: created.segment not in segments)
 
 
 @pytest.mark.parametrize("part", ["S3", "DynamoDB"])

@@ -7,6 +7,7 @@ the request and the name in it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import wire
@@ -272,8 +273,14 @@ async def _ordering_at(owned: OwnedContainer, segment: Segment, offset: int) -> 
 
 
 async def remove_transient(store: SegmentStore, name: str) -> None:
-    """Remove a transient segment of a closed connection. It may have been merged or removed already."""
+    """Remove a transient segment of a closed connection. It may have been merged or removed already.
+
+    If its container is about to move, it may stay here, and only another opening would remove the segment.
+    """
     try:
+        while store.is_moving(name):
+            with suppress(FencedError):
+                await store.settled_owner_of(name)
         await store.owner_of(name).container.delete(name)
     except (NotFoundError, FencedError, UnavailableError):
         return
