@@ -121,7 +121,7 @@ async def hand_over_in_an_outage(world: World, running: RunningStore, part: str)
     mends[0]()
 
 
-async def test_a_connection_that_ends_meanwhile_leaves_no_transient_segment(world: World, monkeypatch):
+async def test_a_connection_that_ends_leaves_no_transient_segment(world: World, monkeypatch):
     monkeypatch.setattr(store_module, "DRAIN_S", 0.1)
     async with world.running(graceful=False) as running:
         await writing(running)

@@ -145,7 +145,7 @@ class Compactor:
         """Merges for one object; the names of segments that were looked at go to `taken`.
 
         Those that must be looked at later go to `waiting`, too: a run that enters the directory late must find the one
-        that is in its place, because it would lie inside a merged one.
+        that is in its place, because it would be inside a merged one.
         """
         merges: list[_Merge] = []
         late = self._container.unanswered.names()
