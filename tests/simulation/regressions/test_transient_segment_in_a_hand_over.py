@@ -1,4 +1,4 @@
-"""A connection ended while its container was handed over. That was undone, and its transient segment stayed for ever."""
+"""A connection ended while its container was handed over. That was undone, and its transient segment stayed."""
 
 from __future__ import annotations
 
