@@ -187,9 +187,14 @@ class StoreCluster:
         container = self.swarm.layout.container_of_segment(segment)
         found = self._serving(container)
         if self.replicas is not None:
-            claim = find_claim(self.tier_two.metadata, container)
-            found = [each for each in found if claim is not None and each.epoch(container) == claim[1]]
+            epoch = self.claimed_epoch(segment)
+            found = [each for each in found if each.epoch(container) == epoch]
         return self._draws.one_of(found, "which server").process if found else None
+
+    def claimed_epoch(self, segment: str) -> int | None:
+        """See `StoreDirectory`."""
+        claim = find_claim(self.tier_two.metadata, self.swarm.layout.container_of_segment(segment))
+        return None if claim is None else claim[1]
 
     def dial(
         self, server: SimulatedProcess, client: SimulatedProcess, deliver: Callable[[wire.WireCommand | None], None]

@@ -160,6 +160,10 @@ class StoreDirectory(Protocol):
         """The store that serves a segment, as far as a client knows; None without one."""
         ...
 
+    def claimed_epoch(self, segment: str) -> int | None:
+        """The epoch of the owner of a segment; None before the first one."""
+        ...
+
     def dial(
         self, server: SimulatedProcess, client: SimulatedProcess, deliver: Callable[[wire.WireCommand | None], None]
     ) -> StoreConnection: ...
@@ -173,6 +177,7 @@ class RoutedConnection:
         self._client = client
         self._replies: asyncio.Queue[wire.WireCommand | None] = asyncio.Queue()
         self._servers: dict[str, SimulatedProcess] = {}  # by segment: a client stays with what it has found
+        self._epochs: dict[str, int | None] = {}
         self._open: dict[SimulatedProcess, StoreConnection] = {}
         self._segments: dict[int, str] = {}
         self._is_closed = False
@@ -182,7 +187,8 @@ class RoutedConnection:
         server = self._servers.get(segment) or self._stores.find(segment)
         if server is None:
             raise ConnectionError(f"no store serves {segment}")
-        self._servers[segment] = server
+        if segment not in self._servers:
+            self._servers[segment], self._epochs[segment] = server, self._stores.claimed_epoch(segment)
         if server not in self._open:
             self._open[server] = self._stores.dial(server, self._client, self._deliver)
         self._open[server].send(wire.encode(command))
@@ -196,6 +202,8 @@ class RoutedConnection:
             raise ConnectionError(f"the container of {reply.segment} is not served there")
         if isinstance(reply, wire.ErrorMessage) and NOT_ANSWERED in reply.message:
             raise ConnectionError(f"the store has no answer from tier 2 for {reply.segment}")
+        if isinstance(reply, wire.ErrorMessage) and self._has_moved(reply.segment):
+            raise ConnectionError(f"a former owner has no answer for {reply.segment}, because the new one changed it")
         return reply
 
     async def call(self, command: wire.WireCommand) -> wire.WireCommand:
@@ -210,6 +218,11 @@ class RoutedConnection:
     def _deliver(self, reply: wire.WireCommand | None) -> None:
         if not self._is_closed:
             self._replies.put_nowait(reply)
+
+    def _has_moved(self, segment: str) -> bool:
+        """Whether a segment has got another owner since this connection has found one."""
+        home = self._home_of(segment)
+        return home in self._epochs and self._stores.claimed_epoch(home) != self._epochs[home]
 
     def _home_of(self, segment: str) -> str:
         """A transient segment is where this connection has created it, and ends with the connection."""
