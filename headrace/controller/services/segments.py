@@ -89,8 +89,9 @@ class SegmentService:
         return _segments_of(found, self._history.epoch_at(found, time_ms), truncation)
 
     def segments_of_epoch(self, scope: str, stream: str, epoch: int, *, as_recorded: bool = False) -> EpochSegments:
-        """The segments of an epoch up to the active one; truncated segments are replaced by those at the head.
+        """The segments of a recorded epoch; truncated segments are replaced by those at the head.
 
+        While the stream scales, epochs after the active one are recorded, and readers may have reached their segments.
         With `as_recorded` nothing is replaced, as Pravega's clients expect it.
 
         Raises:
@@ -98,7 +99,7 @@ class SegmentService:
             TruncatedError: all segments of the epoch are truncated, and not `as_recorded`.
         """
         found, truncation = self._readable_with_truncation(scope, stream)
-        if not 0 <= epoch <= found.epoch.number:
+        if not 0 <= epoch <= found.recorded_epoch:
             raise _no_such_epoch(found, epoch)
         wanted = self._history.epoch(found, epoch)
         if as_recorded:

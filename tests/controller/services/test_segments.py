@@ -305,6 +305,19 @@ def test_between_works_while_a_scale_is_sealing(world: StreamWorld):
     assert seen == [(40, 100), (0, 0), (0, 0)]
 
 
+def test_an_epoch_is_known_as_soon_as_it_is_recorded(world: StreamWorld):
+    """Readers may have reached its segments before it is active."""
+    world.create()
+    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].key_range])
+    (message,) = world.bare_queue.receive()
+    steps = world.processor.work(message.body)
+    while next(steps) != "record the epoch":
+        with pytest.raises(NotFoundError):
+            world.segments.segments_of_epoch("s", "t", 1)
+    assert world.segments.segments_at_tail("s", "t").epoch == 0
+    assert _ids(world.segments.segments_of_epoch("s", "t", 1).segments) == [S2, 1]
+
+
 def test_the_tail_includes_events_in_segments_of_a_running_scale(world: StreamWorld):
     """A writer may be acknowledged by a new segment long before its epoch is active: its predecessor is sealed."""
     world.create(segments=3)
