@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -165,20 +165,21 @@ class ReplicatedLoad:
         """Wait until these containers, or all, have acknowledged so many more changes."""
         counts = self.acknowledged.counts
         wanted = {each: counts[each] + more for each in (range(len(counts)) if containers is None else containers)}
-        end_s = self._clock.monotonic_s() + PATIENCE_S
-        while waiting := [each for each, count in wanted.items() if self.acknowledged.counts[each] < count]:
-            self.raise_failure()
-            if self._clock.monotonic_s() > end_s:
-                raise WrongStateError(f"containers {waiting} acknowledged fewer than {more} changes in {PATIENCE_S} s")
-            await asyncio.sleep(_POLL_S)
+        await self._until_none(
+            lambda: [each for each, count in wanted.items() if self.acknowledged.counts[each] < count],
+            f"containers acknowledged fewer than {more} changes",
+        )
 
     async def all_live(self) -> None:
         """Wait until no lane checks its history, of which tier 2 alone may have the beginning."""
+        await self._until_none(lambda: range(self._live_lanes, len(self._lanes)), "lanes check their histories")
+
+    async def _until_none(self, waiting: Callable[[], Sequence[int]], what: str) -> None:
         end_s = self._clock.monotonic_s() + PATIENCE_S
-        while self._live_lanes < len(self._lanes):
+        while left := waiting():
             self.raise_failure()
             if self._clock.monotonic_s() > end_s:
-                raise WrongStateError(f"{len(self._lanes) - self._live_lanes} lanes still check after {PATIENCE_S} s")
+                raise WrongStateError(f"{what} in {PATIENCE_S} s: {list(left)}")
             await asyncio.sleep(_POLL_S)
 
     def raise_failure(self) -> None:

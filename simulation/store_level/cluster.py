@@ -181,8 +181,8 @@ class StoreCluster:
     def find(self, segment: str) -> SimulatedProcess | None:
         """A store that serves the segment; with one copy perhaps a former owner that does not know it yet.
 
-        With three copies the one that the controller names. A former owner may answer what was true when it was the
-        owner, also when nobody else serves the segment yet.
+        With three copies it is the one that the controller names, and none until that one serves the segment. A former
+        owner may answer what was true when it was the owner.
         """
         container = self.swarm.layout.container_of_segment(segment)
         found = self._serving(container)

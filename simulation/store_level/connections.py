@@ -176,19 +176,20 @@ class RoutedConnection:
         self._stores = stores
         self._client = client
         self._replies: asyncio.Queue[wire.WireCommand | None] = asyncio.Queue()
-        self._servers: dict[str, SimulatedProcess] = {}  # by segment: a client stays with what it has found
-        self._epochs: dict[str, int | None] = {}
+        # By segment, with the epoch of its owner then: a client stays with what it has found.
+        self._found: dict[str, tuple[SimulatedProcess, int | None]] = {}
         self._open: dict[SimulatedProcess, StoreConnection] = {}
         self._segments: dict[int, str] = {}
         self._is_closed = False
 
     def send(self, command: wire.WireCommand) -> None:
         segment = self._home_of(self._segment_of(command))
-        server = self._servers.get(segment) or self._stores.find(segment)
-        if server is None:
-            raise ConnectionError(f"no store serves {segment}")
-        if segment not in self._servers:
-            self._servers[segment], self._epochs[segment] = server, self._stores.claimed_epoch(segment)
+        if segment not in self._found:
+            found = self._stores.find(segment)
+            if found is None:
+                raise ConnectionError(f"no store serves {segment}")
+            self._found[segment] = found, self._stores.claimed_epoch(segment)
+        server, _ = self._found[segment]
         if server not in self._open:
             self._open[server] = self._stores.dial(server, self._client, self._deliver)
         self._open[server].send(wire.encode(command))
@@ -222,13 +223,13 @@ class RoutedConnection:
     def _has_moved(self, segment: str) -> bool:
         """Whether a segment has got another owner since this connection has found one."""
         home = self._home_of(segment)
-        return home in self._epochs and self._stores.claimed_epoch(home) != self._epochs[home]
+        return home in self._found and self._stores.claimed_epoch(home) != self._found[home][1]
 
     def _home_of(self, segment: str) -> str:
         """A transient segment is where this connection has created it, and ends with the connection."""
         if not is_transient_segment_name(segment):
             return segment
-        return next((known for known in self._servers if is_transient_segment_of(segment, known)), segment)
+        return next((known for known in self._found if is_transient_segment_of(segment, known)), segment)
 
     def _segment_of(self, command: Any) -> str:
         for field in ("segment", "target", "parent_segment"):

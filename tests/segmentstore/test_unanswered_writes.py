@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from late_writes import LateWrites
 from store_world import RunningStore, World
 
 from headrace import wire
@@ -64,16 +65,6 @@ async def test_a_late_run_does_not_enter_a_compacted_one(make_world: type[World]
     """It was packed again with what came behind it, so the run that is there now is another one."""
     world = make_world(container_count=1)
     world.limits = replace(world.limits, compacted_runs_min=4)
-    honest, late = world.metadata.write, []
-
-    def write_late(*writes: Any) -> None:
-        if not late and any(
-            isinstance(one, Create) and one.key.partition == chunk_partition(SEGMENT) for one in writes
-        ):
-            late.append(writes)
-            raise UnavailableError("not answered")
-        honest(*writes)
-
     async with world.running() as running:
         client = await running.connect()
         owned = running.store.owned[0]
@@ -83,17 +74,18 @@ async def test_a_late_run_does_not_enter_a_compacted_one(make_world: type[World]
         owned.writer._draining = True  # flushes without the clock
         expected = await append(running, client, 0)
         await running.until(lambda: runs(world) == 1)
-        world.metadata.write = write_late
+        late = LateWrites(world, Create, lambda key: key.partition == chunk_partition(SEGMENT))
         for number in range(1, 5):
             expected += await append(running, client, number)
+            await running.until(lambda: bool(late.kept))
+            late.answer_again()
             await running.until(lambda number=number: runs(world) == number + 1)
         owned.writer._draining = False
-        assert late
         await owned.container.log.durable()
         await owned.maintenance.run_pass()
         assert runs(world) == 5
         with pytest.raises(WriteConflictError):
-            honest(*late[0])
+            late.take_effect()
         world.clock.advance(UNANSWERED_WRITE_S)
         await owned.container.log.durable()
         await owned.maintenance.run_pass()

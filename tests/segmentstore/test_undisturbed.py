@@ -1,4 +1,4 @@
-"""Work that a cancelled caller does not interrupt, and whose error is nobody's then."""
+"""Work that a cancelled caller does not interrupt, and whose error asyncio does not report then."""
 
 from __future__ import annotations
 

@@ -4,11 +4,12 @@ or has failed, and writes that a caller's cancellation must not interrupt."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.settlements import Settle
+from headrace.wire.connections.asynchronous import mark_retrieved
 
 _T = TypeVar("_T")
 
@@ -34,13 +35,8 @@ class PendingOperation:
 
 async def undisturbed(work: asyncio.Future[_T]) -> _T:
     """The result of work that goes on if the caller is cancelled. Its error is not reported then."""
-    work.add_done_callback(_take_error)
+    work.add_done_callback(mark_retrieved)
     return await asyncio.shield(work)
-
-
-def _take_error(work: asyncio.Future[Any]) -> None:
-    if not work.cancelled():
-        work.exception()
 
 
 def unwatched(_error: HeadraceError | None) -> None:

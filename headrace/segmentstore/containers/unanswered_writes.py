@@ -6,7 +6,7 @@ records are removed when they are there. A later owner of the container need not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.model.errors import FencedError
@@ -35,8 +35,8 @@ class UnansweredWrites:
             self._until_s.update(dict.fromkeys(names, self._clock.monotonic_s() + UNANSWERED_WRITE_S))
             raise
 
-    def names(self) -> Collection[str]:
-        """The names under which something may still appear."""
+    def names(self) -> frozenset[str]:
+        """The names under which something may appear from now on."""
         now_s = self._clock.monotonic_s()
         self._until_s = {name: until_s for name, until_s in self._until_s.items() if until_s > now_s}
-        return self._until_s.keys()
+        return frozenset(self._until_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -125,9 +125,9 @@ class Compactor:
             return False
         spent_bytes = 0
         taken: list[str] = []
-        waiting: list[str] = []
+        late = self._container.unanswered.names()
         try:
-            merges = await self._choose(taken, waiting)
+            merges = await self._choose(taken, late)
             spent_bytes = sum(merge.length for merge in merges)
             if merges:
                 await self._merge(merges)
@@ -137,29 +137,26 @@ class Compactor:
             raise
         finally:
             self._budget.give_back(spent_bytes)
+        waiting = late.intersection(taken)
         for name in waiting:
             self._small_runs.look_again(name)
         return len(self._small_runs) > len(waiting)
 
-    async def _choose(self, taken: list[str], waiting: list[str]) -> list[_Merge]:
+    async def _choose(self, taken: list[str], late: Container[str]) -> list[_Merge]:
         """Merges for one object; the names of segments that were looked at go to `taken`.
 
-        Those that must be looked at later go to `waiting`, too: a run that enters the directory late must find the one
-        that is in its place, because it would be inside a merged one.
+        There is none of `late` segments: a run that enters the directory late must find the one that is in its place,
+        because it would be inside a merged one.
         """
         merges: list[_Merge] = []
-        late = self._container.unanswered.names()
         length = 0
         while length < OBJECT_BYTES_WANTED and len(taken) < SEGMENTS_PER_PASS_MAX:
             name = self._small_runs.take()
             if name is None:
                 break
             taken.append(name)
-            if name in late:
-                waiting.append(name)
-                continue
             segment = self._container.metadata.segments.get(name)
-            if segment is None or segment.accepted.removed:
+            if segment is None or segment.accepted.removed or name in late:
                 continue  # an evicted segment is considered again when it gets new runs
             newest = await self._directory.runs_before(name, segment.tiered.length, RUNS_LOOKED_AT)
             if not self._container.stored_is_durable:

@@ -21,6 +21,7 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX
 from headrace.segmentstore.tiering.object_names import ObjectNames, put_new
 from headrace.segmentstore.tiering.object_packing import PackedObject
+from headrace.wire.connections.asynchronous import mark_retrieved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +125,7 @@ class ObjectUploads:
         """Discard all objects: nothing of them enters the directory, and the collector deletes what was stored."""
         for upload in self._uploads:
             upload.put.cancel()
-            upload.put.add_done_callback(_retrieve)
+            upload.put.add_done_callback(mark_retrieved)
             upload.release.close()
         self._uploads.clear()
         self._ends.clear()
@@ -134,9 +135,3 @@ class ObjectUploads:
 def _is_stored(upload: Upload) -> bool:
     put = upload.put
     return put.done() and not put.cancelled() and put.exception() is None
-
-
-def _retrieve(put: asyncio.Task[None]) -> None:
-    """Its error concerns nothing any more; asyncio would report it as never retrieved."""
-    if not put.cancelled():
-        put.exception()

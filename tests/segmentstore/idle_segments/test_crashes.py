@@ -18,6 +18,7 @@ from idle_segments import (
     running_store,
     with_evicted,
 )
+from late_writes import LateWrites
 from lost_volumes import NEVER_S, snapshot
 from segment_writes import OTHER, WRITER, write
 from store_world import World
@@ -137,26 +138,18 @@ async def test_record_older_than_the_directory_is_updated(world: World):
 
 async def test_a_record_that_is_written_late_brings_no_segment_back(world: World):
     """DynamoDB may do what it has not answered, also when the segment is removed meanwhile."""
-    honest, late = world.metadata.write, []
-
-    def write_late(*writes):
-        if any(isinstance(one, Create) and one.key == evicted_segment_key(FIRST) for one in writes):
-            late.append(writes)
-            raise UnavailableError("not answered")
-        honest(*writes)
-
     async with running_store(world, graceful=False) as running:
         client = await running.connect()
         await client.create(FIRST)
         await write(client, FIRST, [b"0"])
         await rest(running)
         owned = running.store.owned[0]
-        world.metadata.write = write_late
+        late = LateWrites(world, Create, evicted_segment_key(FIRST).__eq__)
         with pytest.raises(UnavailableError):
             await owned.evictor.sweep()
         assert isinstance(await client.call(wire.DeleteSegment(1, FIRST)), wire.SegmentDeleted)
         await passes(running, 3)
-        honest(*late[0])
+        late.take_effect()
         world.clock.advance(UNANSWERED_WRITE_S)
         await running.until(lambda: not owned.container.metadata.deletions)
         assert world.metadata.get(evicted_segment_key(FIRST)) is None
@@ -167,14 +160,6 @@ async def test_a_record_that_is_written_late_brings_no_segment_back(world: World
 
 async def test_a_late_removal_meets_no_record_of_a_new_segment(world: World):
     world.limits = replace(world.limits, idle_segment_s=2.0)
-    honest, late = world.metadata.write, []
-
-    def write_late(*writes):
-        if not late and any(isinstance(one, Delete) and one.key == evicted_segment_key(FIRST) for one in writes):
-            late.append(writes)
-            raise UnavailableError("not answered")
-        honest(*writes)
-
     async with running_store(world, graceful=False) as running:
         client = await running.connect()
         await client.create(FIRST)
@@ -182,12 +167,13 @@ async def test_a_late_removal_meets_no_record_of_a_new_segment(world: World):
         assert await evict(running) == 1
         await client.set_up(FIRST, WRITER)
         owned = running.store.owned[0]
-        world.metadata.write = write_late
+        late = LateWrites(world, Delete, evicted_segment_key(FIRST).__eq__)
         assert isinstance(await client.call(wire.DeleteSegment(1, FIRST)), wire.SegmentDeleted)
-        await running.until(lambda: late)
+        await running.until(lambda: bool(late.kept))
+        late.answer_again()
         await passes(running, 3)
         assert FIRST in owned.container.metadata.deletions, "its name is not free yet"
-        honest(*late[0])
+        late.take_effect()
         world.clock.advance(UNANSWERED_WRITE_S)
         await client.create(FIRST)
         await write(client, FIRST, [b"latter"])
@@ -197,27 +183,19 @@ async def test_a_late_removal_meets_no_record_of_a_new_segment(world: World):
 
 async def test_a_late_run_is_not_taken_for_that_of_a_new_segment(world: World):
     """The new one has the name of the removed one, and the late run has its first bytes."""
-    honest, late = world.metadata.write, []
-
-    def write_late(*writes):
-        if any(isinstance(one, Create) and one.key.partition == chunk_partition(FIRST) for one in writes):
-            late.append(writes)
-            raise UnavailableError("not answered")
-        honest(*writes)
-
     async with running_store(world, graceful=False) as running:
         client = await running.connect()
         await client.create(FIRST)
         await write(client, FIRST, [b"former"])
         owned = running.store.owned[0]
-        world.metadata.write = write_late
+        late = LateWrites(world, Create, lambda key: key.partition == chunk_partition(FIRST))
         owned.writer._draining = True
-        await running.until(lambda: late)
+        await running.until(lambda: bool(late.kept))
         owned.writer._draining = False
         assert isinstance(await client.call(wire.DeleteSegment(1, FIRST)), wire.SegmentDeleted)
-        world.metadata.write = honest
+        late.answer_again()
         await passes(running, 3)
-        honest(*late[0])
+        late.take_effect()
         world.clock.advance(UNANSWERED_WRITE_S)
         await running.until(lambda: not owned.container.metadata.deletions)
         await client.create(FIRST)

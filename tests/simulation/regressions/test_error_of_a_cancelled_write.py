@@ -1,4 +1,4 @@
-"""A write goes on when its caller is cancelled. When it failed then, asyncio reported an error that nobody took."""
+"""A write goes on when its caller is cancelled. When it failed then, asyncio reported its error as never retrieved."""
 
 from __future__ import annotations
 
