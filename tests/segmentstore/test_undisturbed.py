@@ -42,6 +42,7 @@ async def test_an_error_without_a_caller_is_not_reported():
     await asyncio.sleep(0)
     caller.cancel()
     await asyncio.wait([caller])
+    del caller  # its traceback keeps the task of the work, which asyncio judges when it goes
     gate.set()
     await asyncio.sleep(0.01)
     gc.collect()
