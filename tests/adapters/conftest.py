@@ -145,9 +145,9 @@ def rude_endpoint() -> Iterator[tuple[str, list[bytes]]]:
                 connection, _ = server.accept()
                 with connection:
                     start = connection.recv(65536)
-                if not start:
-                    return
-                received.append(start)
+                    if not start:
+                        return
+                    received.append(start)  # before it hangs up: the client may look then
 
         thread = threading.Thread(target=serve, name="rude-endpoint")
         thread.start()
