@@ -17,14 +17,19 @@ def resident_bytes(data_directory: Path) -> int:
                 needle in (process / "environ").read_bytes()
                 and b"segmentstore_fargate" in (process / "cmdline").read_bytes()
             ):
-                found.append(_resident_bytes((process / "status").read_text()))
+                found.append(resident_bytes_of(int(process.name)))
         except OSError:
             continue  # it ended meanwhile, or is somebody else's
     return max(found)
 
 
-def _resident_bytes(status: str) -> int:
-    for line in status.splitlines():
+def resident_bytes_of(pid: int) -> int:
+    """Of one process.
+
+    Raises:
+        OSError: it has ended.
+    """
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * _KIB
     return 0

@@ -76,12 +76,12 @@ def append_burst(headrace: Headrace, stream: str, load: AppendLoad, settings: Se
         return Throughput.of(load, time.perf_counter() - started_s)
 
 
-def warm_up(headrace: Headrace, settings: Settings) -> None:
+def warm_up(headrace: Headrace, settings: Settings, stream: str = "warm-up") -> None:
     """Write to the memory of cache, log and client once. A page that is touched for the first time costs milliseconds
     a MiB on a virtual machine, and would hide everything else."""
-    make_stream(headrace, "warm-up", settings.segments)
-    append_burst(headrace, "warm-up", settings.warm_up, settings)
-    await_tier2(headrace, "warm-up", settings)
+    make_stream(headrace, stream, settings.segments)
+    append_burst(headrace, stream, settings.warm_up, settings)
+    await_tier2(headrace, stream, settings)
 
 
 def append_one_by_one(headrace: Headrace, stream: str, load: AppendLoad, settings: Settings) -> Throughput:
