@@ -11,7 +11,9 @@ import argparse
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +49,7 @@ def main() -> int:
     stores.add_argument("--minutes", type=float, default=0, help="at least so long")
     stores.add_argument("--count", type=int, default=6, help="faults of a seed")
     stores.add_argument("--faults", nargs="*", default=(), help="these instead of random ones")
+    stores.add_argument("--mixed-with", default="", metavar="REVISION", help="every second store runs this release")
     sink = commands.add_parser("spark-sink", help="a Spark query that copies a stream, with everything killed under it")
     add_sink_arguments(sink)
     options = parser.parse_args()
@@ -58,7 +61,7 @@ def main() -> int:
         print(run_soak(options.seed, seconds=options.minutes * _MINUTE_S))
         return 0
     if options.what == "lost-stores":
-        return _lose_stores(options.seed, options.rounds, options.minutes * _MINUTE_S, options.count, options.faults)
+        return _lose_stores(options)
     if options.what == "spark-sink":
         return copy_streams(options)
     return _torture(_torturer(options.what, options.crashes), options.seed, options.rounds, options.minutes * _MINUTE_S)
@@ -91,11 +94,14 @@ def _torturer(what: str, crashes: int) -> Callable[[int], int]:
     return lambda seed: asyncio.run(cut(seed, generations=3, cuts=crashes))
 
 
-def _lose_stores(seed: int, rounds: int, seconds: float, count: int, faults: Sequence[str]) -> int:
+def _lose_stores(options: argparse.Namespace) -> int:
     from fuzz.lost_stores import torture
+    from fuzz.other_code import other_code
 
     logging.disable(logging.CRITICAL)
-    return _torture(lambda each: torture(each, faults=faults, count=count), seed, rounds, seconds)
+    with other_code(options.mixed_with) if options.mixed_with else nullcontext() as other:
+        search = partial(torture, faults=options.faults, count=options.count, other=other)
+        return _torture(search, options.seed, options.rounds, options.minutes * _MINUTE_S)
 
 
 def _torture(torture: Callable[[int], object], seed: int, rounds: int, seconds: float) -> int:

@@ -192,9 +192,12 @@ CUTS: Final[dict[str, Fault]] = {
 ALL_FAULTS: Final = FAULTS | CUTS
 
 
-def torture(seed: int, *, faults: Sequence[str] = (), count: int = 0, evidence: Path = EVIDENCE) -> str:
+def torture(
+    seed: int, *, faults: Sequence[str] = (), count: int = 0, other: Path | None = None, evidence: Path = EVIDENCE
+) -> str:
     """These faults, or so many random ones, under load; then a check after a start from the journals, and from tier 2.
 
+    With `other`, the code of another release, every second store runs that; each deployment exchanges the two.
     Returns what was measured. After a failure or an interruption, logs and metadata are below `evidence`.
 
     Raises:
@@ -212,7 +215,7 @@ def torture(seed: int, *, faults: Sequence[str] = (), count: int = 0, evidence: 
     with (
         tempfile.TemporaryDirectory(prefix="headrace-lost-stores-") as directory,
         network_cuts() as cuts,
-        replicated_stores(Path(directory), settings, None if CUTS.keys().isdisjoint(chosen) else cuts) as group,
+        replicated_stores(Path(directory), settings, None if CUTS.keys().isdisjoint(chosen) else cuts, other) as group,
     ):
         try:
             group.start(*(group.add(zone) for zone in ZONES))

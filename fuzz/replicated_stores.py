@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from fuzz.checker import WrongStateError
 from fuzz.network_cuts import LISTEN_HOST, RELAY_HOST, NetworkCuts, free_port
+from fuzz.other_code import environment_of
 from fuzz.store_process import StoreProcess
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
@@ -70,12 +71,21 @@ class Store:
 
 
 class StoreGroup:
-    """All stores of one deployment. `environment` is what every store gets. With `cuts`, relays lie between them."""
+    """All stores of one deployment. `environment` is what every store gets. With `cuts`, relays lie between them.
+
+    With `other`, the directory of another release's code, every second store that is made runs that.
+    """
 
     def __init__(
-        self, directory: Path, resources: Resources, environment: Mapping[str, str], cuts: NetworkCuts | None
+        self,
+        directory: Path,
+        resources: Resources,
+        environment: Mapping[str, str],
+        cuts: NetworkCuts | None,
+        other: Path | None = None,
     ) -> None:
         self._directory = directory
+        self._other = other
         self._endpoint = resources.endpoint
         self._cuts = cuts
         self._environment = environment
@@ -101,11 +111,16 @@ class StoreGroup:
             "HEADRACE_ZONE": zone,
             "HEADRACE_DATA_DIR": str(home / "data"),
             **self._relayed(store_id),
+            **self._code(),
         }
         store = Store(store_id, zone, home / "data", StoreProcess(environment, home))
         self.stores.append(store)
         self.made.append(store)
         return store
+
+    def _code(self) -> dict[str, str]:
+        """What the next store is told so that it runs the code that is its turn."""
+        return {} if self._other is None or len(self.made) % 2 == 0 else environment_of(self._other)
 
     def _relayed(self, store_id: str) -> dict[str, str]:
         """What a store is told so that others reach it, and it reaches AWS, through relays."""
@@ -218,9 +233,12 @@ class StoreGroup:
 
 @contextmanager
 def replicated_stores(
-    directory: Path, settings: Mapping[str, object], cuts: NetworkCuts | None = None
+    directory: Path, settings: Mapping[str, object], cuts: NetworkCuts | None = None, other: Path | None = None
 ) -> Iterator[StoreGroup]:
-    """A deployment without stores. `settings` are environment variables of each store, without their prefix."""
+    """A deployment without stores. `settings` are environment variables of each store, without their prefix.
+
+    `cuts` and `other` are as in `StoreGroup`.
+    """
     environment = dict(os.environ) | aws_environment("")
     emulator = ChildProcess("AWS emulator", "headrace.local.aws_emulator", (), environment, directory / "aws.log")
     group: StoreGroup | None = None
@@ -238,7 +256,7 @@ def replicated_stores(
             "PYTHONFAULTHANDLER": "1",
             **{f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()},
         }
-        group = StoreGroup(directory, resources, environment, cuts)
+        group = StoreGroup(directory, resources, environment, cuts, other)
         if cuts is not None:
             cuts.name_of = group.store_of
         yield group

@@ -24,6 +24,9 @@ REPORTS: Final = ROOT / "build" / "nightly"
 SPARKS: Final = ("3.5", "4.0", "4.1", "4.3")
 REPORTED_LINES_MAX: Final = 100
 
+FORMER_RELEASE: Final = "c78b12057e22"
+"""Stores of this revision run next to those of the tree. Name the last release once one with replicated logs exists."""
+
 _PYTHON: Final = (sys.executable, "-m")
 _MAKE: Final = ("make", "--no-print-directory")
 
@@ -69,6 +72,11 @@ STEPS: Final = (
     Step("deliberate-bugs-of-stores", (*_PYTHON, "simulation", "stores", "mutations")),
     Step("six-kills", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "5", "--faults", *["kill_one"] * 6)),
     Step("lost-stores", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "15"), reported_lines=20),
+    Step(
+        "mixed-releases",
+        (*_PYTHON, "fuzz", "lost-stores", "--minutes", "10", "--mixed-with", FORMER_RELEASE),
+        reported_lines=20,
+    ),
     Step("slow-tests", (*_PYTHON, "pytest", "-m", "nightly and not spark")),
     *(
         Step(f"spark-sink-{spark}", (*_PYTHON, "fuzz", "spark-sink", "--spark", spark, "--minutes", "5"), 20)
