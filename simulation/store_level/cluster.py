@@ -25,7 +25,7 @@ from simulation.store_level.loop import SimulatedProcess, new_loop
 from simulation.store_level.replicas import ReplicaCluster, zone_of
 from simulation.store_level.replicated_process import ReplicatedStoreProcess
 from simulation.store_level.store_process import RESTART_AFTER, StoreProcess
-from simulation.store_level.swarm import REPLICA_FAULTS, SCHEDULED_FAULTS, StoreSwarm
+from simulation.store_level.swarm import POWER_FAULT, REPLICA_FAULTS, SCHEDULED_FAULTS, StoreSwarm
 from simulation.store_level.tier_two import SimulatedClock, SimulatedMetadataStore, TierTwo
 from simulation.store_level.volume import Volume
 
@@ -244,6 +244,13 @@ class StoreCluster:
                 self.faults["empty volume"] += 1
         self._start_later(store.number)
 
+    def _cut_power_of_all(self) -> None:
+        for each in self.running:
+            each.kill()
+            self._start_later(each.number)
+        for volume in self.volumes:  # a store that was killed before has not synced everything either
+            volume.cut_power()
+
     def _empty_volume(self, number: int) -> None:
         former = self.volumes[number]
         self.volumes[number] = Volume(self._draws, number, self.swarm.commit_delay, former.generation + 1)
@@ -329,6 +336,8 @@ class StoreCluster:
             self._slow_down(volume, actor)
         elif kind in ("write error", "sync error"):
             volume.fail_next(kind.split()[0])
+        elif kind == POWER_FAULT:
+            self._cut_power_of_all()
         elif store is None or not store.process.is_alive:
             return
         elif kind == "pause":

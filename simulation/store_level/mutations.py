@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from headrace.codec.log_record_header import RecordHeader
 from headrace.model.errors import AlreadyExistsError
 from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
 from headrace.segmentstore.log.log_object_writer import LogObjectWriter
+from headrace.segmentstore.log.replica_sessions import ReplicaSessions, _Replica
 from headrace.segmentstore.owned_container import OwnedContainer
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
@@ -65,7 +67,29 @@ class _NeverRaisedError(Exception):
     """No claim ends with it."""
 
 
+class _Unheard:
+    """The replica whose journal has an entry on disk too late to tell."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def record_durable(self, _error: Exception | None) -> None:
+        """The owner was told before."""
+
+
+def _acknowledges_unsynced(
+    self: ReplicaSessions, replica: _Replica, header: RecordHeader, parts: Sequence[Buffer], size: int
+) -> None:
+    if not size:
+        _SUBMIT(self, replica, header, parts, size)
+        return
+    _SUBMIT(self, _Unheard(), header, parts, 0)  # type: ignore[arg-type]
+    replica.durable_records += 1
+    self.durable(replica, 0)
+
+
 _DURABLE = _Frame.__call__
+_SUBMIT = ReplicaSessions.submit
 
 MUTATIONS: Final = (
     Mutation(
@@ -91,6 +115,12 @@ MUTATIONS: Final = (
     ),
     Mutation("S6", "acknowledges an entry without its PUT", (), ((LogObjectWriter, "_create", _without_put),)),
     Mutation("S7", "takes a taken name for success", (), ((LogObjectWriter, "_create", _taken_is_success),)),
+    Mutation(
+        "S8",
+        "a member acknowledges an entry before its sync",
+        (),
+        ((ReplicaSessions, "submit", _acknowledges_unsynced),),
+    ),
 )
 
 

@@ -27,7 +27,11 @@ REPLICA_FAULTS: Final = (
 """Of runs with three copies only."""
 
 TIER_TWO_FAULTS: Final = ("metadata outage", "chunk outage")
-SCHEDULED_FAULTS: Final = (*STORE_FAULTS, *NETWORK_FAULTS, *TIER_TWO_FAULTS, *REPLICA_FAULTS, *ONE_COPY_FAULTS)
+POWER_FAULT: Final = "power cut of all"
+"""All stores lose what they have not synced, at the same moment. What two members had on disk is still there."""
+
+_FREE_FAULTS: Final = (*STORE_FAULTS, *NETWORK_FAULTS, *TIER_TWO_FAULTS, *REPLICA_FAULTS, *ONE_COPY_FAULTS)
+SCHEDULED_FAULTS: Final = (*_FREE_FAULTS, POWER_FAULT)
 REQUEST_FAULTS: Final = (
     "metadata fails before",
     "metadata fails after",
@@ -127,7 +131,7 @@ def draw_store_swarm(draws: Draws) -> StoreSwarm:
         cache_bytes=cache_bytes,
         block_bytes=4 << 10 if copies > 1 else 32 << 10,
         copies=copies,
-        scheduled=rates(SCHEDULED_FAULTS, _RATES_PER_S),
+        scheduled=rates(_FREE_FAULTS, _RATES_PER_S),
         request=rates(REQUEST_FAULTS, _REQUEST_RATES),
         limits=limits,
         log_limits=ObjectLogLimits(
@@ -138,6 +142,8 @@ def draw_store_swarm(draws: Draws) -> StoreSwarm:
         ),
         table_limits=table_limits,
     )
+    if draws.seed % 16 == 5:
+        return _powerless(swarm)
     if draws.seed % 8 == 1:
         return _pressed(swarm)
     if draws.seed % 8 == 3:
@@ -166,6 +172,18 @@ def _stopping(swarm: StoreSwarm, draws: Draws) -> StoreSwarm:
         duration=30 * SECOND,
         scheduled={**swarm.scheduled, "stop in order": 0.6, "outage in a hand-over": 0.6},
         request={**swarm.request, "claim fails after": 0.5},
+    )
+
+
+def _powerless(swarm: StoreSwarm) -> StoreSwarm:
+    """Power cuts of all stores. The disks are slower than the network, so much is on its way to them then."""
+    return replace(
+        swarm,
+        lanes=2,
+        duration=15 * SECOND,
+        network_delay=2 * MS,
+        commit_delay=40 * MS,
+        scheduled={POWER_FAULT: 0.3},
     )
 
 
