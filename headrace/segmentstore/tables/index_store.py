@@ -176,10 +176,9 @@ class IndexRecord:
             await self._store.remove(gone)
 
     async def remove(self) -> None:
-        """Remove the record and its objects. Raises as `replace`."""
-        if not self._may_exist:
-            return
-        await self._store.write(Delete(self._key, version=None))
-        self._version, self._may_exist = None, False
-        self.index = NOTHING
+        """Remove the record and the objects, which may be there without a record. Raises as `replace`."""
+        if self._may_exist:
+            await self._store.write(Delete(self._key, version=None))
+            self._version, self._may_exist = None, False
+            self.index = NOTHING
         await self._store.remove_all(self.prefix)

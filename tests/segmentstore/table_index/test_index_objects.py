@@ -73,6 +73,20 @@ async def test_objects_left_by_a_crash_are_removed_at_the_next_load(small_world:
         assert small_world.chunks.table_objects() == named
 
 
+async def test_objects_without_a_record_go_with_their_table(small_world: World):
+    """A crash in a removal leaves them when the record has been removed, and so does one before the first record."""
+    async with small_world.running(graceful=False) as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        await tables.put((b"one", ANY, b"1"))
+        await resident(running).upkeep._store.put(resident(running).table.record, [b"never named"])
+        assert small_world.chunks.table_objects()
+    async with small_world.running() as running:
+        client = await running.connect()
+        assert await client.call(wire.DeleteTableSegment(2, TABLE, False)) == wire.SegmentDeleted(2, TABLE)
+        assert not small_world.chunks.table_objects()
+
+
 async def test_a_damaged_index_object_is_an_error_and_no_answer(small_world: World):
     async with small_world.running() as running:
         client = await running.connect()
