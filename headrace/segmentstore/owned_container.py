@@ -104,7 +104,7 @@ def assemble(
     epoch, threads = container.epoch, parts.reading_threads
     read_directory = ChunkDirectory(parts.metadata_store, container.container, epoch, clock, threads=threads)
     reader = StorageReader(read_directory, parts.chunk_storage, parts.read_cache)
-    index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, epoch)
+    index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, epoch, clock)
     tables = TableStore(container, reader, index_store, parts.table_memory, backfill)
     names = ObjectNames(container.container, epoch)
     small_runs = SmallRuns(limits.compacted_runs_min)

@@ -88,6 +88,10 @@ def resident(running: RunningStore, name: str = TABLE) -> Any:
     return running.store.table_memory.get(container_of_segment(name, running.world.container_count), name)
 
 
+async def no_drain() -> bool:
+    raise UnavailableError("not now")
+
+
 async def upkeep_done(running: RunningStore) -> None:
     await running.flush()
     await running.until(lambda: (held := resident(running)) is None or (held.task is None and not held.upkeep.due))

@@ -3,6 +3,9 @@
 A record is written in one transaction with a check of the container's claim, so that a fenced owner changes nothing.
 An object is written before a record names it, and removed after no record names it any more. If a crash leaves an
 unnamed object, the store removes it when it loads the table again, or with the table.
+
+A write without an answer may take effect later (`UnansweredWrites`). Until then no object that it may name is removed,
+and no table: its record might be created again, or the next table of its name would be hit.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.model.chunks import chunk_partition
-from headrace.model.errors import CorruptError, HeadraceError
+from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.model.table_indexes import TABLE_INDEX_SORT, TableIndex, index_body, table_index
 from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import (
     Create,
     Delete,
@@ -30,6 +34,7 @@ from headrace.ports.metadata_store import (
 from headrace.segmentstore.containers.attributes import CREATION_TIME
 from headrace.segmentstore.containers.pending import undisturbed
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
 from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
 from headrace.segmentstore.tiering.object_names import put_new
 
@@ -44,7 +49,9 @@ NOTHING: Final = TableIndex(0, ())
 class IndexStore:
     """The index records and objects of one container. `epoch` is the version of the container's claim."""
 
-    def __init__(self, metadata_store: MetadataStore, chunk_storage: ChunkStorage, container: int, epoch: int) -> None:
+    def __init__(
+        self, metadata_store: MetadataStore, chunk_storage: ChunkStorage, container: int, epoch: int, clock: Clock
+    ) -> None:
         self.objects = chunk_storage
         self._metadata_store = metadata_store
         self._container = container
@@ -52,6 +59,8 @@ class IndexStore:
         self._claimed = ClaimedWrites(metadata_store, container, epoch)
         self._written = 0
         self._writing: dict[Key, asyncio.Future[None]] = {}
+        # Apart from those of the container: a flush that has failed must not delay the removal of a table.
+        self._unanswered = UnansweredWrites(clock)
 
     async def load(self, segment: Segment) -> IndexRecord:
         """Read the index record of a table; it has an empty index if none was written yet.
@@ -65,22 +74,32 @@ class IndexStore:
         """
         key = Key(chunk_partition(segment.name), TABLE_INDEX_SORT)
         await self._settled(key)
+        may_change = self._may_change(key)
         stored = await asyncio.to_thread(self._metadata_store.get, key)
         created_ms = segment.attribute(CREATION_TIME)
         try:
             index = table_index(created_ms, stored.body) if stored is not None else None
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"the index record of table {segment.name} does not decode: {error!r}") from error
-        record = IndexRecord(self, key, created_ms, stored, index or NOTHING)
-        if index is not None:
+        record = IndexRecord(
+            self, key, created_ms, stored, index or NOTHING, may_exist=may_change or stored is not None
+        )
+        if index is not None and not may_change:
             await self._remove_orphans(record)
         return record
 
     async def forget(self, segment: Segment) -> None:
         """Remove the record and the objects of a table without reading them. Raises as `IndexRecord.remove`."""
         key = Key(chunk_partition(segment.name), TABLE_INDEX_SORT)
-        await self.write(Delete(key, version=None))
+        await self.delete(key)
         await self.remove_all(self.prefix(key, segment.attribute(CREATION_TIME)))
+
+    async def delete(self, key: Key) -> None:
+        """Remove a record. Raises as `write`, and UnavailableError while an earlier write may take effect later."""
+        await self._settled(key)
+        if self._may_change(key):
+            raise UnavailableError(f"a write of the index record {key.partition} may take effect later: try again")
+        await self.write(Delete(key, version=None))
 
     async def remove_all(self, prefix: str) -> None:
         """Remove the objects of a table, except those that a newer owner wrote."""
@@ -111,9 +130,17 @@ class IndexStore:
         The write goes on if the caller is cancelled.
         """
         await self._settled(write.key)
-        work = self._writing[write.key] = asyncio.ensure_future(self._claimed.write(write))
+        work = self._writing[write.key] = asyncio.ensure_future(self._write(write))
         work.add_done_callback(lambda _: self._writing.pop(write.key))
         await undisturbed(work)
+
+    async def _write(self, write: Write) -> None:
+        with self._unanswered.noted(write.key.partition):
+            await self._claimed.write(write)
+
+    def _may_change(self, key: Key) -> bool:
+        """Whether a write of this record that had no answer may take effect from now on."""
+        return key.partition in self._unanswered.names()
 
     async def _settled(self, key: Key) -> None:
         """Return when no write of this record is in progress."""
@@ -141,14 +168,23 @@ class IndexStore:
 class IndexRecord:
     """The index record of one table. `index` is its current content."""
 
-    def __init__(self, store: IndexStore, key: Key, created_ms: int, stored: Record | None, index: TableIndex) -> None:
+    def __init__(
+        self,
+        store: IndexStore,
+        key: Key,
+        created_ms: int,
+        stored: Record | None,
+        index: TableIndex,
+        *,
+        may_exist: bool,
+    ) -> None:
         self.index = index
         self.prefix = store.prefix(key, created_ms)
         self._store = store
         self._key = key
         self._created_ms = created_ms
         self._version = None if stored is None else stored.version
-        self._may_exist = stored is not None
+        self._may_exist = may_exist
 
     async def replace(self, index: TableIndex) -> None:
         """Make this the index. Call it again until it succeeds: before that it is unknown which index is stored.
@@ -178,7 +214,7 @@ class IndexRecord:
     async def remove(self) -> None:
         """Remove the record and the objects, which may be there without a record. Raises as `replace`."""
         if self._may_exist:
-            await self._store.write(Delete(self._key, version=None))
+            await self._store.delete(self._key)
             self._version, self._may_exist = None, False
             self.index = NOTHING
         await self._store.remove_all(self.prefix)

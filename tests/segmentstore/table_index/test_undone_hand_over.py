@@ -7,11 +7,10 @@ import threading
 from typing import Any
 
 import pytest
-from small_tables import TABLE, fill, resident, tiering, upkeep_done
+from small_tables import TABLE, fill, no_drain, resident, tiering, upkeep_done
 from store_world import WAIT_S, World
 from table_client import TableClient
 
-from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.model.table_indexes import TABLE_INDEX_SORT
 
@@ -38,10 +37,6 @@ class LateWrite:
             self.arrives.set()
             self._arrived.wait(WAIT_S)
             self._write(*writes)
-
-
-async def no_drain() -> bool:
-    raise UnavailableError("not now")
 
 
 async def test_index_write_that_arrives_late_loses_no_entry(small_world: World, monkeypatch):

@@ -1,0 +1,115 @@
+"""Writes of a table's index record that DynamoDB carries out late, without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from late_writes import LateWrites
+from small_tables import TABLE, fill, key, no_drain, resident, tiering, upkeep_done
+from store_world import WAIT_S, RunningStore, World
+from table_client import TableClient
+
+from headrace import wire
+from headrace.model.chunks import chunk_partition
+from headrace.model.names import container_of_segment
+from headrace.model.table_indexes import TABLE_INDEX_SORT
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Create, Delete, Key, Replace, WriteConflictError
+
+pytestmark = pytest.mark.anyio
+
+RECORD = Key(chunk_partition(TABLE), TABLE_INDEX_SORT)
+REMOVED = wire.SegmentDeleted(2, TABLE)
+
+
+def container_of(world: World) -> int:
+    return container_of_segment(TABLE, world.container_count)
+
+
+def tier_at_once(running: RunningStore) -> None:
+    """Without the clock, as `tiering` would end what late writes have time for."""
+    running.store.owned[container_of(running.world)].writer._draining = True
+
+
+async def undone_hand_over(running: RunningStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the retries of a write, and the next request loads the table."""
+    container = container_of(running.world)
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store.owned[container].writer, "drain", no_drain)
+        assert not await running.store.hand_over(container, WAIT_S)
+
+
+async def remove(tables: TableClient) -> object:
+    return await tables.client.call(wire.DeleteTableSegment(2, TABLE, False))
+
+
+async def test_late_index_of_a_loaded_table_loses_no_entry(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 200)
+            await upkeep_done(running)
+        tier_at_once(running)
+        late = LateWrites(small_world, Replace, RECORD.__eq__)
+        filling = asyncio.ensure_future(fill(running, tables, 200, start=200))
+        await running.until(lambda: bool(late.kept))
+        await undone_hand_over(running, monkeypatch)
+        await asyncio.gather(filling, return_exceptions=True)  # an update may have been refused
+        assert await tables.values(key(5)) == [known[key(5)][1]]
+        late.take_effect()
+        late.answer_again()
+        await running.until(lambda: resident(running).task is None)
+        assert await tables.values(*known) == [text for _, text in known.values()]
+        async with tiering(running):
+            await fill(running, tables, 200, start=400)
+            await upkeep_done(running)
+        assert resident(running).table.failure is None
+
+
+@pytest.mark.parametrize("kind", [Create, Replace, Delete])
+async def test_removal_waits_for_late_writes_of_the_index(small_world: World, kind: type[Create | Delete | Replace]):
+    """Else the late write would create the record again, or meet that of a new table of this name."""
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        tier_at_once(running)
+        if kind is not Create:
+            await fill(running, tables, 100)
+        late = LateWrites(small_world, kind, RECORD.__eq__)
+        changing = asyncio.ensure_future(remove(tables) if kind is Delete else fill(running, tables, 100, start=100))
+        await running.until(lambda: bool(late.kept))
+        late.answer_again()
+        await changing
+        assert isinstance(await remove(tables), wire.WrongHost)
+        with suppress(WriteConflictError):
+            late.take_effect()
+        small_world.clock.advance(UNANSWERED_WRITE_S)
+        assert await remove(tables) == REMOVED
+        assert small_world.metadata.get(RECORD) is None
+        assert not small_world.chunks.table_objects()
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 100, value=b"new")
+            await upkeep_done(running)
+        assert small_world.metadata.get(RECORD) is not None
+        assert await tables.pages(64) == [(each, *known[each]) for each in sorted(known)]
+
+
+async def test_index_that_appears_late_goes_with_its_table(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        tier_at_once(running)
+        late = LateWrites(small_world, Create, RECORD.__eq__)
+        filling = asyncio.ensure_future(fill(running, tables, 100))
+        await running.until(lambda: bool(late.kept))
+        await undone_hand_over(running, monkeypatch)
+        await asyncio.gather(filling, return_exceptions=True)
+        assert isinstance(await remove(tables), wire.WrongHost)
+        late.take_effect()
+        small_world.clock.advance(UNANSWERED_WRITE_S)
+        assert await remove(tables) == REMOVED
+        assert small_world.metadata.get(RECORD) is None
+        assert not small_world.chunks.table_objects()
