@@ -21,6 +21,9 @@ from headrace.spark.stream_access import Batch, Positions, StreamAccess
 WALKS_EVERY_S: Final = 60.0
 """From the start of a walk to that of the next one for the same stream."""
 
+WALKS_AT_ONCE_MAX: Final = 4
+"""Each takes a thread. A walk for which the controller or a store does not answer may take hours, see `patience_s`."""
+
 Call = Callable[[], None]
 
 _log = logging.getLogger(__name__)
@@ -28,11 +31,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Walk:
-    """`found_bytes` were behind the batch at which it began; None if that failed. `read_bytes` were read since."""
+    """`found_bytes` were behind the batch at which it began; None if that failed. `read_bytes` were read since.
+
+    They say nothing of the batches that follow if it `is_void`.
+    """
 
     read_bytes: int = 0
     found_bytes: int | None = None
     is_done: bool = False
+    is_void: bool = False
 
     def make(self, access: StreamAccess, start: Positions, end: Positions | None) -> None:
         try:
@@ -53,7 +60,10 @@ class _Backlog:
     walked_s: float = -math.inf
 
     def forget(self) -> None:
-        self.left_bytes = self.walk = None
+        """A walk that runs stays the only one of the stream, so that one that hangs keeps no second thread."""
+        self.left_bytes = None
+        if self.walk is not None:
+            self.walk.is_void = True
 
     def advance(self, batch: Batch) -> None:
         """Note a batch, which may have been planned before."""
@@ -67,8 +77,8 @@ class _Backlog:
                 self.walk.read_bytes += read_bytes
             self.end = batch.end
         if self.walk is not None and self.walk.is_done:
-            found, read = self.walk.found_bytes, self.walk.read_bytes
-            self.left_bytes, self.walk = None if found is None else found - read, None
+            found = None if self.walk.is_void else self.walk.found_bytes
+            self.left_bytes, self.walk = None if found is None else found - self.walk.read_bytes, None
         if self.left_bytes is not None and self.left_bytes <= 0:
             self.left_bytes = None  # more was written since than is known
 
@@ -106,26 +116,30 @@ class Backlogs:
         return backlog.left_bytes
 
     def close(self) -> None:
-        """Lets the thread end. Close the client, too: then walks that run or wait fail."""
+        """Lets the threads end. Close the client, too: then walks that run or wait fail."""
         self._background.close()
 
 
 class _Background:
-    """Makes calls in a thread that ends with the process: the driver does not wait for a controller that is away."""
+    """Makes calls in threads that end with the process: the driver does not wait for a controller that is away."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Call | None] | None = None
+        self._threads = 0
 
     def submit(self, call: Call) -> None:
         if self._calls is None:
             self._calls = SimpleQueue()
+        if self._threads < WALKS_AT_ONCE_MAX:
+            self._threads += 1
             threading.Thread(target=_make, args=(self._calls,), name="headrace-backlogs", daemon=True).start()
         self._calls.put(call)
 
     def close(self) -> None:
         if self._calls is not None:
-            self._calls.put(None)
-            self._calls = None
+            for _ in range(self._threads):
+                self._calls.put(None)
+            self._calls, self._threads = None, 0
 
 
 def _make(calls: SimpleQueue[Call | None]) -> None:

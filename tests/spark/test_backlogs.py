@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
@@ -12,7 +14,7 @@ from spark_store_double import SCOPE, STREAM, StoreDouble
 
 from headrace.client.segment_ranges import SegmentRange
 from headrace.model.errors import UnavailableError
-from headrace.spark.backlogs import WALKS_EVERY_S, Backlogs
+from headrace.spark.backlogs import WALKS_AT_ONCE_MAX, WALKS_EVERY_S, Backlogs
 from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import read_options
 from headrace.spark.stream_access import Batch, Positions, StreamAccess
@@ -116,6 +118,63 @@ def test_a_walk_that_fails_is_repeated_later() -> None:
     stream.behind(300, 400)
     stream.walk()
     assert stream.behind(400, 500) == 500
+
+
+def test_a_stream_has_no_second_walk_while_one_hangs() -> None:
+    stream = Stream()
+    assert stream.behind(0, 100) is None
+    for batch in range(2, 20, 2):
+        stream.now_s += WALKS_EVERY_S
+        assert stream.behind(batch * 100, batch * 100 + 100) is None, "bytes were skipped"
+    assert len(stream._waiting) == 1
+    stream.walk()
+    assert stream.behind(1900, 2000) is None, "the walk began before them"
+    stream.tail += 5000
+    stream.walk()
+    assert stream.behind(2000, 2100) == 6000 - 2100
+
+
+def test_a_walk_that_hangs_holds_up_no_other_stream() -> None:
+    answered, walks = threading.Event(), Counter[str]()
+
+    class Access:
+        """A stream whose controller answers at once, or not before the end of the test."""
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def distance_bytes(self, start: Positions, _end: Positions | None) -> int:
+            walks[self.name] += 1
+            if self.name.startswith("hangs"):
+                answered.wait(60)
+            return 900
+
+    def behind(name: str) -> int | None:
+        part = SegmentRange("s", name, 0, 0.0, 1.0, 0, 100)
+        batch = Batch((part,), {0: 0}, {0: 100}, reached_end=False, left_bytes=None)
+        return backlogs.behind(name, cast(StreamAccess, Access(name)), batch, None)
+
+    def found(name: str) -> bool:
+        for _ in range(5000):
+            if behind(name) == 900:
+                return True
+            time.sleep(0.001)
+        return False
+
+    backlogs = Backlogs()
+    try:
+        for name in ("hangs", "answers"):
+            assert behind(name) is None
+        assert found("answers")
+        many = [f"hangs too {number}" for number in range(2 * WALKS_AT_ONCE_MAX)]
+        for name in many:
+            assert behind(name) is None
+        time.sleep(0.05)
+        assert sum(walks.values()) - walks["answers"] == WALKS_AT_ONCE_MAX
+    finally:
+        answered.set()
+    assert all(found(name) for name in ["hangs", *many])
+    backlogs.close()
 
 
 def test_streams_that_are_gone_are_forgotten() -> None:
