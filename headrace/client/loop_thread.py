@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from headrace.model.errors import IllegalStateError
@@ -12,7 +14,10 @@ from headrace.model.errors import IllegalStateError
 T = TypeVar("T")
 
 LOOP_CHECK_S = 1.0
-"""How often a waiting thread looks whether the loop was closed, and with it the coroutine forgotten."""
+"""How often a waiting thread looks whether the loop was closed, and the coroutine forgotten, or it was cancelled."""
+
+cancelling: ContextVar[threading.Event | None] = ContextVar("headrace_cancelling", default=None)
+"""The event with which another thread cancels the coroutines that the current context runs, also later ones."""
 
 
 class LoopCaller:
@@ -25,8 +30,12 @@ class LoopCaller:
         """Runs a coroutine on the loop and waits for its result. A KeyboardInterrupt in this thread cancels it.
 
         Raises:
+            CancelledError: another thread has cancelled the coroutine, see `cancelling`.
             IllegalStateError: code "loop_closed": the loop was closed.
         """
+        if _is_cancelled():
+            coroutine.close()
+            raise CancelledError
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as error:
@@ -42,6 +51,8 @@ class LoopCaller:
                     if self._loop.is_closed():
                         coroutine.close()
                         raise _loop_closed() from None
+                    if _is_cancelled():
+                        raise CancelledError from None
         except BaseException:
             future.cancel()
             raise
@@ -75,6 +86,11 @@ class LoopThread(LoopCaller):
         finally:
             self._loop.run_until_complete(_end_tasks())
             self._loop.close()
+
+
+def _is_cancelled() -> bool:
+    event = cancelling.get()
+    return event is not None and event.is_set()
 
 
 def _loop_closed() -> IllegalStateError:

@@ -16,18 +16,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from headrace.client.segment_ranges import SegmentRange, joined_ranges
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.spark.backlogs import Backlogs
+from headrace.spark.concurrent_calls import calls_at_once
 from headrace.spark.lost_bytes import log_stream_skipped
 from headrace.spark.offsets import offset_positions, offset_text
 from headrace.spark.option_values import invalid_option
 from headrace.spark.options import TIME_PREFIX, ReadOptions
 from headrace.spark.partitions import Partition
-from headrace.spark.plans import ReadPlans, StreamPlans, open_plans
+from headrace.spark.plans import STREAMS_AT_ONCE, ReadPlans, StreamPlans, open_plans
 from headrace.spark.stream_access import Batch, Positions
 
 _log = logging.getLogger(__name__)
@@ -43,10 +47,22 @@ class _Planned:
     left_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Jump:
+    """A stream that begins at its head with the next batch, because it is new, or was created again."""
+
+    head: Positions
+
+
+_Found = Batch | _Jump | None
+"""What is next in a stream; None: there is nothing to do."""
+
+
 class MicroBatches:
     """Where the batches of one query begin and end, and what is in them. Belongs to one thread of the driver.
 
-    Without `links` the partitions have none to S3, see `open_streams`.
+    It starts others for the requests of several streams, which end with the call. Without `links` the partitions have
+    none to S3, see `open_streams`.
     """
 
     def __init__(
@@ -61,6 +77,7 @@ class MicroBatches:
         self._planned_to: str | None = None
         self._end: Mapping[str, Positions | None] | None = None
         self._past_end: dict[str, Positions] = {}
+        self._behind: frozenset[str] = frozenset()
         self._newest: tuple[str, float] | None = None
         self._planned: _Planned | None = None
         self._idle_at: tuple[str, float] | None = None
@@ -158,35 +175,72 @@ class MicroBatches:
         positions = offset_positions(self.options, current)
         upcoming, ranges = dict(positions), dict[str, Sequence[SegmentRange]]()
         left_bytes: int | None = 0
-        names = [name for name in plans.names() if self._is_read(name)]
-        self._backlogs.keep(names)
-        for number, name in enumerate(names):
-            if name not in positions:  # A new stream begins at its head, where the next batch finds it.
-                upcoming[name] = plans.stream(name).access.cut("head")
-                left_bytes = None
-                continue
-            share = None if budget_bytes is None else max(1, budget_bytes // (len(names) - number))
-            try:
-                batch = self._next_batch(plans.stream(name), positions[name], share)
-            except InvalidRequestError as error:
-                if not (self.options.skips_deleted_streams and error.specific_code == "stream_recreated"):
-                    raise
-                upcoming[name] = plans.stream(name).access.cut("head")
-                left_bytes = None
-                if upcoming[name] != positions[name]:
-                    log_stream_skipped(self.options.scope, name)
-                continue
-            if batch is None:
-                continue
-            upcoming[name], ranges[name] = batch.end, batch.ranges
-            end = None if self._end is None else self._end.get(name)
-            behind = self._backlogs.behind(name, plans.stream(name).access, batch, end)
-            left_bytes = None if left_bytes is None or behind is None else left_bytes + behind
-            if budget_bytes is not None:
-                budget_bytes = max(1, budget_bytes - sum(part.length_bytes for part in batch.ranges))
+        streams = [plans.stream(name) for name in plans.names() if self._is_read(name)]
+        self._backlogs.keep(one.stream for one in streams)
+        behind = set[str]()
+        with self._asked_ahead(streams, positions, budget_bytes) as ahead:
+            for number, stream in enumerate(streams):
+                name = stream.stream
+                share = _share_bytes(budget_bytes, len(streams) - number)
+                found = ahead[name](share) if name in ahead else self._next(stream, positions.get(name), share)
+                if isinstance(found, _Jump):
+                    upcoming[name], left_bytes = found.head, None
+                if not isinstance(found, Batch):
+                    continue
+                upcoming[name], ranges[name] = found.end, found.ranges
+                if not found.reached_end:
+                    behind.add(name)
+                end = None if self._end is None else self._end.get(name)
+                left = self._backlogs.behind(name, stream.access, found, end)
+                left_bytes = None if left_bytes is None or left is None else left_bytes + left
+                if budget_bytes is not None:
+                    budget_bytes = max(1, budget_bytes - _length_bytes(found))
+        self._behind = frozenset(behind)
         # Spark compares offsets as strings, so the same cut must keep its text, even if another version wrote the text.
         text = current if upcoming == positions else offset_text(self.options, upcoming)
         return _Planned(current, text, ranges, left_bytes)
+
+    @contextmanager
+    def _asked_ahead(
+        self, streams: Sequence[StreamPlans], positions: Mapping[str, Positions], budget_bytes: int | None
+    ) -> Iterator[Mapping[str, Callable[[int | None], _Found]]]:
+        """What is next in these streams within a share of the budget, asked at once; yields how to get it, by stream.
+
+        The share of a stream is known only when those before it are planned. But a stream that has no more to read than
+        its share has the same batch with each larger one, so that it can be asked for an equal share before. A stream
+        that has more is asked again. Those that had more in the last batch are therefore left out here.
+        """
+        share = _share_bytes(budget_bytes, len(streams))
+        asked = [one for one in streams if budget_bytes is None or one.stream not in self._behind]
+        asked = asked if len(streams) > 1 else []
+
+        def settle(stream: StreamPlans, call: Future[_Found], own_share: int | None) -> _Found:
+            found = call.result()
+            if not isinstance(found, Batch) or own_share is None or own_share == share:
+                return found
+            if found.reached_end and _length_bytes(found) <= own_share:
+                return found
+            return self._next(stream, found.start, own_share)  # bytes that are lost before this start are logged
+
+        def ask(stream: StreamPlans) -> _Found:
+            return self._next(stream, positions.get(stream.stream), share)
+
+        with calls_at_once(ask, asked, STREAMS_AT_ONCE) as calls:
+            yield {one.stream: partial(settle, one, call) for one, call in zip(asked, calls, strict=True)}
+
+    def _next(self, stream: StreamPlans, start: Positions | None, share_bytes: int | None) -> _Found:
+        """Runs in several threads at once, for different streams."""
+        if start is None:  # A new stream begins at its head, where the next batch finds it.
+            return _Jump(stream.access.cut("head"))
+        try:
+            return self._next_batch(stream, start, share_bytes)
+        except InvalidRequestError as error:
+            if not (self.options.skips_deleted_streams and error.specific_code == "stream_recreated"):
+                raise
+            head = stream.access.cut("head")
+            if head != start:
+                log_stream_skipped(self.options.scope, stream.stream)
+            return _Jump(head)
 
     def _next_batch(self, plans: StreamPlans, start: Positions, budget_bytes: int | None) -> Batch | None:
         """None: there is nothing to do, because the end to read up to is reached or before the start."""
@@ -214,6 +268,14 @@ class MicroBatches:
             sum(part.length_bytes for ranges in planned.ranges.values() for part in ranges),
             planned.left_bytes,
         )
+
+
+def _share_bytes(budget_bytes: int | None, streams: int) -> int | None:
+    return None if budget_bytes is None else max(1, budget_bytes // streams)
+
+
+def _length_bytes(batch: Batch) -> int:
+    return sum(part.length_bytes for part in batch.ranges)
 
 
 def _check_end(options: ReadOptions) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from headrace.client.segment_ranges import SegmentRange, ranges_to_read
 from headrace.model.errors import HeadraceError, TruncatedError
 from headrace.model.stream_cuts import END_OF_SEGMENT
 from headrace.spark.client_access import open_streams
+from headrace.spark.concurrent_calls import results_at_once
 from headrace.spark.lost_bytes import is_stream_gone, log_stream_skipped
 from headrace.spark.offsets import offset_text, option_for_stream
 from headrace.spark.options import TIME_PREFIX, ReadOptions
@@ -17,6 +19,11 @@ from headrace.spark.stream_access import At, Positions, StreamAccess, Streams
 
 REPEATS_MAX = 3
 """A plan takes less than a second, and retention truncates once in minutes."""
+
+STREAMS_AT_ONCE: Final = 8
+"""Streams of a read whose requests run at once. Each takes a thread, and one of the client's 20 connections."""
+
+R = TypeVar("R")
 
 
 class StreamPlans:
@@ -47,7 +54,10 @@ class StreamPlans:
 
 
 class ReadPlans:
-    """The cuts and partitions of all streams of a read. Keeps connections open; never pickled."""
+    """The cuts and partitions of all streams of a read. Keeps connections open; never pickled.
+
+    The requests of different streams run at once. If several fail, the error is that of the first stream.
+    """
 
     def __init__(self, options: ReadOptions, streams: Streams, wanted: RangeFilter = EVERYTHING) -> None:
         self.options = options
@@ -72,13 +82,13 @@ class ReadPlans:
 
     def starts(self, default: str) -> dict[str, Positions]:
         """The start of each stream, see `StreamPlans.start_cut`."""
-        return {name: self.stream(name).start_cut(default) for name in self.names()}
+        return self._of_each(self.names(), lambda one: one.start_cut(default))
 
     def ends(self, default: str) -> dict[str, Positions | None] | None:
         """The end of each stream that there is now, see `StreamPlans.end_cut`; None: no stream ever ends."""
         if (self.options.end_stream_cut or default) == "unbounded":
             return None
-        return {name: self.stream(name).end_cut(default) for name in self.names()}
+        return self._of_each(self.names(), lambda one: one.end_cut(default))
 
     def ends_now(self) -> dict[str, Positions]:
         """The end of each stream, by default and instead of none the tail."""
@@ -86,34 +96,39 @@ class ReadPlans:
 
     def with_tails(self, ends: Mapping[str, Positions | None] | None) -> dict[str, Positions]:
         """The ends that `ends` returned, with the tails as of now where streams never end."""
-        if ends is None:
-            return {name: self.tail(name) for name in self.names()}
-        return {name: self.tail(name) if end is None else end for name, end in ends.items()}
-
-    def tail(self, name: str) -> Positions:
-        return self.stream(name).access.cut("tail")
+        known = {} if ends is None else {name: end for name, end in ends.items() if end is not None}
+        unknown = [name for name in (self.names() if ends is None else ends) if name not in known]
+        return known | self._of_each(unknown, lambda one: one.access.cut("tail"))
 
     def partitions(self, ranges: Mapping[str, Sequence[SegmentRange]]) -> list[Partition]:
         """The ranges of a batch by stream, split and packed for the tasks."""
-        parts = {name: self._to_read(name, own) for name, own in ranges.items()}
+        parts = self._of_each(ranges, lambda one: self._to_read(one, ranges[one.stream]))
         total_bytes = sum(part.length_bytes for own in parts.values() for part in own)
         tasks = self.options.parallelism
         most = piece_bytes(total_bytes, tasks, self.options.max_partition_bytes)
-        pieces = [piece for name, own in parts.items() if own for piece in self.stream(name).access.planned(own, most)]
+        filled = [name for name, own in parts.items() if own]
+        planned = self._of_each(filled, lambda one: one.access.planned(parts[one.stream], most))
+        pieces = [piece for own in planned.values() for piece in own]
         return pack_pieces(pieces, total_bytes, tasks, most)
 
-    def _to_read(self, name: str, ranges: Sequence[SegmentRange]) -> Sequence[SegmentRange]:
+    def _of_each(self, names: Iterable[str], ask: Callable[[StreamPlans], R]) -> dict[str, R]:
+        """What the controller answers for each of these streams, in their order."""
+        streams = [self.stream(name) for name in names]
+        answers = results_at_once(ask, streams, STREAMS_AT_ONCE)
+        return {one.stream: answer for one, answer in zip(streams, answers, strict=True)}
+
+    def _to_read(self, stream: StreamPlans, ranges: Sequence[SegmentRange]) -> Sequence[SegmentRange]:
         """The ranges that hold bytes that are wanted."""
         parts = self._wanted.of_ranges(ranges_to_read(ranges))
         low, high = self._wanted.offsets
-        return self.stream(name).access.bounded(parts, low, high)
+        return stream.access.bounded(parts, low, high)
 
     def partitions_between(self, starts: Mapping[str, Positions], ends: Mapping[str, Positions]) -> list[Partition]:
         """The partitions of a batch that is known by its cuts alone. A stream without both has nothing in it."""
         moved = [name for name in ends if name in starts and starts[name] != ends[name]]
         repeats = 0
         while True:
-            ranges = {name: self._between(name, starts[name], ends[name]) for name in moved}
+            ranges = self._of_each(moved, lambda one: self._between(one, starts[one.stream], ends[one.stream]))
             try:
                 return self.partitions(ranges)
             except HeadraceError as error:
@@ -129,13 +144,13 @@ class ReadPlans:
         is_skipped = self.options.skips_deleted_streams and is_stream_gone(error)
         return is_skipped or isinstance(error, TruncatedError)
 
-    def _between(self, name: str, start: Positions, end: Positions) -> Sequence[SegmentRange]:
+    def _between(self, stream: StreamPlans, start: Positions, end: Positions) -> Sequence[SegmentRange]:
         try:
-            return self.stream(name).access.between(start, end)
+            return stream.access.between(start, end)
         except HeadraceError as error:
             if not (self.options.skips_deleted_streams and is_stream_gone(error)):
                 raise
-            log_stream_skipped(self.options.scope, name)
+            log_stream_skipped(self.options.scope, stream.stream)
             return ()
 
     def batch_partitions(self) -> list[Partition]:

@@ -7,7 +7,6 @@ twice, have transactions of their own, which the commit aborts by their labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -23,6 +22,7 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.transactions import TransactionState, parse_transaction_id, transaction_text
+from headrace.spark.concurrent_calls import results_at_once
 from headrace.spark.sink_access import SinkAccess
 from headrace.spark.write_options import WriteOptions
 from headrace.spark.written_batches import BatchName, TaskReport, WrittenBatch, transactions_of
@@ -245,8 +245,8 @@ def _check_committed(access: SinkAccess, batch: BatchName, transactions: Mapping
     for stream, members in transactions.items():
         newest = access.newest_completed(stream) if len(members) > 1 else {}
         states = [newest[one] for one in members if one in newest]
-        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-            states += pool.map(partial(access.transaction_state, stream), (one for one in members if one not in newest))
+        others = [one for one in members if one not in newest]
+        states += results_at_once(partial(access.transaction_state, stream), others, READS_AT_ONCE)
         if TransactionState.ABORTED in states:
             raise CorruptError(
                 f"a segment store lost events of batch {batch.epoch} in stream {stream} after the commit was accepted;"

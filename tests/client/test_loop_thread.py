@@ -7,13 +7,13 @@ import gc
 import threading
 import warnings
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from headrace.client import loop_thread
-from headrace.client.loop_thread import LoopCaller, LoopThread
+from headrace.client.loop_thread import LoopCaller, LoopThread, cancelling
 from headrace.model.errors import IllegalStateError
 
 
@@ -115,3 +115,37 @@ def test_a_result_that_comes_as_the_waiting_is_checked(thread: LoopThread, monke
 
     monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", late)
     assert thread.run(answer()) == "answer"
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_another_thread_cancels_a_coroutine(thread: LoopThread, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool):
+    monkeypatch.setattr(loop_thread, "LOOP_CHECK_S", 0.01)
+    began, cancelled = threading.Event(), threading.Event()
+
+    async def wait() -> str:
+        began.set()
+        try:
+            await asyncio.sleep(60 if is_cancelled else 0.1)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "done"
+
+    def run(event: threading.Event) -> str:
+        cancelling.set(event)
+        return thread.run(wait())
+
+    event = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(run, event)
+        assert began.wait(60)
+        if is_cancelled:
+            event.set()
+            with pytest.raises(CancelledError):
+                call.result(30)
+            assert cancelled.wait(60)
+            with pytest.raises(CancelledError):
+                pool.submit(run, event).result(30)
+        else:
+            assert call.result(30) == "done"
+    thread.close()

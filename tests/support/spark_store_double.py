@@ -67,6 +67,8 @@ class StoreDouble:
         self.tokens: list[str] = []
         self.requests: Counter[str] = Counter()
         """Requests answered, by kind: the last literal part of the path, "object", or the wire command's name."""
+        self.arriving: Callable[[str, str], None] = lambda kind, path: None
+        """Called with the kind and the path of each HTTP request, at once if they are: before the lock is taken."""
         self.lock = threading.RLock()
         self._refusals: dict[str, list[int]] = {}
         self.url = ""
@@ -271,6 +273,7 @@ def _http_handler(double: StoreDouble) -> type[BaseHTTPRequestHandler]:
         def _serve(self, method: str, body: Any) -> None:
             address = urlsplit(self.path)
             kind = _kind(address.path)
+            double.arriving(kind, address.path)
             with double.lock:
                 refused = double.refusal(kind)
                 double.requests[kind] += 1
