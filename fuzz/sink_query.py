@@ -16,15 +16,12 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from fuzz.sink_arguments import BATCH_BYTES, query_arguments
-from fuzz.sink_tasks import TaskPlan
+from fuzz.sink_tasks import ROWS_AT_ONCE, TaskPlan
 from headrace.spark import read_stream, register, write_batch
 from headrace.spark.engines.local_session import local_settings
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-ROWS_AT_ONCE: Final = 5
-"""Few, and small buffers, so that tasks write their first rows before they have read the last ones."""
 
 ATTEMPTS_MAX: Final = 8
 """Of a task: executors and workers are killed under it."""

@@ -17,6 +17,9 @@ from pyspark import TaskContext
 
 from fuzz.sink_files import BEGAN, FAILED, OVERLAPPED, SPECULATIVE
 
+ROWS_AT_ONCE: Final = 5
+"""In an Arrow batch. Few, and small buffers, so that a task writes its first rows before it has read the last ones."""
+
 _STRAGGLES_POLLS: Final = 400
 _MEETS_POLLS: Final = 50
 _POLL_S: Final = 0.1
@@ -51,14 +54,15 @@ class TaskPlan:
             raise RuntimeError("the first attempt fails after its last row")
 
     def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the task; sorted, they are one batch."""
+        """The rows of the task, in batches that do not all fit into the buffer of this process."""
         filled = [one for one in batches if one.num_rows] if self.is_sorted else batches
         if not self.is_sorted:
             yield from filled
             return
         if filled:
             table = pa.Table.from_batches(filled)
-            yield from table.take(pc.sort_indices(table, [("event", "ascending")])).combine_chunks().to_batches()
+            table = table.take(pc.sort_indices(table, [("event", "ascending")])).combine_chunks()
+            yield from table.to_batches(max_chunksize=ROWS_AT_ONCE)
 
     def _straggle(self, name: str, attempt: int) -> None:
         if attempt:

@@ -105,7 +105,8 @@ def copy_under_faults(
     """Copies a stream of a scope, which it creates, and checks the copy. A plan on a cluster needs `cluster`.
 
     Raises:
-        AssertionError: an event is missing or there twice, out of order, or a transaction is open; or a run fails.
+        AssertionError: an event is missing or there twice, out of order, or a transaction is open; or a run fails, or
+            no task has failed as planned.
     """
     with connect(stack.own_gate.url, retry_s=RUN_S_MAX) as client, _unwatched(stack):
         streams = CopiedStreams(client, scope)
@@ -115,6 +116,8 @@ def copy_under_faults(
             left = copy.run([*left, *faults])
         streams.check(is_ordered=plan.is_ordered)
         copy.outcome.events = streams.written
+        if copy.lacks_failed_task():
+            raise AssertionError("no task has failed after it had begun to write")
     return copy.outcome
 
 
@@ -200,7 +203,7 @@ class _Copy:
                     raise AssertionError(f"the query failed with code {code}: {log_file.read_text()[-6000:]}")
                 return has_failed
             if not finish.exists() and self._streams.is_copied():
-                if watch.left and more < MORE_MAX:
+                if (watch.left or self.lacks_failed_task()) and more < MORE_MAX:
                     more += 1
                     self._streams.write()
                 else:
@@ -208,6 +211,11 @@ class _Copy:
             threading.Event().wait(_POLL_S)
         self._streams.check(is_ordered=False)
         raise AssertionError(f"the query does not end: {log_file.read_text()[-6000:]}")
+
+    def lacks_failed_task(self) -> bool:
+        """Whether tasks fail after they have begun to write, and none has yet."""
+        has_failed = self.outcome.happened["failed-task"] or any(self._directory.glob(f"{FAILED}-*"))
+        return self.outcome.plan.fails_tasks and not has_failed
 
     def _happen(self, driver: _Driver, fault: Fault, request: Request) -> bool:
         """See `sink_faults.Happen`."""
