@@ -124,15 +124,9 @@ class ReplicatedLogs:
         return keeps_leaving_store(self.ledgers.own, (stored.log for stored in logs.values()), leases)
 
     def _is_isolated(self) -> bool:
-        """Whether this store has logs, and reaches none of their members in other stores."""
-        others = {
-            member
-            for each in self.ledgers.owned.values()
-            if each.log is not None
-            for member in each.log.members
-            if member != self.ledgers.own
-        }
-        return bool(others) and all((self._silent_s(member) or 0.0) >= ISOLATED_AFTER_S for member in others)
+        """Whether this store has logs, or recovers some, and reaches none of their replicas in other stores."""
+        others = {one for each in self.ledgers.owned.values() for one in each.replicas} - {self.ledgers.own}
+        return bool(others) and all((self._silent_s(one) or 0.0) >= ISOLATED_AFTER_S for one in others)
 
     async def _drop_garbage(self, sessions: ReplicaSessions) -> Rest:
         await sessions.drop_unneeded(ContainerLogRecords(self._metadata_store))

@@ -101,6 +101,12 @@ class LogRecovery:
     def chain(self) -> LedgerChain:
         return self._chain
 
+    @property
+    def asked(self) -> tuple[ReplicaId, ...]:
+        """The replicas whose answers this takeover wants."""
+        members = self._ensemble().members
+        return (*members, *(one for one in self._wanted if one not in members))
+
     def session_of(self, replica: ReplicaId) -> int:
         """The number of the newest OPEN to a replica."""
         return self._session.get(replica, 0)
@@ -144,7 +150,7 @@ class LogRecovery:
         self._sources.begin(self._chain)
         self._grace_until_ms = None
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
-        return self._open(self._asked())
+        return self._open(self.asked)
 
     def request_unknown(self) -> list[WriterEffect]:
         """The outcome of a request to the metadata store is not known. `tick` repeats it, one request at a time."""
@@ -228,7 +234,7 @@ class LogRecovery:
             case RecoveryStep.READ:
                 return self._read_record()
             case RecoveryStep.FENCE:
-                silent = [one for one in self._asked() if one not in self._answers]
+                silent = [one for one in self.asked if one not in self._answers]
                 return self._blocked_by_silence() + self._open(silent) + self._look_for_operator()
             case RecoveryStep.COPY:
                 return self._repeat_copy() + self._look_for_operator()
@@ -268,10 +274,6 @@ class LogRecovery:
         if self._log is not None and self._log.state is LogState.OPEN:
             return self._log.ensemble
         return Ensemble(self._wanted, self._copies)
-
-    def _asked(self) -> tuple[ReplicaId, ...]:
-        members = self._ensemble().members
-        return (*members, *(one for one in self._wanted if one not in members))
 
     def _open(self, replicas: Iterable[ReplicaId]) -> list[WriterEffect]:
         effects: list[WriterEffect] = []
@@ -359,7 +361,7 @@ class LogRecovery:
         return self._members_of(tuple(self._answers))
 
     def _members_of(self, replicas: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:
-        candidates = tuple(one for one in (self.own, *self._asked()) if one in replicas)
+        candidates = tuple(one for one in (self.own, *self.asked) if one in replicas)
         return members_after_takeover(candidates, self._ensemble(), self._zones)
 
     def _read_lacking(self) -> list[WriterEffect]:
@@ -383,7 +385,7 @@ class LogRecovery:
         self._sources.forget_question()
         return self._open(
             one
-            for one in self._asked()
+            for one in self.asked
             if one not in self._answers or self._positions.get(one, NO_POSITION) < self.last
         )
 

@@ -152,6 +152,11 @@ class StoreCluster:
         """Whether each container is served by a store."""
         return all(self._serving(container) for container in range(self.swarm.layout.count))
 
+    def is_served_without(self, number: int) -> bool:
+        """Whether each container whose log is on stores is served by another store than this one."""
+        containers = range(self.swarm.layout.store_containers)
+        return all(any(each.number != number for each in self._serving(container)) for container in containers)
+
     def openings(self) -> str:
         """Why containers are not served, for a report."""
         found = [

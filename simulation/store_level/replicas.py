@@ -65,6 +65,11 @@ class ReplicaCluster:
         else:
             self._loop.outside.run(self.network.serve, host)
 
+    @property
+    def are_all_there(self) -> bool:
+        """Whether each store that there was runs, and can be reached by the others."""
+        return {each.replica for each in self._running()} == set(self._replicas.values())
+
     def may_lose(self, number: int) -> bool:
         """Whether the log of no container needs the volume of this store: all other members have everything."""
         running = {each.replica for each in self._running()}

@@ -15,6 +15,7 @@ from simulation.draws import Draws
 from simulation.scheduler import SECOND
 from simulation.store_level.cluster import StoreCluster
 from simulation.store_level.loop import SimulatedLoop
+from simulation.store_level.replicas import ReplicaCluster
 from simulation.store_level.swarm import draw_store_swarm
 
 SERVED_WITHIN: Final = 120 * SECOND
@@ -99,6 +100,8 @@ def _play(cluster: StoreCluster) -> None:
     _until(cluster, CHECKED_WITHIN, lambda: all(each.is_idle for each in clients), "a client cannot check")
     if cluster.replicas is not None:
         _check_after_replacing_all(cluster)
+        if cluster.loop.draws.happens(0.5, "one is cut off"):
+            _check_cut_off(cluster, cluster.replicas)
     if cluster.replicas is None or cluster.loop.draws.happens(0.5, "all stop"):
         _check_from_tier_two(cluster)
     for client in clients:
@@ -128,6 +131,17 @@ def _check_after_replacing_all(cluster: StoreCluster) -> None:
         _until(cluster, WHOLE_WITHIN, replaceable, f"a log does not have its copies, before the end of store {number},")
         cluster.loop.run_now(partial(cluster.replace, number))
         _until(cluster, SERVED_WITHIN, cluster.is_served, f"a container is not served without store {number}")
+
+
+def _check_cut_off(cluster: StoreCluster, replicas: ReplicaCluster) -> None:
+    """Cut one store off from all others, while containers may move: the others take over what it has or opens."""
+    _until(cluster, SERVED_WITHIN, lambda: replicas.are_all_there, "a store does not come back")
+    number = cluster.loop.draws.below(cluster.swarm.stores, "which is cut off")
+    cluster.loop.run_now(partial(replicas.cut, number, None, 2 * SERVED_WITHIN))
+    without = partial(cluster.is_served_without, number)
+    _until(cluster, SERVED_WITHIN, without, f"store {number} is cut off, and a container is not served by another one")
+    cluster.loop.run_now(cluster.heal)
+    _until(cluster, SERVED_WITHIN, cluster.is_served, f"a container is not served after store {number} was cut off")
 
 
 def _until(cluster: StoreCluster, within: int, is_reached: Callable[[], bool], what: str) -> None:
