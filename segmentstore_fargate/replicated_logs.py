@@ -18,7 +18,9 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.replicas import ReplicaLinks
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
+from headrace.replication.log_recovery import LogRecovery
 from headrace.segmentstore.log.journal_interface import EntryJournal
+from headrace.segmentstore.log.owned_log import OwnedLog
 from headrace.segmentstore.log.owner_parts import LogPlan
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions
 from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedgers
@@ -125,7 +127,7 @@ class ReplicatedLogs:
 
     def _is_isolated(self) -> bool:
         """Whether this store has logs, or recovers some, and reaches none of their replicas in other stores."""
-        others = {one for each in self.ledgers.owned.values() for one in each.replicas} - {self.ledgers.own}
+        others = {one for each in self.ledgers.owned.values() for one in _replicas(each)} - {self.ledgers.own}
         return bool(others) and all((self._silent_s(one) or 0.0) >= ISOLATED_AFTER_S for one in others)
 
     async def _drop_garbage(self, sessions: ReplicaSessions) -> Rest:
@@ -146,3 +148,9 @@ class ReplicatedLogs:
         if self._links is None or replica == self.ledgers.own:
             return 0.0
         return self._links.silent_s(replica)
+
+
+def _replicas(owned: OwnedLog) -> tuple[ReplicaId, ...]:
+    """Those that hold a log, or are asked for it while it is recovered."""
+    machine = owned.machine
+    return machine.replicas if isinstance(machine, LogRecovery) else machine.log.members

@@ -102,7 +102,7 @@ class LogRecovery:
         return self._chain
 
     @property
-    def asked(self) -> tuple[ReplicaId, ...]:
+    def replicas(self) -> tuple[ReplicaId, ...]:
         """The replicas whose answers this takeover wants."""
         members = self._ensemble().members
         return (*members, *(one for one in self._wanted if one not in members))
@@ -150,7 +150,7 @@ class LogRecovery:
         self._sources.begin(self._chain)
         self._grace_until_ms = None
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
-        return self._open(self.asked)
+        return self._open(self.replicas)
 
     def request_unknown(self) -> list[WriterEffect]:
         """The outcome of a request to the metadata store is not known. `tick` repeats it, one request at a time."""
@@ -234,7 +234,7 @@ class LogRecovery:
             case RecoveryStep.READ:
                 return self._read_record()
             case RecoveryStep.FENCE:
-                silent = [one for one in self.asked if one not in self._answers]
+                silent = [one for one in self.replicas if one not in self._answers]
                 return self._blocked_by_silence() + self._open(silent) + self._look_for_operator()
             case RecoveryStep.COPY:
                 return self._repeat_copy() + self._look_for_operator()
@@ -361,7 +361,7 @@ class LogRecovery:
         return self._members_of(tuple(self._answers))
 
     def _members_of(self, replicas: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:
-        candidates = tuple(one for one in (self.own, *self.asked) if one in replicas)
+        candidates = tuple(one for one in (self.own, *self.replicas) if one in replicas)
         return members_after_takeover(candidates, self._ensemble(), self._zones)
 
     def _read_lacking(self) -> list[WriterEffect]:
@@ -383,10 +383,9 @@ class LogRecovery:
     def _repeat_copy(self) -> list[WriterEffect]:
         """Open again those that do not proceed: messages may have been lost."""
         self._sources.forget_question()
+        positions = self._positions
         return self._open(
-            one
-            for one in self.asked
-            if one not in self._answers or self._positions.get(one, NO_POSITION) < self.last
+            one for one in self.replicas if one not in self._answers or positions.get(one, NO_POSITION) < self.last
         )
 
     def _open_ledger(self, members: tuple[ReplicaId, ...]) -> list[WriterEffect]:

@@ -113,11 +113,6 @@ class OwnedLog:
         """The record that is in force, once the log is recovered."""
         return None if self.writer is None else self.writer.log
 
-    @property
-    def replicas(self) -> tuple[ReplicaId, ...]:
-        """Those that hold the log, or are asked for it while it is recovered."""
-        return self._recovery.asked if self.writer is None else self.writer.log.members
-
     def start(self) -> None:
         """Begin the recovery. The container is claimed already."""
         self._apply(self._recovery.start(0))
