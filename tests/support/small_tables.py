@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-from store_world import RunningStore
+import pytest
+from store_world import WAIT_S, RunningStore, World
 from table_client import TableClient
 
 from headrace import wire
@@ -88,8 +89,20 @@ def resident(running: RunningStore, name: str = TABLE) -> Any:
     return running.store.table_memory.get(container_of_segment(name, running.world.container_count), name)
 
 
-async def no_drain() -> bool:
-    raise UnavailableError("not now")
+def container_of_table(world: World) -> int:
+    return container_of_segment(TABLE, world.container_count)
+
+
+async def undone_hand_over(running: RunningStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the retries of a write, and the next request loads the table."""
+
+    async def no_drain() -> bool:
+        raise UnavailableError("not now")
+
+    container = container_of_table(running.world)
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store.owned[container].writer, "drain", no_drain)
+        assert not await running.store.hand_over(container, WAIT_S)
 
 
 async def upkeep_done(running: RunningStore) -> None:

@@ -7,13 +7,22 @@ from contextlib import suppress
 
 import pytest
 from late_writes import LateWrites
-from small_tables import ANY, TABLE, fill, key, no_drain, resident, tiering, upkeep_done
-from store_world import WAIT_S, RunningStore, World
+from small_tables import (
+    ANY,
+    TABLE,
+    container_of_table,
+    fill,
+    key,
+    resident,
+    tiering,
+    undone_hand_over,
+    upkeep_done,
+)
+from store_world import RunningStore, World
 from table_client import TableClient
 
 from headrace import wire
 from headrace.model.chunks import chunk_partition
-from headrace.model.names import container_of_segment
 from headrace.model.table_indexes import TABLE_INDEX_SORT
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Create, Delete, Key, Replace, WriteConflictError
 
@@ -23,21 +32,9 @@ RECORD = Key(chunk_partition(TABLE), TABLE_INDEX_SORT)
 REMOVED = wire.SegmentDeleted(2, TABLE)
 
 
-def container_of(world: World) -> int:
-    return container_of_segment(TABLE, world.container_count)
-
-
 def tier_at_once(running: RunningStore) -> None:
     """Without the clock, as `tiering` would end what late writes have time for."""
-    running.store.owned[container_of(running.world)].writer._draining = True
-
-
-async def undone_hand_over(running: RunningStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the retries of a write, and the next request loads the table."""
-    container = container_of(running.world)
-    with monkeypatch.context() as patch:
-        patch.setattr(running.store.owned[container].writer, "drain", no_drain)
-        assert not await running.store.hand_over(container, WAIT_S)
+    running.store.owned[container_of_table(running.world)].writer._draining = True
 
 
 async def remove(tables: TableClient) -> object:

@@ -7,11 +7,10 @@ import threading
 from typing import Any
 
 import pytest
-from small_tables import TABLE, fill, no_drain, resident, tiering, upkeep_done
+from small_tables import TABLE, fill, resident, tiering, undone_hand_over, upkeep_done
 from store_world import WAIT_S, World
 from table_client import TableClient
 
-from headrace.model.names import container_of_segment
 from headrace.model.table_indexes import TABLE_INDEX_SORT
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +40,6 @@ class LateWrite:
 
 async def test_index_write_that_arrives_late_loses_no_entry(small_world: World, monkeypatch):
     """A table that is loaded before it would remove the objects that it names."""
-    container = container_of_segment(TABLE, small_world.container_count)
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
@@ -51,9 +49,7 @@ async def test_index_write_that_arrives_late_loses_no_entry(small_world: World, 
             late = LateWrite(small_world)
             filling = asyncio.ensure_future(fill(running, tables, 200, seed=2))
             await running.until(late.begun.is_set)
-            with monkeypatch.context() as patch:
-                patch.setattr(running.store.owned[container].writer, "drain", no_drain)
-                assert not await running.store.hand_over(container, WAIT_S)
+            await undone_hand_over(running, monkeypatch)
             await asyncio.gather(filling, return_exceptions=True)  # an update may have been refused
             some = next(iter(known))
             reading = asyncio.ensure_future(tables.values(some))
