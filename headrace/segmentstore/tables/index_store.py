@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.model.chunks import chunk_partition
-from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
+from headrace.model.errors import ConflictError, CorruptError, HeadraceError, UnavailableError
 from headrace.model.table_indexes import TABLE_INDEX_SORT, TableIndex, index_body, table_index
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
@@ -190,6 +190,7 @@ class IndexRecord:
         """Make this the index. Call it again until it succeeds: before that it is unknown which index is stored.
 
         Raises:
+            ConflictError: a write that was on its way when this record was loaded took effect: load it again.
             FencedError: the container has another owner.
             ThrottledError, UnavailableError: try again.
         """
@@ -201,7 +202,7 @@ class IndexRecord:
         except WriteConflictError as error:
             found = error.failed.get(1)
             if found is None or found.body != body:
-                raise CorruptError(f"another process has written the index record {self._key.partition}") from error
+                raise ConflictError(f"index record {self._key.partition} has changed since it was loaded") from error
             self._version = found.version  # an earlier attempt succeeded, though its answer was lost
         else:
             self._version = 0 if version is None else version + 1

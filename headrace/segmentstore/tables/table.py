@@ -111,24 +111,30 @@ class Table:
         async with self._loading:
             if self._record is None:
                 record = await self._index_store.load(self.segment)
-                self.tails = [await self._replay(max(record.index.covered, self.segment.accepted.start_offset))]
+                self.tails = await self._replay(max(record.index.covered, self.segment.accepted.start_offset))
                 self._record = record
                 self.freeze_if_full()
 
-    async def _replay(self, start: int) -> Tail:
-        tail = Tail(start)
+    async def _replay(self, start: int) -> list[Tail]:
+        """The tails from this offset on: as if they had never been evicted, else each load would add to its bound."""
+        tails = [Tail(start)]
         position, unread = start, b""
         while position < self.segment.accepted.length:
             length = min(REPLAY_READ_BYTES, self.segment.accepted.length - position)
             data = unread + await read_segment(self.segment, self.reader, position, length)
             entries, used = decode_entries(memoryview(data), position - len(unread))
-            addition = TailAddition(tail)
+            addition = TailAddition(tails[0])
             for key, place in entries:
+                memory_bytes = tails[0].memory_bytes + addition.memory_bytes
+                if len(tails) == 1 and self._is_long(memory_bytes, place.offset - start):
+                    tails[0].enter(addition)
+                    tails.insert(0, Tail(place.offset))
+                    addition = TailAddition(tails[0])
                 addition.put(key, place)
-            tail.enter(addition)
+            tails[0].enter(addition)
             position += length
             unread = data[used:]
-        return tail
+        return tails
 
     # Look-ups
 
@@ -221,7 +227,7 @@ class Table:
         Raises:
             HeadraceError: the index cannot be maintained, so there will be no room.
         """
-        while self.failure is None and len(self.tails) > 1 and self._is_full(self.tails[0]):
+        while self.failure is None and len(self.tails) > 1 and self._is_full(self.tails[0].memory_bytes):
             self._room.clear()
             self.hurry()
             await self._room.wait()
@@ -243,10 +249,10 @@ class Table:
         self.freeze_if_full()
 
     def freeze_if_full(self) -> None:
-        """Start a new tail if the only one is full."""
+        """Start a new tail if the only one is full, or has a large part of the segment."""
         segment, tail = self.segment, self.tails[0]
         replayed = segment.accepted.length - max(tail.start, segment.accepted.start_offset)
-        if len(self.tails) == 1 and (self._is_full(tail) or 2 * replayed > self._limits.replay_segment_bytes):
+        if len(self.tails) == 1 and self._is_long(tail.memory_bytes, replayed):
             self.tails.insert(0, Tail(segment.accepted.length))
 
     def thaw(self) -> None:
@@ -260,5 +266,8 @@ class Table:
         self.failure = error
         self._room.set()
 
-    def _is_full(self, tail: Tail) -> bool:
-        return 2 * tail.memory_bytes > self._limits.tail_memory_bytes
+    def _is_full(self, memory_bytes: int) -> bool:
+        return 2 * memory_bytes > self._limits.tail_memory_bytes
+
+    def _is_long(self, memory_bytes: int, segment_bytes: int) -> bool:
+        return self._is_full(memory_bytes) or 2 * segment_bytes > self._limits.replay_segment_bytes

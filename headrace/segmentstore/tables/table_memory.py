@@ -34,7 +34,7 @@ class Resident:
 
     @property
     def is_useless(self) -> bool:
-        """Whether the table has failed and is not in use, so that the next request must load it again."""
+        """Whether the table has failed and is not in use: the next request must load it again."""
         return self.table.failure is not None and not self.table.users
 
 
@@ -70,9 +70,14 @@ class TableMemory:
         return [(name, resident) for (owner, name), resident in self._residents.items() if owner == container]
 
     def recount(self, container: int, name: str) -> None:
-        """Update the size of a table that may have grown, and evict least recently used tables beyond the limit."""
+        """Update the size of a table that may have grown, or evict it if it is useless.
+
+        Also evict least recently used tables beyond the limit.
+        """
         resident = self._residents.get((container, name))
-        if resident is not None:
+        if resident is not None and resident.is_useless:
+            self.drop(container, name)
+        elif resident is not None:
             counted_bytes = TABLE_CHARGE_BYTES + resident.table.memory_bytes
             self.used_bytes += counted_bytes - resident.counted_bytes
             resident.counted_bytes = counted_bytes

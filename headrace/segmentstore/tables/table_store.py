@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from headrace.model.errors import (
+    ConflictError,
     CorruptError,
     FencedError,
     HeadraceError,
@@ -66,7 +67,7 @@ class TableStore:
         await self._backfill.wait()
         segment = await self._segment(name)
         resident = self._memory.get(self._container.container, name)
-        if resident is None or resident.table.segment is not segment or resident.is_useless:
+        if resident is None or resident.table.segment is not segment:
             resident = self._new(segment)
             if self._stopped:
                 resident.table.fail(self._not_served())
@@ -222,6 +223,9 @@ class TableStore:
                 return True
             case FencedError():
                 self._container.log.fail(error)
+            case ConflictError():
+                _log.warning("event=table_loaded_again segment=%r error=%r", table.segment.name, error.message)
+                table.fail(UnavailableError(f"table {table.segment.name} must be loaded again: {error.message}"))
             case _:  # without upkeep updates would fill the memory, so reject them
                 if self._container.failure is None and not table.segment.accepted.removed:
                     _log.error("event=table_upkeep_failed segment=%r", table.segment.name, exc_info=error)

@@ -59,6 +59,7 @@ class TableUpkeep:
         Raises:
             ThrottledError, UnavailableError: tier 2 does not answer. No entry is lost; call it again.
             FencedError: the container has another owner.
+            ConflictError: the table must be loaded again (`IndexRecord.replace`).
             CorruptError: the index does not have the bytes that were written.
         """
         if self._unsaved is not None:

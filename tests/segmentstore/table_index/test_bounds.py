@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from small_tables import ANY, NONE, SMALL, TABLE, fill, key, resident, tiering, upkeep_done
+from small_tables import ANY, NONE, SMALL, TABLE, container_of_table, fill, key, resident, tiering, upkeep_done
 from store_world import World
 from table_client import TableClient
 
@@ -86,6 +86,18 @@ async def test_full_table_is_flushed_before_the_next_interval(small_world: World
         table = resident(running).table
         assert table.runs
         assert table.segment.tiered.length < table.segment.accepted.length
+
+
+async def test_table_that_is_loaded_again_keeps_its_bound(small_world: World):
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        known = await fill(running, tables, 60)
+        assert len(resident(running).table.tails) == 2  # no index has any of these keys
+        running.store.table_memory.drop(container_of_table(small_world), TABLE)
+        assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
+        known |= await fill(running, tables, 60, start=60)
+        assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
 
 
 @pytest.mark.parametrize("is_handed_over", [True, False])

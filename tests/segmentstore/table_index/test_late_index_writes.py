@@ -57,12 +57,34 @@ async def test_late_index_of_a_loaded_table_loses_no_entry(small_world: World, m
         assert await tables.values(key(5)) == [known[key(5)][1]]
         late.take_effect()
         late.answer_again()
-        await running.until(lambda: resident(running).task is None)
+        await upkeep_done(running)
         assert await tables.values(*known) == [text for _, text in known.values()]
         async with tiering(running):
             (version,) = (await tables.put((key(5), ANY, b"new"))).versions
-        assert version > known[key(5)][0]
+            assert version > known[key(5)][0]
+            await upkeep_done(running)
         assert await tables.values(key(5), key(6)) == [b"new", known[key(6)][1]]
+        assert resident(running).table.failure is None
+
+
+async def test_updates_after_a_late_index_are_only_refused_for_now(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        tier_at_once(running)
+        late = LateWrites(small_world, Create, RECORD.__eq__)
+        filling = asyncio.ensure_future(fill(running, tables, 100))
+        await running.until(lambda: bool(late.kept))
+        await undone_hand_over(running, monkeypatch)
+        await asyncio.gather(filling, return_exceptions=True)
+        assert await tables.values(key(0)) is not None
+        late.take_effect()
+        late.answer_again()
+        replies = [await tables.put((key(number), ANY, b"new")) for number in range(200)]
+        assert {type(each) for each in replies} <= {wire.TableEntriesUpdated, wire.WrongHost}
+        assert isinstance(replies[-1], wire.TableEntriesUpdated)
+        await upkeep_done(running)
+        assert await tables.values(key(199)) == [b"new"]
 
 
 @pytest.mark.parametrize("kind", [Create, Replace, Delete])
