@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
 from headrace.codec.table_entries import Place, decode_entries
-from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, NotFoundError
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.table_indexes import IndexRun
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.containers.attributes import TABLE_BATCHES, TABLE_KEY_LENGTH
@@ -65,6 +65,7 @@ class Table:
         self._loading = asyncio.Lock()
         self._room = asyncio.Event()
         self._room.set()
+        self._is_being_removed = False
 
     @property
     def memory_bytes(self) -> int:
@@ -260,6 +261,16 @@ class Table:
         del self.tails[1:]
         self.freeze_if_full()
         self._room.set()
+
+    def begin_removal(self) -> None:
+        """Reject updates and new users from now on. If the removal fails, the table must be loaded again."""
+        self.fail(UnavailableError(f"table {self.segment.name} is being removed"))
+        self._is_being_removed = True
+
+    def check_stays(self) -> None:
+        """Raise UnavailableError if a removal of the table has begun."""
+        if self._is_being_removed:
+            raise UnavailableError(f"table {self.segment.name} is being removed: try again")
 
     def fail(self, error: HeadraceError) -> None:
         """Reject updates from now on, those that wait for room included."""

@@ -62,6 +62,7 @@ class TableStore:
         Raises:
             NotFoundError: there is no such segment.
             InvalidRequestError: the segment is not a table.
+            UnavailableError: the table is being removed.
             ThrottledError, UnavailableError, CorruptError: as `Table.ready`.
         """
         await self._backfill.wait()
@@ -73,6 +74,7 @@ class TableStore:
                 resident.table.fail(self._not_served())
             self._memory.put(self._container.container, name, resident)
         table = resident.table
+        table.check_stays()
         table.users += 1
         try:
             await table.ready()
@@ -118,14 +120,15 @@ class TableStore:
 
     async def _delete(self, name: str, *, must_be_empty: bool) -> None:
         async with self.use(name) as table, table.order:
+            table.check_stays()  # a removal may have had the order before
             if must_be_empty:
                 async for _ in table.walk(b"", None):
                     await self._container.log.durable()
                     raise IllegalStateError(f"table {name} is not empty", code="table_not_empty")
             resident = self._memory.get(self._container.container, name)
-            # If the removal fails half-way, this state must not be used again: the next request loads the table.
-            table.fail(UnavailableError(f"table {name} is being removed"))
-            self._memory.drop(self._container.container, name)
+            # Until the end of the block nobody may load the table: that would remove what its upkeep is writing, or
+            # find an index that is being removed. If the removal fails half-way, the next request loads it.
+            table.begin_removal()
             if resident is not None and resident.task is not None:
                 await asyncio.wait([resident.task])
             await table.record.remove()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from late_writes import LateWrites
 from small_tables import ANY, TABLE, fill, key, resident, tiering, upkeep_done
 from store_world import World
 from table_client import TableClient
 
 from headrace import wire
+from headrace.model.chunks import chunk_partition
 from headrace.model.names import container_of_segment
-from headrace.ports.metadata_store import Key, Replace
+from headrace.model.table_indexes import TABLE_INDEX_SORT
+from headrace.ports.metadata_store import Delete, Key, Replace
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +75,37 @@ async def test_objects_left_by_a_crash_are_removed_at_the_next_load(small_world:
         some = next(iter(known))
         assert await tables.values(some) == [known[some][1]]
         assert small_world.chunks.table_objects() == named
+
+
+async def test_no_one_loads_a_table_while_it_is_removed(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """That would remove the objects that its upkeep is writing, and the table would be damaged if it is not removed."""
+    written, saves = asyncio.Event(), asyncio.Event()
+    put = small_world.chunks.put
+
+    async def put_and_wait(name: str, parts: Any) -> None:
+        await put(name, parts)
+        if name.startswith("tables/"):
+            written.set()
+            await saves.wait()
+
+    async with small_world.running() as running:
+        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 200)
+            await upkeep_done(running)
+            monkeypatch.setattr(small_world.chunks, "put", put_and_wait)
+            late = LateWrites(small_world, Delete, Key(chunk_partition(TABLE), TABLE_INDEX_SORT).__eq__)
+            filling = asyncio.ensure_future(fill(running, tables, 200, start=200))
+            await written.wait()
+            removing = asyncio.ensure_future(others.client.call(wire.DeleteTableSegment(2, TABLE, False)))
+            await asyncio.gather(filling, return_exceptions=True)  # an update is refused when the removal begins
+            asked = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(5)),))
+            assert isinstance(await tables.client.call(asked), wire.WrongHost)
+            saves.set()
+            assert isinstance(await removing, wire.WrongHost)
+            late.answer_again()
+            assert await tables.values(*known) == [text for _, text in known.values()]
 
 
 async def test_objects_without_a_record_go_with_their_table(small_world: World):
