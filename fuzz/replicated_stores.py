@@ -84,7 +84,7 @@ class StoreGroup:
         cuts: NetworkCuts | None,
         other: Path | None = None,
     ) -> None:
-        self._directory = directory
+        self._directory = directory.resolve()  # stores get its URI
         self._other = other
         self._endpoint = resources.endpoint
         self._cuts = cuts

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Protocol
 
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.delegation_tokens import AsyncDelegationTokens
-from headrace.model.errors import HeadraceError, IllegalStateError
+from headrace.model.errors import HeadraceError, IllegalStateError, NotFoundError
 from headrace.wire.connections.asynchronous import AsyncConnection, mark_retrieved, open_connection
 
 
@@ -22,7 +23,8 @@ class EndpointSource(Protocol):
 class SegmentConnections:
     """Connections to the stores of one stream's segments: one per store, opened on first use.
 
-    They put `tokens` into requests, if the deployment wants delegation tokens.
+    They put `tokens` into requests, if the deployment wants delegation tokens. The connection to a store that stops
+    answering is closed as soon as another store has its segments. Until then it may only be slow.
     """
 
     def __init__(self, source: EndpointSource, scope: str, stream: str) -> None:
@@ -32,6 +34,7 @@ class SegmentConnections:
         self._endpoints: dict[int, SegmentEndpoint] = {}
         self._connections: dict[tuple[str, int], asyncio.Task[AsyncConnection]] = {}
         self._tasks: set[asyncio.Task[AsyncConnection]] = set()
+        self._searches: dict[AsyncConnection, asyncio.Task[None]] = {}
         self._is_closed = False
 
     async def to_segment(self, segment_id: int) -> AsyncConnection:
@@ -66,7 +69,10 @@ class SegmentConnections:
                 task.result().close()
             else:
                 task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        searches = list(self._searches.values())
+        for search in searches:
+            search.cancel()
+        await asyncio.gather(*tasks, *searches, return_exceptions=True)
 
     async def _connection(self, host: str, port: int) -> AsyncConnection:
         if self._is_closed:
@@ -75,12 +81,36 @@ class SegmentConnections:
         if task is not None and _is_spent(task):
             task = None
         if task is None:
-            task = asyncio.ensure_future(open_connection(host, port, self.tokens))
+            task = asyncio.ensure_future(open_connection(host, port, self.tokens, self._search))
             task.add_done_callback(mark_retrieved)
             self._connections[host, port] = task
             self._tasks = {one for one in self._tasks if not _is_spent(one) or _is_open(one)} | {task}
         # Shielded, because other callers wait for the same connection: cancelling one must not cancel it for them.
         return await asyncio.shield(task)
+
+    def _search(self, connection: AsyncConnection) -> None:
+        """Looks for other owners of a silent store's segments, unless a search is on its way."""
+        if connection not in self._searches and not self._is_closed:
+            search = self._searches[connection] = asyncio.ensure_future(self._close_if_moved(connection))
+            search.add_done_callback(lambda _: self._searches.pop(connection))
+
+    async def _close_if_moved(self, connection: AsyncConnection) -> None:
+        at = connection.host, connection.port
+        here = [each for each, endpoint in self._endpoints.items() if (endpoint.host, endpoint.port) == at]
+        if here:
+            asked = random.choice(here)  # they may move at different times
+            try:
+                found = await self._source.endpoint(self._scope, self._stream, asked)
+            except NotFoundError:
+                self.forget(asked)
+                return
+            except HeadraceError:
+                return  # the next silent period asks again
+            if (found.host, found.port) == at:
+                return
+        for each in here:
+            self.forget(each)
+        connection.close("has stopped answering, and another store has its segments")
 
 
 def _is_spent(task: asyncio.Task[AsyncConnection]) -> bool:

@@ -19,8 +19,11 @@ from headrace.wire.handshake import KeepAlive, check_hello
 CONNECT_TIMEOUT_S: Final = 5.0
 """The time in which a store must accept a connection. It has the same time for its Hello."""
 
-SILENT_PERIODS_MAX: Final = 3
-"""A connection that has received nothing in this many keep-alive periods is lost: no keep-alive was echoed."""
+SILENT_PERIODS_MAX: Final = 10
+"""A connection that has received nothing in this many keep-alive periods is lost: no keep-alive was echoed.
+
+It must not be soon: a store whose memory is full reads nothing for a while, and would lose all its connections.
+"""
 
 _FLOW_BITS: Final = 32
 _SEQUENCE_MASK: Final = (1 << _FLOW_BITS) - 1
@@ -93,6 +96,11 @@ class ClientEnd:
             raise self.unavailable("has stopped answering")
         self._heard = False
         return silent
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a keep-alive was not echoed for a whole period."""
+        return self._silent_periods > 1
 
     def unavailable(self, problem: str) -> UnavailableError:
         """Return the error for a store that does not answer. `problem` completes the sentence "segment store X ..."."""

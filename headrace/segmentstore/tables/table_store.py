@@ -126,7 +126,7 @@ class TableStore:
                     await self._container.log.durable()
                     raise IllegalStateError(f"table {name} is not empty", code="table_not_empty")
             resident = self._memory.get(self._container.container, name)
-            # Until the end of the block nobody may load the table: that would remove what its upkeep is writing, or
+            # Until the end of the block the table must not be loaded: that would remove what its upkeep is writing, or
             # find an index that is being removed. If the removal fails half-way, the next request loads it.
             table.begin_removal()
             if resident is not None and resident.task is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any, Final, Protocol, cast
 
@@ -16,7 +16,7 @@ from headrace import wire
 from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, flow_of, request_id_of
 
-KEEP_ALIVE_PERIOD_S: Final = 10.0
+KEEP_ALIVE_PERIOD_S: Final = 3.0
 _JOIN_BYTES_MAX: Final = 16 * 1024
 
 
@@ -71,13 +71,14 @@ class Flow(RequestIds):
 class AsyncConnection(asyncio.BufferedProtocol):
     """A connection to a segment store. Use `open_connection` to open one."""
 
-    def __init__(self, host: str, port: int, tokens: Tokens | None = None) -> None:
+    def __init__(self, host: str, port: int, tokens: Tokens | None = None, on_silence: OnSilence | None = None) -> None:
         self.host, self.port = host, port
         self.tokens = tokens
         self.closed: HeadraceError | None = None
         self.retired = False
         loop = asyncio.get_running_loop()
         self._loop = loop
+        self._on_silence = on_silence
         self._end = ClientEnd(host, port)
         self._hello: asyncio.Future[wire.WireCommand] = loop.create_future()
         self._transport: asyncio.Transport | None = None
@@ -119,9 +120,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
         for part in wire.encode_joined(command, _JOIN_BYTES_MAX):  # `writelines` would copy all parts into one buffer
             self._transport.write(part)
 
-    def close(self) -> None:
-        """Closes the connection at once, and calls `lost` on the listeners of its flows."""
-        self._fail(self._end.unavailable("was disconnected by this client"))
+    def close(self, why: str = "was disconnected by this client") -> None:
+        """Closes the connection at once, and calls `lost` on the listeners of its flows.
+
+        `why` completes the sentence "segment store X ..." of their error.
+        """
+        self._fail(self._end.unavailable(why))
 
     # asyncio.BufferedProtocol
 
@@ -160,6 +164,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         try:
             if self._end.keep_alive_is_due():
                 self.send(wire.KeepAlive())
+                if self._end.is_silent and self._on_silence is not None:
+                    self._on_silence(self)
         except UnavailableError as silent:
             self._fail(silent)
             return
@@ -180,7 +186,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
             listener.lost(problem)
 
 
-async def open_connection(host: str, port: int, tokens: Tokens | None = None) -> AsyncConnection:
+OnSilence = Callable[[AsyncConnection], object]
+"""Called after each keep-alive period in which a store echoed nothing. The store may be slow, or gone."""
+
+
+async def open_connection(
+    host: str, port: int, tokens: Tokens | None = None, on_silence: OnSilence | None = None
+) -> AsyncConnection:
     """Connects to a segment store and exchanges versions with it. `SingleReply` puts `tokens` into requests.
 
     Raises:
@@ -188,7 +200,7 @@ async def open_connection(host: str, port: int, tokens: Tokens | None = None) ->
         CorruptError: the process there does not speak the protocol, or only an incompatible version.
     """
     loop = asyncio.get_running_loop()
-    connection = AsyncConnection(host, port, tokens)
+    connection = AsyncConnection(host, port, tokens, on_silence)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await loop.create_connection(lambda: connection, host, port)
