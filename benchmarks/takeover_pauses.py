@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,7 @@ from headrace.segmentstore.log.recovered_replica import recovered_logs
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions
 from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedger, ReplicatedLedgers
 from segmentstore_fargate.__main__ import SWITCH_INTERVAL_S
+from segmentstore_fargate.garbage import QuietCollector
 
 NAMES: Final = ("a", "b", "c")
 TAKEN_OVER, OTHER = 0, 1
@@ -58,8 +60,9 @@ NUMBER: Final = 1
 FLUSH_EVERY_BYTES: Final = 8 * BLOCK_BYTES
 PROBE_S: Final = 0.001
 APPEND_EVERY_S: Final = 0.005
+CAUGHT_UP_S: Final = 120.0
 ACKNOWLEDGED_S: Final = 60.0
-"""Far beyond what an acknowledgement takes: it only turns a hang into a failure."""
+"""Far beyond what they take: they only turn a hang into a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,19 @@ class _Cluster:
         self._metadata.write(write_claim(container, ContainerClaim(name, "h", 1, name), epoch))
         return await self.nodes[name].ledgers.open(container, 0 if epoch is None else epoch + 1)
 
+    async def all_have(self, container: int) -> None:
+        """Wait until every node has all entries of a log: else the next owner would first copy what one lacks.
+
+        A member that was too slow for the writing is removed, and catches up before it joins again.
+        """
+        async with asyncio.timeout(CAUGHT_UP_S):
+            while True:
+                log, _ = ContainerLogRecords(self._metadata).read(container)
+                ends = {node.sessions.log(container).durable_end for node in self.nodes.values()}
+                if log is not None and len(log.members) == COPIES and len(ends) == 1:
+                    return
+                await asyncio.sleep(APPEND_EVERY_S)
+
     def _plan(self, own: str) -> LogPlan:
         wanted = {name: node.sessions.replica for name, node in self.nodes.items()}
         others = (replica for name, replica in wanted.items() if name != own)
@@ -152,9 +168,12 @@ def main() -> int:
 async def measure(results: Results, directory: Path, settings: TakeoverSettings, append_bytes: int) -> None:
     """One takeover of a log with appends of this size."""
     cluster = _Cluster(directory)
+    collector = QuietCollector(count().__next__)  # as in the process of a store, which is never quiet here
+    collector.start()
     for name in NAMES:
         await cluster.start(name)
     await _write(await cluster.opened("a", TAKEN_OVER), settings.log_bytes // append_bytes, append_bytes)
+    await cluster.all_have(TAKEN_OVER)
     other = await cluster.opened("c", OTHER)
     await cluster.stop("a")
     what = f"takeover of {settings.log_bytes // MIB} MiB, appends of {append_bytes // KIB} KiB"
@@ -168,6 +187,7 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
         appends_s = time.perf_counter() - started_s
         await backfill.load()
         seconds = time.perf_counter() - started_s
+    collector.stop()
     for name in list(cluster.nodes):
         await cluster.stop(name)
     if backfill.loaded_bytes < settings.log_bytes // append_bytes * append_bytes:

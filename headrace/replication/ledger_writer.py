@@ -182,10 +182,10 @@ class LedgerWriter:
     def sent(self, replica: ReplicaId, session: int, last: int) -> list[WriterEffect]:
         """The shell has sent a window from the journal, up to this entry."""
         member = self._current(replica, session)
-        if member is None or not member.is_reading:
+        if member is None or member.reads_from is None:
             return []
-        member.is_reading = False
-        if last <= member.sent and member.sent + 1 >= self.truncated_before:  # the own journal has not got it: fenced?
+        first, member.reads_from = member.reads_from, None
+        if last < first and first >= self.truncated_before:  # the own journal has not got it: fenced?
             member.lose(self._now_ms, REOPEN_MAX_MS)
             return []
         member.sent = max(last, self.positions[replica])
@@ -313,7 +313,7 @@ class LedgerWriter:
 
     def _feed(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
         """Send the next window to a member that has acknowledged the last one; stream as soon as memory suffices."""
-        if member.state is not MemberState.CATCHING_UP or member.is_reading:
+        if member.state is not MemberState.CATCHING_UP or member.reads_from is not None:
             return []
         if member.sent > self.positions[replica]:
             return []
@@ -324,9 +324,9 @@ class LedgerWriter:
         if replica == self.own or member.sent >= self._released:
             member.state = MemberState.STREAMING
             return effects + self._stream(replica, member)
-        member.is_reading = True
+        first = member.reads_from = member.sent + 1
         window = self._bounds.catch_up_window_bytes
-        return [*effects, Send(replica, member.sent + 1, self._released, Source.JOURNAL, window)]
+        return [*effects, Send(replica, first, self._released, Source.JOURNAL, window)]
 
     def _stream(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
         """Send from memory what was not sent yet. A member that acknowledges too little catches up later."""

@@ -25,13 +25,14 @@ FED: Final = (MemberState.CATCHING_UP, MemberState.STREAMING)
 
 @dataclass(slots=True)
 class Member:
-    """`sent` is the last entry that was sent. `is_reading`: the shell reads a window for it from the journal."""
+    """`sent` is the last entry that was sent. `reads_from` is where a window begins that the shell reads from the
+    journal and sends; None if there is none."""
 
     silent_since_ms: int
     state: MemberState = MemberState.DOWN
     session: int = 0
     sent: int = NO_POSITION
-    is_reading: bool = False
+    reads_from: int | None = None
     reopen_at_ms: int = 0
     reopen_wait_ms: int = REOPEN_FIRST_MS
     progress_ms: int = 0
@@ -41,7 +42,7 @@ class Member:
         """The replica told its position and its truncation point."""
         self.sent = position
         self.state = MemberState.CATCHING_UP
-        self.is_reading = False
+        self.reads_from = None
         self.reopen_wait_ms = REOPEN_FIRST_MS
         self.progress_ms = now_ms
         self.told = (NO_POSITION, truncated_before)

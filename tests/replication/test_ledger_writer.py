@@ -118,6 +118,18 @@ def test_member_catches_up_from_the_journal_then_streams():
     assert made.member_states()[C] is MemberState.STREAMING
 
 
+def test_window_may_be_acknowledged_before_the_shell_has_sent_it_whole():
+    """The shell sends slowly, so that catching up leaves bandwidth for appends."""
+    made = writer(streaming=(OWN, B))
+    append(made, 6)
+    ack(made, OWN, 14)
+    open_with(made, C, 10)
+    assert of(Send, ack(made, C, 12)) == [], "the shell still sends the window"
+    (window,) = of(Send, made.sent(C, made.session_of(C), 12))
+    assert (window.first, window.last, window.source) == (13, 14, Source.JOURNAL)
+    assert made.member_states()[C] is MemberState.CATCHING_UP
+
+
 def test_member_beyond_its_window_catches_up():
     made = writer(replace(BOUNDS, link_window_bytes=2 * SIZE))
     append(made, 3)
