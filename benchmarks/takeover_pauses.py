@@ -3,6 +3,7 @@
 Three processes' worth of journals on disk share one event loop, with links in memory. One of them owns a log that
 tier 2 has nothing of, and ends. Another one takes the log over, and reads all of it back. It is also a member of a
 log of the third one, whose acknowledgements need it: their times are measured before and during the takeover.
+The third one starts when the log is there, and receives all of it first.
 The work of the other two is on the same loop, so the pauses are an upper bound.
 """
 
@@ -124,17 +125,15 @@ class _Cluster:
         self._metadata.write(write_claim(container, ContainerClaim(name, "h", 1, name), epoch))
         return await self.nodes[name].ledgers.open(container, 0 if epoch is None else epoch + 1)
 
-    async def all_have(self, container: int) -> None:
-        """Wait until every node has all entries of a log: else the next owner would first copy what one lacks.
-
-        A member that was too slow for the writing is removed, and catches up before it joins again.
-        """
+    async def all_have(self, container: int) -> float:
+        """Wait until every node is a member of a log and has all its entries. Returns for how many seconds."""
+        started_s = time.perf_counter()
         async with asyncio.timeout(CAUGHT_UP_S):
             while True:
                 log, _ = ContainerLogRecords(self._metadata).read(container)
                 ends = {node.sessions.log(container).durable_end for node in self.nodes.values()}
                 if log is not None and len(log.members) == COPIES and len(ends) == 1:
-                    return
+                    return time.perf_counter() - started_s
                 await asyncio.sleep(APPEND_EVERY_S)
 
     def _plan(self, own: str) -> LogPlan:
@@ -170,10 +169,12 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
     cluster = _Cluster(directory)
     collector = QuietCollector(count().__next__)  # as in the process of a store, which is never quiet here
     collector.start()
-    for name in NAMES:
+    *first, last = NAMES
+    for name in first:
         await cluster.start(name)
     await _write(await cluster.opened("a", TAKEN_OVER), settings.log_bytes // append_bytes, append_bytes)
-    await cluster.all_have(TAKEN_OVER)
+    await cluster.start(last)
+    copied_s = await cluster.all_have(TAKEN_OVER)
     other = await cluster.opened("c", OTHER)
     await cluster.stop("a")
     what = f"takeover of {settings.log_bytes // MIB} MiB, appends of {append_bytes // KIB} KiB"
@@ -200,6 +201,7 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
         results.add(alone, getattr(Latencies.of_ns(before.acknowledged_ns), part), "ms")
         taken = getattr(Latencies.of_ns(during.acknowledged_ns), part)
         results.add(f"acknowledged for another store, {what}, {part[:3]}", taken, "ms", beside=alone)
+    results.add(f"a new member has {what.partition(' of ')[2]}", copied_s, "s")
     results.add(f"{what}, until appends are taken", appends_s, "s")
     results.add(f"{what}, until all is in memory", seconds, "s")
 
