@@ -412,4 +412,6 @@ class SegmentStore:
 
 async def _drain(owned: OwnedContainer) -> bool:
     await owned.stop_upkeep()
+    # A request whose connection has ended may still be waiting for its turn: what it did now would not be flushed.
+    owned.container.leave()
     return await owned.writer.drain()

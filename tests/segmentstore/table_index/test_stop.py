@@ -1,0 +1,48 @@
+"""A store is stopped while a request for a table waits for the table's index."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from small_tables import TABLE, container_of_table, fill, resident, tiering, upkeep_done
+from store_world import WAIT_S, World
+from table_client import TableClient
+
+from headrace import wire
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_late_update_does_not_stay_in_the_log(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """Else the next owner would need this volume, which goes with the task."""
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 300)
+            await upkeep_done(running)
+        old = next(each for each in sorted(known) if resident(running).table.peek(each) is None)
+        running.store.table_memory.index._blocks._values.clear()
+        small_world.chunks.held, small_world.chunks.calls = asyncio.Event(), []
+        entry = wire.TableEntry(old, known[old][0], b"late")
+        updating = asyncio.ensure_future(tables.client.call(wire.UpdateTableEntries(3, TABLE, "", (entry,))))
+        await running.until(lambda: "read" in small_world.chunks.calls)
+        writer = running.store.owned[container_of_table(small_world)].writer
+        checkpoint, drain, outcomes = writer.checkpoint, writer.drain, []
+
+        async def checkpoint_after_the_update() -> None:
+            """All bytes are flushed here, and the last snapshot is not written yet."""
+            small_world.chunks.held.set()
+            await asyncio.wait([updating], timeout=WAIT_S)
+            await checkpoint()
+
+        async def drained() -> bool:
+            outcomes.append(await drain())
+            return outcomes[-1]
+
+        monkeypatch.setattr(writer, "checkpoint", checkpoint_after_the_update)
+        monkeypatch.setattr(writer, "drain", drained)
+        await running.store.close(WAIT_S)
+        assert isinstance(await updating, wire.WrongHost)
+        assert outcomes == [True]
