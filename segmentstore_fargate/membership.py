@@ -85,8 +85,9 @@ class Membership:
         self._settling = PeriodicTask(self._settle, self._settling_failed, retry_first_s=WAITING_POLL_S)
         self._leaving = False
         self._looked = False
+        self._hand_overs_due = False
         self.heartbeat = Heartbeat(
-            store, self._records, clock, identity, self._serves_something, self._settling.wake, on_fatal, status
+            store, self._records, clock, identity, self._serves_something, self._beaten, on_fatal, status
         )
         self._hand_overs = HandOvers(store, clock, self._hand_over_ended)
         self._openings = ContainerOpenings(
@@ -183,6 +184,7 @@ class Membership:
 
     def _settling_failed(self, error: Exception, _retry_s: float) -> bool:
         self._map_done = None
+        self._hand_overs_due = True
         if isinstance(error, HeadraceError):
             _log.warning("event=containers_not_settled error=%r", error.message)
         else:  # a defect must not end what opens and hands over containers
@@ -213,7 +215,14 @@ class Membership:
                     self._looked_after.pop(state.container, None)
         self._looked = True
         self._map_done = version
-        await self._hand_over_due(container_map)
+        if self._hand_overs_due:
+            self._hand_overs_due = False
+            await self._hand_over_due(container_map)
+
+    def _beaten(self) -> None:
+        """Look at the map again, and for containers to hand over. Polls do not: it reads leases of other stores."""
+        self._hand_overs_due = True
+        self._settling.wake()
 
     async def _action(self, state: ContainerState, container_map: ContainerMap) -> ContainerAction:
         if state.container in self._store.logs_at_rest:

@@ -13,13 +13,15 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_claim import claim_sort
 from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
+from headrace.metadata.store_lease import lease_key
 from headrace.model import container_opening
 from headrace.model.cluster import UNSERVED_MAX_MS, StoreState
 from headrace.model.container_opening import OpeningStep
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, ThrottledError, UnavailableError
 from headrace.model.names import container_of_segment
-from headrace.ports.metadata_store import Key
+from headrace.ports.metadata_store import Create, Delete, Key
+from headrace.segmentstore.periodic_task import Rest
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate import hand_overs
 from segmentstore_fargate.membership import Membership
@@ -118,6 +120,33 @@ async def test_damaged_container_is_quarantined_and_others_served(world: World, 
         await a.serves(0, 1, 2, 3)
         assert await content(a.running) == b"kept"
     assert f"event=container_quarantined container={CONTAINER}" in caplog.text
+
+
+async def test_waiting_for_a_container_reads_no_lease_again(world: World):
+    """The store looks twice a second while a container that it should serve is damaged."""
+    await in_tier_2(world)
+    world.chunks._objects.pop(snapshot_object(world, 0))
+    async with member(world, "a") as a, member(world, "b") as b:
+        await a.serves(1, 2, 3)
+        known = world.metadata.get(lease_key("b"))
+        world.metadata.write(Delete(known.key, None))
+        reads, looked = a.metadata.calls["get"], a.membership._settling._run_pass
+        passes: list[int] = []
+
+        async def look_again() -> Rest | None:
+            passes.append(a.metadata.calls["get"] - reads)
+            return await looked()
+
+        a.membership._settling._run_pass = look_again
+        await a.beat()
+        await a.running.until(lambda: len(passes) > 10)
+        assert a.membership.missing == [0]
+        assert passes[-1] == 1, "of the store that takes over containers"
+        world.metadata.write(Create(known.key, known.body, known.version))
+        await a.beat()
+        await a.serves(1)
+        await b.beat()
+        await b.serves(2, 3)
 
 
 async def test_hanging_container_does_not_delay_the_others(world: World):
