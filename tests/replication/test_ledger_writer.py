@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.codec.replica_messages import NACK_FENCED, NACK_GAP, HeldRun, Nack, Opened
+from ledger_writers import BOUNDS, EPOCH, LOG, OWN, SIZE, ZONES, B, C, D, ack, append, of, open_with, whole, writer
+
+from headrace.codec.replica_messages import NACK_FENCED, HeldRun, Nack, Opened
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
 from headrace.model.replica_placement import Placement
-from headrace.replication.bounds import REOPEN_MAX_MS, WriterBounds
 from headrace.replication.effects import (
     Acknowledge,
     DropMember,
@@ -26,43 +26,6 @@ from headrace.replication.effects import (
 from headrace.replication.ensemble_change import ChangePhase
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.member_states import MemberState
-
-OWN, B, C, D = (ReplicaId(bytes([number]) * 16) for number in range(4))
-ZONES = {OWN: "a", B: "b", C: "c", D: "c"}
-LOG = ContainerLog(3, LogState.OPEN, (OWN, B, C), (LedgerStart(5, 10),), 10)
-EPOCH, SIZE = 5, 100
-BOUNDS = WriterBounds(size_mark_bytes=1)
-
-
-def whole() -> Placement:
-    return Placement({"a": OWN, "b": B, "c": C}, ZONES)
-
-
-def writer(bounds: WriterBounds = BOUNDS, log: ContainerLog = LOG, streaming: tuple = (OWN, B, C)) -> LedgerWriter:
-    made = LedgerWriter(0, OWN, log, 3, 10, 0, bounds, 0)
-    made.place(whole())
-    made.start()
-    for replica in streaming:
-        open_with(made, replica, 10)
-    return made
-
-
-def open_with(made: LedgerWriter, replica: ReplicaId, end: int) -> list[WriterEffect]:
-    runs = (HeldRun(EPOCH, 10, end, end),) if end > 10 else ()
-    return made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, 10, 0, runs))
-
-
-def ack(made: LedgerWriter, replica: ReplicaId, last: int) -> list[WriterEffect]:
-    return made.acknowledged(replica, made.session_of(replica), EPOCH, last)
-
-
-def append(made: LedgerWriter, entries: int = 1) -> None:
-    for _ in range(entries):
-        made.append(SIZE)
-
-
-def of(kind: type, effects: list[WriterEffect]) -> list:
-    return [effect for effect in effects if isinstance(effect, kind)]
 
 
 def test_entry_is_sent_to_every_streaming_member():
@@ -106,54 +69,6 @@ def test_acknowledgement_of_an_earlier_session_is_ignored():
     assert made.positions[B] == 9
 
 
-def test_member_catches_up_from_the_journal_then_streams():
-    made = writer(streaming=(OWN, B))
-    append(made, 3)
-    ack(made, OWN, 11)
-    (window,) = of(Send, open_with(made, C, 10))
-    assert (window.first, window.last, window.source) == (10, 11, Source.JOURNAL)
-    made.sent(C, made.session_of(C), 11)
-    (rest,) = of(Send, ack(made, C, 11))
-    assert rest == Send(C, 12, 12, Source.MEMORY, 0)
-    assert made.member_states()[C] is MemberState.STREAMING
-
-
-def test_window_may_be_acknowledged_before_the_shell_has_sent_it_whole():
-    """The shell sends slowly, so that catching up leaves bandwidth for appends."""
-    made = writer(streaming=(OWN, B))
-    append(made, 6)
-    ack(made, OWN, 14)
-    open_with(made, C, 10)
-    assert of(Send, ack(made, C, 12)) == [], "the shell still sends the window"
-    (window,) = of(Send, made.sent(C, made.session_of(C), 12))
-    assert (window.first, window.last, window.source) == (13, 14, Source.JOURNAL)
-    assert made.member_states()[C] is MemberState.CATCHING_UP
-
-
-def test_member_beyond_its_window_catches_up():
-    made = writer(replace(BOUNDS, link_window_bytes=2 * SIZE))
-    append(made, 3)
-    assert made.member_states()[B] is MemberState.CATCHING_UP
-    assert made.member_states()[OWN] is MemberState.STREAMING
-
-
-def test_entries_of_earlier_ledgers_are_read_from_the_journal():
-    """Also for a member that answers before the own replica does: no memory has them."""
-    log = replace(LOG, ledgers=(LedgerStart(4, 0), LedgerStart(EPOCH, 10)), truncated_before=0)
-    made = LedgerWriter(0, OWN, log, 3, 0, 0, BOUNDS, 0)
-    made.start()
-    effects = made.opened(B, Opened(0, made.session_of(B), 0, EPOCH, 0, 0, ()))
-    assert [(each.first, each.last, each.source) for each in of(Send, effects)] == [(0, 9, Source.JOURNAL)]
-
-
-def test_gap_sends_from_the_expected_entry():
-    made = writer()
-    append(made, 2)
-    ack(made, OWN, 11)
-    (window,) = of(Send, made.refused(B, Nack(0, made.session_of(B), NACK_GAP, 10)))
-    assert (window.member, window.first, window.source) == (B, 10, Source.JOURNAL)
-
-
 def test_member_that_acknowledges_nothing_is_opened_again():
     made = writer()
     append(made)
@@ -161,17 +76,6 @@ def test_member_that_acknowledges_nothing_is_opened_again():
     assert of(OpenMember, made.tick(BOUNDS.stall_ms - 1)) == []
     assert B in [effect.member for effect in of(OpenMember, made.tick(BOUNDS.stall_ms))]
     assert made.session_of(B) > session
-
-
-def test_member_behind_the_truncation_point_learns_it_first():
-    made = writer(streaming=(OWN, B))
-    append(made, 5)
-    ack(made, OWN, 14)
-    ack(made, B, 14)
-    made.truncate(13)
-    effects = made.opened(C, Opened(0, made.session_of(C), 0, EPOCH, 10, 0, ()))
-    assert effects[-1] == Send(C, 13, 14, Source.JOURNAL, BOUNDS.catch_up_window_bytes)
-    assert made.positions[C] == 12
 
 
 def test_higher_promise_ends_the_writer():
@@ -407,24 +311,3 @@ def test_answer_to_a_request_of_the_recovery_is_ignored():
     made = writer()
     assert made.record_unknown() == made.record_read(made.log, 3) == []
     assert made.change_phase is ChangePhase.NONE
-
-
-def test_window_the_own_journal_lacks_is_asked_for_later():
-    """A newer owner made the entries of this one garbage, before this one has learnt it."""
-    made = writer(streaming=(OWN, B))
-    append(made, 2)
-    ack(made, OWN, 11)
-    (send,) = of(Send, open_with(made, C, 10))
-    assert made.sent(C, made.session_of(C), send.first - 1) == []
-    assert C in [effect.member for effect in of(OpenMember, made.tick(REOPEN_MAX_MS))]
-
-
-def test_window_that_was_truncated_meanwhile_is_skipped():
-    made = writer(streaming=(OWN, B))
-    append(made, 2)
-    ack(made, OWN, 11)
-    ack(made, B, 11)
-    (send,) = of(Send, open_with(made, C, 10))
-    made.truncate(12)
-    made.sent(C, made.session_of(C), send.first - 1)
-    assert Send(C, 12, 12, Source.MEMORY, 0) in made.append(SIZE)[1]
