@@ -21,7 +21,7 @@ from headrace.model.container_logs import ContainerLog
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError, FencedError, HeadraceError, UnavailableError
 from headrace.ports.ledger import Done, Released
-from headrace.replication.bounds import CATCH_UP_BYTES_PER_S, LINK_UNSENT_BYTES_MAX
+from headrace.replication.bounds import LINK_UNSENT_BYTES_MAX
 from headrace.replication.effects import (
     Acknowledge,
     Blocked,
@@ -319,7 +319,7 @@ class OwnedLog:
         part = next(machine.chain.parts(effect.first, effect.last + 1), None)
         if part is not None:
             epoch, first, end = part
-            async with parts.catch_ups:
+            async with parts.catch_ups.slots:
                 try:
                     read = partial(read_entries, parts.journal, self.container, epoch, first, end - 1, effect.bytes_max)
                     found = await parts.threads.run(read)
@@ -334,7 +334,7 @@ class OwnedLog:
                 if self.writer is not None:
                     sent_bytes = sum(RECORD_HEADER_BYTES + one.header.length for one in found)
                     parts.metrics.catch_up_bytes += sent_bytes
-                    await asyncio.sleep(sent_bytes / CATCH_UP_BYTES_PER_S)
+                    await asyncio.sleep(parts.catch_ups.delay_s(sent_bytes))
         if self.failure is None and machine is self.machine:
             self._apply(machine.sent(effect.member, session, last))
 

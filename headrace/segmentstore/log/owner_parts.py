@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +13,7 @@ from headrace.model.replica_placement import Placement
 from headrace.ports.clock import Clock
 from headrace.ports.replicas import OwnerMessage
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
+from headrace.segmentstore.log.catch_ups import CatchUps
 from headrace.segmentstore.log.journal_interface import EntryJournal
 from headrace.segmentstore.log.local_threads import LocalThreads
 from headrace.segmentstore.log.replication_metrics import ReplicationMetrics
@@ -54,7 +54,7 @@ class OwnerParts:
     members: Members
     records: ContainerLogRecords
     clock: Clock
-    catch_ups: asyncio.Semaphore
+    catch_ups: CatchUps
     writer_bounds: WriterBounds
     recovery_bounds: RecoveryBounds
     compresses: bool

@@ -23,7 +23,8 @@ from headrace.model.log_space import LogSpace
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import Done, LedgerEntry, Released
 from headrace.ports.replicas import OwnerMessage, ReplicaAnswer, ReplicaLinks
-from headrace.replication.bounds import CATCH_UPS_MAX, RecoveryBounds, WriterBounds
+from headrace.replication.bounds import RecoveryBounds, WriterBounds
+from headrace.segmentstore.log.catch_ups import CatchUps
 from headrace.segmentstore.log.held_bytes import HeldBytes
 from headrace.segmentstore.log.journal_interface import EntryJournal, holds_back_files
 from headrace.segmentstore.log.owned_log import OwnedLog
@@ -171,17 +172,8 @@ class ReplicatedLedgers:
         self._open_patience_s = open_patience_s
         self._loop = asyncio.get_running_loop()
         self._own_link = _OwnLink(self._received_own)
-        self._parts = OwnerParts(
-            journal,
-            self,
-            records,
-            clock,
-            asyncio.Semaphore(CATCH_UPS_MAX),
-            writer_bounds or WriterBounds(),
-            recovery_bounds or RecoveryBounds(),
-            compresses,
-            on_damage,
-        )
+        bounds = writer_bounds or WriterBounds(), recovery_bounds or RecoveryBounds()
+        self._parts = OwnerParts(journal, self, records, clock, CatchUps(clock), *bounds, compresses, on_damage)
         self._owned: dict[int, OwnedLog] = {}
         self._ledgers: dict[int, ReplicatedLedger] = {}
         self._ticks = PeriodicTask(self._tick, retry_first_s=TICK_S)

@@ -1,0 +1,23 @@
+"""Bounds what the members that catch up with the logs of a process take from it, all together."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.ports.clock import Clock
+from headrace.replication.bounds import CATCH_UP_BYTES_PER_S, CATCH_UPS_MAX
+
+
+class CatchUps:
+    """One per process. A catch-up holds one of `slots` while it has a window in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.slots = asyncio.Semaphore(CATCH_UPS_MAX)
+        self._clock = clock
+        self._free_from_s = clock.monotonic_s()
+
+    def delay_s(self, sent_bytes: int) -> float:
+        """How long to wait after sending so many bytes, before the next window of any member."""
+        now_s = self._clock.monotonic_s()
+        self._free_from_s = max(now_s, self._free_from_s) + sent_bytes / CATCH_UP_BYTES_PER_S
+        return self._free_from_s - now_s
