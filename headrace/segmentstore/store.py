@@ -412,6 +412,7 @@ class SegmentStore:
 
 async def _drain(owned: OwnedContainer) -> bool:
     await owned.stop_upkeep()
-    # A request whose connection has ended may still be waiting for its turn: what it did now would not be flushed.
+    # As in a hand-over: what a request that is still in progress did from now on would not be flushed. The listener has
+    # ended all requests before, but the flush should not depend on that.
     owned.container.leave()
     return await owned.writer.drain()

@@ -205,7 +205,7 @@ class StoreProcess:
                 await asyncio.wait_for(owned.container.log.durable(), max(0.0, deadline_s - self._loop.time()))
 
     async def _stop(self) -> None:
-        """As `SegmentStoreProcess.stop`."""
+        """As `SegmentStoreProcess.stop`, but requests may outlive their connections for a while."""
         membership, store, journal = self._membership, self.store, self.journal
         if membership is None or store is None or journal is None:
             self._end()

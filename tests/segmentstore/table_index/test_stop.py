@@ -1,4 +1,4 @@
-"""A store is stopped while a request for a table waits for the table's index."""
+"""A store is closed while a request for a table waits for the table's index."""
 
 from __future__ import annotations
 
