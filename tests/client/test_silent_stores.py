@@ -26,9 +26,10 @@ SEARCHES = 3
 
 
 class SilentStore:
-    """It says Hello, and nothing more. The kernel takes what clients send."""
+    """It says Hello, and nothing more. The kernel takes what clients send. Its segments can move to the other store."""
 
-    def __init__(self) -> None:
+    def __init__(self, other_port: int) -> None:
+        self.other_port = other_port
         self.accepted: list[socket.socket] = []
         self._server = socket.create_server((HOST, 0))
         self.port: int = self._server.getsockname()[1]
@@ -54,7 +55,7 @@ def silent(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent
     """The store of all segments, at first. Nothing but the search for another owner ends a connection to it."""
     monkeypatch.setattr(asynchronous, "KEEP_ALIVE_PERIOD_S", HOLD_S / 5)
     monkeypatch.setattr(client_end, "SILENT_PERIODS_MAX", 1_000_000)
-    store = SilentStore()
+    store = SilentStore(cluster.port)
     cluster.port = store.port
     yield store
     store.close()
@@ -69,18 +70,16 @@ def _until_searched(cluster: Cluster) -> None:
 
 
 def test_writer_leaves_a_silent_store_that_has_lost_its_segment(cluster: Cluster, silent: SilentStore) -> None:
-    served = cluster._server.sockets[0].getsockname()[1]
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         ack = writer.write(b"event", "key")
         _until_searched(cluster)
         assert len(silent.accepted) == 1, "the store has the segment still, so it may only be slow"
-        cluster.port = served
+        cluster.port = silent.other_port
         ack.result(timeout_s=WAIT_S)
     assert cluster.all_events() == [b"event"]
 
 
 def test_reader_leaves_a_silent_store_that_has_lost_its_segment(cluster: Cluster, silent: SilentStore) -> None:
-    served = cluster._server.sockets[0].getsockname()[1]
     cluster.put(0, b"event")
     with cluster.client() as headrace, headrace.reader("s", "t", start="head") as reader:
         found: list[bytes] = []
@@ -88,7 +87,7 @@ def test_reader_leaves_a_silent_store_that_has_lost_its_segment(cluster: Cluster
         reading.start()
         _until_searched(cluster)
         assert len(silent.accepted) == 1
-        cluster.port = served
+        cluster.port = silent.other_port
         reading.join(WAIT_S)
         assert found == [b"event"]
 

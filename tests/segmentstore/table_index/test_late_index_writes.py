@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import suppress
 
 import pytest
@@ -18,7 +19,7 @@ from small_tables import (
     undone_hand_over,
     upkeep_done,
 )
-from store_world import RunningStore, World
+from store_world import WAIT_S, RunningStore, World
 from table_client import TableClient
 
 from headrace import wire
@@ -37,6 +38,28 @@ def tier_at_once(running: RunningStore) -> None:
     running.store.owned[container_of_table(running.world)].writer._draining = True
 
 
+async def written_late(
+    running: RunningStore, tables: TableClient, kind: type[Create | Replace], monkeypatch: pytest.MonkeyPatch
+) -> LateWrites:
+    """A write of the record that has no answer, and no retry any more: the next request loads the table."""
+    tier_at_once(running)
+    late = LateWrites(running.world, kind, RECORD.__eq__)
+    filling = asyncio.ensure_future(fill(running, tables, 200, start=200))
+    await running.until(lambda: bool(late.kept))
+    await undone_hand_over(running, monkeypatch)
+    await asyncio.gather(filling, return_exceptions=True)  # an update may have been refused
+    return late
+
+
+async def updated_until_refused(tables: TableClient) -> object:
+    """The first reply that is no success."""
+    for number in itertools.count(1_000):
+        reply = await tables.put((key(number), ANY, b"new"))
+        if not isinstance(reply, wire.TableEntriesUpdated):
+            return reply
+    raise AssertionError
+
+
 async def remove(tables: TableClient) -> object:
     return await tables.client.call(wire.DeleteTableSegment(2, TABLE, False))
 
@@ -48,12 +71,7 @@ async def test_late_index_of_a_loaded_table_loses_no_entry(small_world: World, m
         async with tiering(running):
             known = await fill(running, tables, 200)
             await upkeep_done(running)
-        tier_at_once(running)
-        late = LateWrites(small_world, Replace, RECORD.__eq__)
-        filling = asyncio.ensure_future(fill(running, tables, 200, start=200))
-        await running.until(lambda: bool(late.kept))
-        await undone_hand_over(running, monkeypatch)
-        await asyncio.gather(filling, return_exceptions=True)  # an update may have been refused
+        late = await written_late(running, tables, Replace, monkeypatch)
         assert await tables.values(key(5)) == [known[key(5)][1]]
         late.take_effect()
         late.answer_again()
@@ -71,15 +89,13 @@ async def test_updates_after_a_late_index_are_only_refused_for_now(small_world: 
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
-        tier_at_once(running)
-        late = LateWrites(small_world, Create, RECORD.__eq__)
-        filling = asyncio.ensure_future(fill(running, tables, 100))
-        await running.until(lambda: bool(late.kept))
-        await undone_hand_over(running, monkeypatch)
-        await asyncio.gather(filling, return_exceptions=True)
-        assert await tables.values(key(0)) is not None
+        late = await written_late(running, tables, Create, monkeypatch)
+        await tables.values(key(0))  # loads the table
+        waiting = asyncio.ensure_future(updated_until_refused(tables))
+        await running.until(lambda: not resident(running).table._room.is_set())
         late.take_effect()
         late.answer_again()
+        assert isinstance(await asyncio.wait_for(waiting, WAIT_S), wire.WrongHost)
         replies = [await tables.put((key(number), ANY, b"new")) for number in range(200)]
         assert {type(each) for each in replies} <= {wire.TableEntriesUpdated, wire.WrongHost}
         assert isinstance(replies[-1], wire.TableEntriesUpdated)
@@ -120,12 +136,7 @@ async def test_index_that_appears_late_goes_with_its_table(small_world: World, m
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
-        tier_at_once(running)
-        late = LateWrites(small_world, Create, RECORD.__eq__)
-        filling = asyncio.ensure_future(fill(running, tables, 100))
-        await running.until(lambda: bool(late.kept))
-        await undone_hand_over(running, monkeypatch)
-        await asyncio.gather(filling, return_exceptions=True)
+        late = await written_late(running, tables, Create, monkeypatch)
         assert isinstance(await remove(tables), wire.WrongHost)
         late.take_effect()
         small_world.clock.advance(UNANSWERED_WRITE_S)
