@@ -177,7 +177,8 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
     copied_s = await cluster.all_have(TAKEN_OVER)
     other = await cluster.opened("c", OTHER)
     await cluster.stop("a")
-    what = f"takeover of {settings.log_bytes // MIB} MiB, appends of {append_bytes // KIB} KiB"
+    log = f"{settings.log_bytes // MIB} MiB, appends of {append_bytes // KIB} KiB"
+    what = f"takeover of {log}"
     async with _probed(other) as before:
         await asyncio.sleep(settings.before_s)
     async with _probed(other) as during:
@@ -201,7 +202,7 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
         results.add(alone, getattr(Latencies.of_ns(before.acknowledged_ns), part), "ms")
         taken = getattr(Latencies.of_ns(during.acknowledged_ns), part)
         results.add(f"acknowledged for another store, {what}, {part[:3]}", taken, "ms", beside=alone)
-    results.add(f"a new member has {what.partition(' of ')[2]}", copied_s, "s")
+    results.add(f"a new member has {log}", copied_s, "s")
     results.add(f"{what}, until appends are taken", appends_s, "s")
     results.add(f"{what}, until all is in memory", seconds, "s")
 

@@ -24,7 +24,8 @@ class SegmentConnections:
     """Connections to the stores of one stream's segments: one per store, opened on first use.
 
     They put `tokens` into requests, if the deployment wants delegation tokens. The connection to a store that stops
-    answering is closed as soon as another store has its segments. Until then it may only be slow.
+    answering is closed when another store has one of its segments, or when no cached endpoint is there any more. Until
+    then it may only be slow.
     """
 
     def __init__(self, source: EndpointSource, scope: str, stream: str) -> None:
