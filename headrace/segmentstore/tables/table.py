@@ -65,7 +65,8 @@ class Table:
         self._loading = asyncio.Lock()
         self._room = asyncio.Event()
         self._room.set()
-        self._is_being_removed = False
+        self.is_being_removed = False
+        self._is_retired = False
 
     @property
     def memory_bytes(self) -> int:
@@ -263,14 +264,19 @@ class Table:
         self._room.set()
 
     def begin_removal(self) -> None:
-        """Reject updates and new users from now on. If the removal fails, the table must be loaded again."""
-        self.fail(UnavailableError(f"table {self.segment.name} is being removed"))
-        self._is_being_removed = True
+        """Retire the table. If the removal fails, the table must be loaded again."""
+        self.is_being_removed = True
+        self.retire(UnavailableError(f"table {self.segment.name} is being removed: try again"))
+
+    def retire(self, error: HeadraceError) -> None:
+        """Reject updates, new users and removals from now on, so that the table is soon without users and evicted."""
+        self._is_retired = True
+        self.fail(error)
 
     def check_stays(self) -> None:
-        """Raise UnavailableError if a removal of the table has begun."""
-        if self._is_being_removed:
-            raise UnavailableError(f"table {self.segment.name} is being removed: try again")
+        """Raise the error of `retire` if the table is retired."""
+        if self._is_retired and self.failure is not None:
+            raise self.failure
 
     def fail(self, error: HeadraceError) -> None:
         """Reject updates from now on, those that wait for room included."""

@@ -62,7 +62,7 @@ class TableStore:
         Raises:
             NotFoundError: there is no such segment.
             InvalidRequestError: the segment is not a table.
-            UnavailableError: the table is being removed.
+            UnavailableError: the table is being removed, or must be loaded again.
             ThrottledError, UnavailableError, CorruptError: as `Table.ready`.
         """
         await self._backfill.wait()
@@ -120,7 +120,7 @@ class TableStore:
 
     async def _delete(self, name: str, *, must_be_empty: bool) -> None:
         async with self.use(name) as table, table.order:
-            table.check_stays()  # a removal may have had the order before
+            table.check_stays()  # the table may have been removed, or evicted by `cancel`, while this waited
             if must_be_empty:
                 async for _ in table.walk(b"", None):
                     await self._container.log.durable()
@@ -144,7 +144,10 @@ class TableStore:
         return True
 
     async def stop(self) -> None:
-        """Evict all tables, cancel their maintenance tasks, and wait for the end of these."""
+        """Evict all tables, cancel their maintenance tasks, and wait for the end of these.
+
+        A table that is being removed is evicted when its removal ends.
+        """
         tasks = self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -157,8 +160,9 @@ class TableStore:
         self._stopped = True
         tasks = []
         for name, resident in self._memory.of_container(self._container.container):
-            self._memory.drop(self._container.container, name)
-            resident.table.fail(self._not_served())  # updates that wait for room would wait forever without upkeep
+            if not resident.table.is_being_removed:  # else it could be loaded before the removal has ended
+                self._memory.drop(self._container.container, name)
+                resident.table.retire(self._not_served())  # updates that wait for room would wait forever
             if resident.task is not None:
                 resident.task.cancel()
                 tasks.append(resident.task)
@@ -228,7 +232,7 @@ class TableStore:
                 self._container.log.fail(error)
             case ConflictError():
                 _log.warning("event=table_loaded_again segment=%r error=%r", table.segment.name, error.message)
-                table.fail(UnavailableError(f"table {table.segment.name} must be loaded again: {error.message}"))
+                table.retire(UnavailableError(f"table {table.segment.name} must be loaded again: {error.message}"))
             case _:  # without upkeep updates would fill the memory, so reject them
                 if self._container.failure is None and not table.segment.accepted.removed:
                     _log.error("event=table_upkeep_failed segment=%r", table.segment.name, exc_info=error)

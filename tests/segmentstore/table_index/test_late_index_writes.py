@@ -103,6 +103,29 @@ async def test_updates_after_a_late_index_are_only_refused_for_now(small_world: 
         assert await tables.values(key(199)) == [b"new"]
 
 
+async def test_overlapping_reads_do_not_keep_a_failed_table(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """Else a table that is read all the time would reject updates for ever."""
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        tier_at_once(running)
+        late = LateWrites(small_world, Create, RECORD.__eq__)
+        filling = asyncio.ensure_future(fill(running, tables, 100))
+        await running.until(lambda: bool(late.kept))
+        await undone_hand_over(running, monkeypatch)
+        await asyncio.gather(filling, return_exceptions=True)
+        assert await tables.values(key(0)) is not None
+        late.take_effect()
+        late.answer_again()
+        store = running.store.owned[container_of_table(small_world)].tables
+        async with store.use(TABLE) as table:
+            await running.until(lambda: table.failure is not None)
+            assert isinstance(await tables.put((key(0), ANY, b"new")), wire.WrongHost)
+            read = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(0)),))
+            assert isinstance(await tables.client.call(read), wire.WrongHost)
+        assert isinstance(await tables.put((key(0), ANY, b"new")), wire.TableEntriesUpdated)
+
+
 @pytest.mark.parametrize("kind", [Create, Replace, Delete])
 async def test_removal_waits_for_late_writes_of_the_index(small_world: World, kind: type[Create | Delete | Replace]):
     """Else the late write would create the record again, or meet that of a new table of this name."""

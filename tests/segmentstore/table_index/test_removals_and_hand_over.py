@@ -1,0 +1,80 @@
+"""Removals of a table that are in progress when a hand-over of its container is undone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from small_tables import TABLE, container_of_table, fill, key, resident, tiering, undone_hand_over, upkeep_done
+from store_world import RunningStore, World
+from table_client import TableClient
+
+from headrace import wire
+from headrace.model.errors import UnavailableError
+
+pytestmark = pytest.mark.anyio
+
+REMOVE = wire.DeleteTableSegment(2, TABLE, False)
+READ = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(5)),))
+
+
+async def unavailable(_name: str) -> None:
+    raise UnavailableError("not now")
+
+
+def refuse_removals(running: RunningStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removals of segments fail, when the index of the table is removed already."""
+    monkeypatch.setattr(running.store.owned[container_of_table(running.world)].container, "delete", unavailable)
+
+
+async def test_undone_hand_over_does_not_load_a_table_being_removed(
+    small_world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """The removal would remove the objects that the index of the loaded table names."""
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    delete = small_world.chunks.delete
+
+    async def delete_and_wait(names: Any) -> None:
+        if names[0].startswith("tables/") and not begun.is_set():
+            begun.set()
+            await goes_on.wait()
+        await delete(names)
+
+    async with small_world.running() as running:
+        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 200)
+            await upkeep_done(running)
+        monkeypatch.setattr(small_world.chunks, "delete", delete_and_wait)
+        removing = asyncio.ensure_future(others.client.call(REMOVE))
+        await begun.wait()
+        await undone_hand_over(running, monkeypatch)
+        assert isinstance(await tables.client.call(READ), wire.WrongHost)
+        refuse_removals(running, monkeypatch)
+        goes_on.set()
+        assert isinstance(await removing, wire.WrongHost)
+        assert await tables.values(*known) == [text for _, text in known.values()]
+
+
+async def test_removal_that_waited_for_an_evicted_table_is_refused(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """It would remove the index of the table that was loaded meanwhile, and that is in use."""
+    async with small_world.running() as running:
+        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 200)
+            await upkeep_done(running)
+        evicted = resident(running).table
+        async with evicted.order:  # as an update that reads from tier 2
+            removing = asyncio.ensure_future(others.client.call(REMOVE))
+            await running.until(lambda: evicted.users > 0)
+            await undone_hand_over(running, monkeypatch)
+            assert await tables.values(*known) == [text for _, text in known.values()]
+            refuse_removals(running, monkeypatch)
+        assert isinstance(await removing, wire.WrongHost)
+        index = running.store.table_memory.index
+        index._blocks._values.clear()
+        index._sparse._values.clear()
+        assert await tables.values(*known) == [text for _, text in known.values()]
