@@ -152,8 +152,10 @@ class TableStore:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def resume(self) -> None:
-        """Serve tables again after `stop`. They are loaded on their next use."""
+        """Serve tables again after `stop`. They are loaded on their next use, those too that were read meanwhile."""
         self._stopped = False
+        for _, resident in self._memory.of_container(self._container.container):
+            resident.table.retire(self._not_served())
 
     def cancel(self) -> list[asyncio.Task[None]]:
         """As `stop`, without waiting; return the tasks that are ending."""

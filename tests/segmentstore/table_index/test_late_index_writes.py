@@ -108,17 +108,11 @@ async def test_overlapping_reads_do_not_keep_a_failed_table(small_world: World, 
     async with small_world.running() as running:
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
-        tier_at_once(running)
-        late = LateWrites(small_world, Create, RECORD.__eq__)
-        filling = asyncio.ensure_future(fill(running, tables, 100))
-        await running.until(lambda: bool(late.kept))
-        await undone_hand_over(running, monkeypatch)
-        await asyncio.gather(filling, return_exceptions=True)
-        assert await tables.values(key(0)) is not None
+        late = await written_late(running, tables, Create, monkeypatch)
+        await tables.values(key(0))  # loads the table
         late.take_effect()
         late.answer_again()
-        store = running.store.owned[container_of_table(small_world)].tables
-        async with store.use(TABLE) as table:
+        async with running.store.owned[container_of_table(small_world)].tables.use(TABLE) as table:
             await running.until(lambda: table.failure is not None)
             assert isinstance(await tables.put((key(0), ANY, b"new")), wire.WrongHost)
             read = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(0)),))

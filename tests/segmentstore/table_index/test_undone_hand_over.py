@@ -7,10 +7,21 @@ import threading
 from typing import Any
 
 import pytest
-from small_tables import TABLE, fill, resident, tiering, undone_hand_over, upkeep_done
+from small_tables import (
+    ANY,
+    TABLE,
+    container_of_table,
+    fill,
+    key,
+    resident,
+    tiering,
+    undone_hand_over,
+    upkeep_done,
+)
 from store_world import WAIT_S, World
 from table_client import TableClient
 
+from headrace import wire
 from headrace.model.table_indexes import TABLE_INDEX_SORT
 
 pytestmark = pytest.mark.anyio
@@ -60,3 +71,19 @@ async def test_index_write_that_arrives_late_loses_no_entry(small_world: World, 
             await upkeep_done(running)
             assert resident(running).table.failure is None
             assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
+
+
+async def test_overlapping_reads_do_not_keep_a_table_of_the_hand_over(small_world: World):
+    """A table that is loaded during a hand-over rejects updates; afterwards it must be loaded again."""
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        await fill(running, tables, 10)
+        owned = running.store.owned[container_of_table(small_world)]
+        await owned.tables.stop()
+        async with owned.tables.use(TABLE):
+            owned.tables.resume()
+            read = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(0)),))
+            assert isinstance(await tables.client.call(read), wire.WrongHost)
+        assert isinstance(await tables.put((key(0), ANY, b"new")), wire.TableEntriesUpdated)
+        assert await tables.values(key(0)) == [b"new"]
