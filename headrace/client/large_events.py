@@ -26,7 +26,9 @@ _WRITER_ID_BITS: Final = 128
 T = TypeVar("T", bound=wire.WireCommand)
 
 
-async def append_large(connection: AsyncConnection, block: Block, segment: str, writer_id: int) -> None:
+async def append_large(
+    connection: AsyncConnection, block: Block, segment_id: int, segment: str, writer_id: int
+) -> None:
     """Appends the block's single event as number `block.last_number` of the writer. Returns when it is durable.
 
     Raises:
@@ -35,7 +37,7 @@ async def append_large(connection: AsyncConnection, block: Block, segment: str, 
         HeadraceError: any error of an append.
     """
     replies = SingleReply()
-    flow = connection.open_flow(replies)
+    flow = connection.open_flow(replies, segment_id)
     try:
         await _LargeAppend(flow, replies, segment).run(block, writer_id)
     finally:

@@ -205,7 +205,7 @@ class AsyncRevisionedStream:
         connection = await self._connections.to_segment(self._segment_id)
         if self._writer is None or self._writer.flow.connection is not connection:
             self._drop_writer()
-            self._writer = _WriterFlow(connection)
+            self._writer = _WriterFlow(connection, self._segment_id)
             last_number = await self._writer.set_up(self._writer_id, self._name)
             if last_number >= self._event_number:
                 return True
@@ -251,9 +251,9 @@ class AsyncRevisionedStream:
 class _WriterFlow:
     """The flow of the writer over one connection."""
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: AsyncConnection, segment_id: int) -> None:
         self._replies = SingleReply()
-        self.flow: Flow = connection.open_flow(self._replies)
+        self.flow: Flow = connection.open_flow(self._replies, segment_id)
 
     async def set_up(self, writer_id: int, name: str) -> int:
         """Returns the number of the writer's last stored entry."""

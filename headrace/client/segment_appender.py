@@ -166,7 +166,7 @@ class SegmentAppender:
             await self._ensure_segment()
         connection = await self._connections.to_segment(self.segment_id)
         self._setup = SingleReply()
-        flow = self._flow = connection.open_flow(self)
+        flow = self._flow = connection.open_flow(self, self.segment_id)
         renewal: asyncio.Task[None] | None = None
         try:
             while True:
@@ -245,7 +245,7 @@ class SegmentAppender:
         """
         block = self.in_flight[0]
         try:
-            await append_large(connection, block, self.segment_name, self._writer_id)
+            await append_large(connection, block, self.segment_id, self.segment_name, self._writer_id)
         except SealedError as error:
             return error
         self._complete(block.last_number)
@@ -349,6 +349,10 @@ class SegmentAppender:
         return bool(done)
 
     # FlowListener
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.in_flight) or self._setup.is_waiting
 
     def replied(self, reply: wire.WireCommand) -> None:
         if isinstance(reply, wire.DataAppended):

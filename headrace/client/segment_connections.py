@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.delegation_tokens import AsyncDelegationTokens
-from headrace.model.errors import HeadraceError, IllegalStateError, NotFoundError
+from headrace.model.errors import HeadraceError, IllegalStateError
 from headrace.wire.connections.asynchronous import AsyncConnection, mark_retrieved, open_connection
 
 
@@ -24,8 +24,8 @@ class SegmentConnections:
     """Connections to the stores of one stream's segments: one per store, opened on first use.
 
     They put `tokens` into requests, if the deployment wants delegation tokens. The connection to a store that stops
-    answering is closed when another store has one of its segments, or when no cached endpoint is there any more. Until
-    then it may only be slow.
+    answering is closed when another store has a segment of which a reply is still to come. Until then it may only be
+    slow.
     """
 
     def __init__(self, source: EndpointSource, scope: str, stream: str) -> None:
@@ -96,22 +96,19 @@ class SegmentConnections:
             search.add_done_callback(lambda _: self._searches.pop(connection))
 
     async def _close_if_moved(self, connection: AsyncConnection) -> None:
+        awaited = connection.awaited_segments()
+        if not awaited:
+            return
+        try:
+            # Any of them: they may move at different times. The next silent period asks again.
+            found = await self._source.endpoint(self._scope, self._stream, random.choice(awaited))
+        except HeadraceError:
+            return
         at = connection.host, connection.port
-        here = [each for each, endpoint in self._endpoints.items() if (endpoint.host, endpoint.port) == at]
-        if here:
-            asked = random.choice(here)  # they may move at different times
-            try:
-                found = await self._source.endpoint(self._scope, self._stream, asked)
-            except NotFoundError:
-                self.forget(asked)
-                return
-            except HeadraceError:
-                return  # the next silent period asks again
-            if (found.host, found.port) == at:
-                return
-        for each in here:
-            self.forget(each)
-        connection.close("has stopped answering, and another store has its segments")
+        if (found.host, found.port) != at:
+            for each in [each for each, endpoint in self._endpoints.items() if (endpoint.host, endpoint.port) == at]:
+                self.forget(each)
+            connection.close("has stopped answering, and another store has its segments")
 
 
 def _is_spent(task: asyncio.Task[AsyncConnection]) -> bool:

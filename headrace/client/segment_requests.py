@@ -39,7 +39,7 @@ class SegmentRequests:
             try:
                 connection = await self._connections.to_segment(segment_id)
                 replies = SingleReply()
-                flow = connection.open_flow(replies)
+                flow = connection.open_flow(replies, segment_id)
                 try:
                     reply = await answer_within(flow, replies.ask(flow, make(flow.next_id())), timeout_s)
                     if isinstance(reply, wire.WrongHost | wire.ErrorMessage):

@@ -172,7 +172,7 @@ class SegmentStream(Generic[Batch]):
         """Reads over one connection until the end, or until it is lost."""
         connection = await self._connections.to_segment(self.segment_id)
         replies = SingleReply()
-        flow = connection.open_flow(replies)
+        flow = connection.open_flow(replies, self.segment_id)
         try:
             asked_at = self._next_offset
             waiting = self._ask(flow, replies)

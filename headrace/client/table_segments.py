@@ -68,7 +68,7 @@ class TableSegmentRequests:
     async def _try(self, segment_id: int, make: MakeCommand, expected: type[T], attempts: Attempts | None) -> T:
         connection = await self._connections.to_segment(segment_id)
         replies = SingleReply()
-        flow = connection.open_flow(replies)
+        flow = connection.open_flow(replies, segment_id)
         try:
             command = make(flow.next_id(), segment_name(self._scope, segments_owner(self._table), segment_id))
             waiting = replies.ask(flow, command)

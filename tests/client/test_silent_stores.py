@@ -15,14 +15,16 @@ from scripted_cluster import HOLD_S, Cluster
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.segment_connections import SegmentConnections
+from headrace.model.errors import UnavailableError
 from headrace.wire import client_end
 from headrace.wire.connections import asynchronous
+from headrace.wire.connections.asynchronous import SingleReply
 
 HOST = "127.0.0.1"
 WAIT_S = 20.0
 """Less than the time-out of a request, which would give the store up, too."""
 
-SEARCHES = 3
+SEARCHES = 8
 
 
 class SilentStore:
@@ -92,32 +94,79 @@ def test_reader_leaves_a_silent_store_that_has_lost_its_segment(cluster: Cluster
         assert found == [b"event"]
 
 
-class _HungSource:
-    """It finds the owner of a segment once; later searches hang until they are cancelled."""
+class _Source:
+    """It finds all segments at `port`, those in `moved` elsewhere. While `is_hung`, its answers never come."""
 
     delegation_tokens = None
 
     def __init__(self, port: int) -> None:
-        self._answers = [SegmentEndpoint(HOST, port, "local", 0, 0)]
-        self.searches = asyncio.Event()
-        self.is_cancelled = False
+        self.port = port
+        self.moved: set[int] = set()
+        self.is_hung = False
+        self.cancelled = 0
+        self.asked: list[int] = []
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
-        if self._answers:
-            return self._answers.pop()
-        self.searches.set()
-        try:
-            return await asyncio.get_running_loop().create_future()
-        except asyncio.CancelledError:
-            self.is_cancelled = True
-            raise
+        self.asked.append(segment_id)
+        if self.is_hung:
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        return SegmentEndpoint(HOST, self.port + (segment_id in self.moved), "local", 0, 0)
+
+    async def until_searched(self) -> None:
+        self.asked.clear()
+        async with asyncio.timeout(WAIT_S):
+            while len(self.asked) < SEARCHES:
+                await asyncio.sleep(HOLD_S / 10)
+
+
+async def _requested(connections: SegmentConnections, segment_id: int) -> asyncio.Future[wire.WireCommand]:
+    """The reply to a request, which does not come: it raises UnavailableError when the connection is closed."""
+    replies = SingleReply()
+    flow = (await connections.to_segment(segment_id)).open_flow(replies, segment_id)
+    return replies.ask(flow, wire.GetStreamSegmentInfo(flow.next_id(), "s/t/0.#epoch.0"))
 
 
 @pytest.mark.anyio
 async def test_closing_ends_a_search_for_the_owner(silent: SilentStore) -> None:
-    source = _HungSource(silent.port)
+    source = _Source(silent.port)
     connections = SegmentConnections(source, "s", "t")  # type: ignore[arg-type]
-    await connections.to_segment(0)
-    await asyncio.wait_for(source.searches.wait(), WAIT_S)
+    await _requested(connections, 0)
+    source.is_hung = True
+    async with asyncio.timeout(WAIT_S):
+        while len(source.asked) < 2:
+            await asyncio.sleep(HOLD_S / 10)
     await connections.close()
-    assert source.is_cancelled
+    assert source.cancelled == 1
+
+
+@pytest.mark.anyio
+async def test_silent_store_is_left_if_the_segment_was_forgotten(silent: SilentStore) -> None:
+    """One request was throttled, and another of the same segment still waits for its reply."""
+    source = _Source(silent.port)
+    connections = SegmentConnections(source, "s", "t")  # type: ignore[arg-type]
+    waiting = await _requested(connections, 0)
+    connections.forget(0)
+    await source.until_searched()
+    assert not waiting.done()
+    source.moved.add(0)
+    with pytest.raises(UnavailableError, match="another store has"):
+        await asyncio.wait_for(waiting, WAIT_S)
+    await connections.close()
+
+
+@pytest.mark.anyio
+async def test_slow_store_is_kept_when_an_idle_segment_has_moved(silent: SilentStore) -> None:
+    """The address of an idle segment may have been wrong for long, as no request told the client of its move."""
+    source = _Source(silent.port)
+    connections = SegmentConnections(source, "s", "t")  # type: ignore[arg-type]
+    waiting = await _requested(connections, 0)
+    (await connections.to_segment(1)).open_flow(SingleReply(), 1)
+    source.moved.add(1)
+    await source.until_searched()
+    assert set(source.asked) == {0}
+    assert not waiting.done()
+    await connections.close()

@@ -85,11 +85,11 @@ async def test_silence_ends_a_connection(monkeypatch: pytest.MonkeyPatch) -> Non
     async with _server(_only_hello) as port:
         connection = await open_connection("127.0.0.1", port)
         replies = SingleReply()
-        flow = connection.open_flow(replies)
+        flow = connection.open_flow(replies, 0)
         with pytest.raises(UnavailableError, match="has stopped answering"):
             await replies.ask(flow, wire.GetStreamSegmentInfo(flow.next_id(), SEGMENT))
         with pytest.raises(UnavailableError):
-            connection.open_flow(SingleReply())
+            connection.open_flow(SingleReply(), 0)
 
 
 async def test_keep_alive_echoes_keep_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ async def test_late_reply_does_not_reach_another_flow() -> None:
     async with _server(locate) as port:
         connection = await open_connection("127.0.0.1", port)
         one, two = SingleReply(), SingleReply()
-        first, second = connection.open_flow(one), connection.open_flow(two)
+        first, second = connection.open_flow(one, 0), connection.open_flow(two, 1)
         late = one.ask(first, wire.LocateOffset(first.next_id(), SEGMENT, 5))
         first.close()
         reply = await two.ask(second, wire.LocateOffset(second.next_id(), SEGMENT, 7))
@@ -137,7 +137,7 @@ async def test_wrong_host_retires_its_connection() -> None:
     async with _server(refuse) as port:
         connection = await open_connection("127.0.0.1", port)
         replies = SingleReply()
-        flow = connection.open_flow(replies)
+        flow = connection.open_flow(replies, 0)
         reply = await replies.ask(flow, wire.SealSegment(flow.next_id(), SEGMENT))
         assert isinstance(asynchronous.problem_of(flow, reply), UnavailableError)
         assert connection.retired

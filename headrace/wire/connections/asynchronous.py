@@ -23,6 +23,11 @@ _JOIN_BYTES_MAX: Final = 16 * 1024
 class FlowListener(Protocol):
     """The owner of a flow. The connection calls it on the event loop's thread."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a reply to a request of the flow is still to come."""
+        ...
+
     def replied(self, reply: wire.WireCommand) -> None:
         """A reply to a request of the flow."""
         ...
@@ -83,6 +88,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._hello: asyncio.Future[wire.WireCommand] = loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._flows: dict[int, FlowListener] = {}
+        self._segment_ids: dict[int, int] = {}
         self._flow_numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -97,16 +103,23 @@ class AsyncConnection(asyncio.BufferedProtocol):
             raise silent from error
         self._timer = self._loop.call_later(KEEP_ALIVE_PERIOD_S, self._keep_alive)
 
-    def open_flow(self, listener: FlowListener) -> Flow:
-        """Starts a flow. Raises UnavailableError if the connection is closed."""
+    def open_flow(self, listener: FlowListener, segment_id: int) -> Flow:
+        """Starts a flow of requests to one segment. Raises UnavailableError if the connection is closed."""
         if self.closed is not None:
             raise UnavailableError(str(self.closed))
         number = next(self._flow_numbers)
         self._flows[number] = listener
+        self._segment_ids[number] = segment_id
         return Flow(self, number)
+
+    def awaited_segments(self) -> list[int]:
+        """The ids of the segments of which replies are still to come."""
+        waiting = (number for number, listener in self._flows.items() if listener.is_waiting)
+        return list({self._segment_ids[number] for number in waiting})
 
     def forget_flow(self, number: int) -> None:
         self._flows.pop(number, None)
+        self._segment_ids.pop(number, None)
         if self.retired and not self._flows:
             self.close()
 
@@ -261,6 +274,10 @@ class SingleReply:
         self._command: wire.WireCommand | None = None
         self._refusals = 0
         self._sending: asyncio.Task[None] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._waiting is not None and not self._waiting.done()
 
     @property
     def token(self) -> str:
