@@ -13,7 +13,7 @@ import pytest
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log import journal_scan
+from headrace.segmentstore.log import journal_reader, journal_scan
 from headrace.segmentstore.log.entry_runs import LedgerState
 from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
@@ -112,6 +112,38 @@ def test_an_entry_can_be_read_as_soon_as_it_is_durable(journal, ledgers):
         assert reached.acquire(timeout=WAIT_S)
     assert found == [[payload] for payload in payloads]
     assert journal.active_sequence > 3
+
+
+def test_only_what_is_wanted_is_read(journal, monkeypatch):
+    """The file is shared: most of it may be records of other containers."""
+    for entry in range(10):
+        submit(journal, 7, entry, bytes(2_000))
+        submit(journal, 8, entry, bytes(3_000))
+    lengths = read_lengths(monkeypatch)
+    found = list(journal.reader.ledger(0, 7, 2, 9, 2 * (2_000 + RECORD_HEADER_BYTES)))
+    assert [stored.header.entry for stored in found] == [2, 3]
+    assert lengths == [4_000 + 3_000 + 3 * RECORD_HEADER_BYTES]
+    monkeypatch.setattr(journal_reader, "SKIPPED_BYTES_MAX", 2_000)
+    lengths.clear()
+    assert len(list(journal.reader.ledger(0, 7, 2, 9))) == 7
+    assert lengths == [2_000 + RECORD_HEADER_BYTES] * 7
+
+
+def test_at_least_one_entry_is_read(journal):
+    for entry in range(3):
+        submit(journal, 7, entry, bytes(2_000))
+    assert [stored.header.entry for stored in journal.reader.ledger(0, 7, 1, 3, 1)] == [1]
+
+
+def read_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    honest, found = MemoryJournalFile.read, []
+
+    def read(file: MemoryJournalFile, position: int, length: int) -> bytes:
+        found.append(length)
+        return honest(file, position, length)
+
+    monkeypatch.setattr(MemoryJournalFile, "read", read)
+    return found
 
 
 def test_entries_come_with_their_stored_header(journal, ledgers):

@@ -7,18 +7,23 @@ entries that were durable when it began.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.codec import log_record_header
 from headrace.codec.log_record_header import Codec
 from headrace.codec.payload_compression import decompress_payload
 from headrace.codec.replica_messages import Entry
 from headrace.model.errors import CorruptError
+from headrace.segmentstore.log import journal_scan
 from headrace.segmentstore.log.entry_runs import EntryPart
 from headrace.segmentstore.log.journal_files import LogFile, Pin
 from headrace.segmentstore.log.journal_format import RecordHeader
 from headrace.segmentstore.log.journal_index import JournalIndex
 from headrace.segmentstore.log.journal_scan import FileWindow
+
+SKIPPED_BYTES_MAX: Final = 64 << 10
+"""Records of other containers between two of the wanted ones are read with them up to this size: that costs less than
+another read."""
 
 
 class StoredEntry(NamedTuple):
@@ -68,14 +73,49 @@ class JournalReader:
         parts, pin = self._index.chain(container, first_entry)
         return _read(container, parts, pin)
 
-    def ledger(self, container: int, epoch: int, first_entry: int, end_entry: int) -> Iterator[StoredEntry]:
+    def ledger(
+        self, container: int, epoch: int, first_entry: int, end_entry: int, bytes_max: int | None = None
+    ) -> Iterator[StoredEntry]:
         """The entries of one ledger in this range that the journal holds, in order. Blocks as it reads.
+
+        If they have more than `bytes_max` bytes with their headers, only the first ones, but at least one.
 
         Raises:
             CorruptError: an entry has changed on disk.
         """
         parts, pin = self._index.ledger(container, epoch, first_entry, end_entry)
-        return _read(container, parts, pin)
+        return _read(container, parts if bytes_max is None else _first_bytes(parts, bytes_max), pin)
+
+
+def _first_bytes(parts: Sequence[EntryPart], bytes_max: int) -> Sequence[EntryPart]:
+    """The first entries that have, with their headers, no more bytes, but at least one."""
+    found: list[EntryPart] = []
+    room = bytes_max
+    for part in parts:
+        header_bytes = part.log_file.layout.header_bytes
+        for entry, _, length in part.places():
+            room -= header_bytes + length
+            if room < 0 and (found or entry > part.first_entry):
+                return [*found, part._replace(end_entry=entry)]
+        found.append(part)
+    return found
+
+
+def _bytes_ahead(part: EntryPart, entry: int) -> int:
+    """How many bytes to read at once, from the record of an entry on.
+
+    In a file that many containers share, what follows may be mostly records of others.
+    """
+    piece, header_bytes = part.piece, part.log_file.layout.header_bytes
+    first = entry - piece.first_entry
+    start = end = piece.positions[first] - header_bytes
+    for index in range(first, part.end_entry - piece.first_entry):
+        position = piece.positions[index]
+        after = position + piece.lengths[index]
+        if position - header_bytes - end > SKIPPED_BYTES_MAX or after - start > journal_scan.WINDOW_BYTES:
+            break
+        end = after
+    return end - start
 
 
 def _read(container: int, parts: Sequence[EntryPart], _pin: Pin) -> Iterator[StoredEntry]:
@@ -88,7 +128,9 @@ def _read(container: int, parts: Sequence[EntryPart], _pin: Pin) -> Iterator[Sto
         layout, header_bytes = log_file.layout, log_file.layout.header_bytes
         for entry, position, length in part.places():
             # Checked again: the disk may return other bytes than during the scan or the commit.
-            record = window.view(position - header_bytes, header_bytes + length)
+            start, record_bytes = position - header_bytes, header_bytes + length
+            ahead = 0 if window.has(start, record_bytes) else _bytes_ahead(part, entry)
+            record = window.view(start, record_bytes, ahead)
             header = layout.decode(record[:header_bytes]) if len(record) >= header_bytes else None
             if header is not None and _identity(header) == (container, part.epoch, entry, length):
                 header = layout.checked(header, record)

@@ -25,19 +25,24 @@ class Record(NamedTuple):
 
 
 class FileWindow:
-    """Views of a file. Views of positions close to each other cost one read."""
+    """Views of a file. Views of positions close to each other cost one read, of at least `ahead` bytes."""
 
     def __init__(self, file: JournalFile) -> None:
         self._file = file
         self._start = 0
         self._content = memoryview(b"")
 
-    def view(self, position: int, length: int) -> memoryview:
+    def has(self, position: int, length: int) -> bool:
+        """Whether a view of these bytes costs no read."""
+        return 0 <= position - self._start <= len(self._content) - length
+
+    def view(self, position: int, length: int, ahead: int | None = None) -> memoryview:
         """`length` bytes, or fewer at the end of the file."""
+        if not self.has(position, length):
+            self._start = position
+            read_bytes = max(length, WINDOW_BYTES if ahead is None else ahead)
+            self._content = memoryview(self._file.read(position, read_bytes))
         skipped = position - self._start
-        if not 0 <= skipped <= len(self._content) - length:
-            self._start, skipped = position, 0
-            self._content = memoryview(self._file.read(position, max(length, WINDOW_BYTES)))
         return self._content[skipped : skipped + length]
 
 

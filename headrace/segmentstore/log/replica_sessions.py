@@ -338,11 +338,9 @@ def read_entries(
         OSError: it cannot be read.
     """
     found: list[Entry] = []
-    room = bytes_max
-    for stored in journal.reader.ledger(container, epoch, first, last + 1):
-        expected = first + len(found)
-        room -= RECORD_HEADER_BYTES + len(stored.payload)
-        if stored.header.entry != expected or (found and (room < 0 or len(found) == ENTRIES_PER_ANSWER_MAX)):
+    end = min(last + 1, first + ENTRIES_PER_ANSWER_MAX)
+    for stored in journal.reader.ledger(container, epoch, first, end, bytes_max):
+        if stored.header.entry != first + len(found):
             break
         found.append(stored.as_sent())
     return found
