@@ -86,6 +86,7 @@ class LogRecovery:
         self._answers: dict[ReplicaId, Opened] = {}
         self._positions: dict[ReplicaId, int] = {}
         self._sent: dict[ReplicaId, int] = {}
+        self._proceeded: set[ReplicaId] = set()  # since the last repetition
         self._sources = CopySources(container, bounds.copy_window_bytes)
         self._acknowledged = NO_POSITION
         self._grace_until_ms: int | None = None
@@ -333,7 +334,9 @@ class LogRecovery:
         return [SendPulse(one, NO_POSITION, self.truncated_before) for one in self._answers] + self._copy()
 
     def _note_position(self, replica: ReplicaId, position: int) -> None:
-        self._positions[replica] = max(position, self._positions.get(replica, NO_POSITION))
+        if position > self._positions.setdefault(replica, NO_POSITION):
+            self._positions[replica] = position
+            self._proceeded.add(replica)
 
     def _copy(self) -> list[WriterEffect]:
         """Copy to this process first, then to the others; open the next ledger as soon as enough have the end."""
@@ -381,11 +384,15 @@ class LogRecovery:
         return self._copy()
 
     def _repeat_copy(self) -> list[WriterEffect]:
-        """Open again those that do not proceed: messages may have been lost."""
-        self._sources.forget_question()
+        """Open again those that have not proceeded since the last time: messages may have been lost."""
+        proceeded, self._proceeded = self._proceeded, set()
+        if self.own not in proceeded:
+            self._sources.forget_question()
         positions = self._positions
         return self._open(
-            one for one in self.replicas if one not in self._answers or positions.get(one, NO_POSITION) < self.last
+            one
+            for one in self.replicas
+            if one not in proceeded and (one not in self._answers or positions.get(one, NO_POSITION) < self.last)
         )
 
     def _open_ledger(self, members: tuple[ReplicaId, ...]) -> list[WriterEffect]:

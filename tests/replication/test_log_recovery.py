@@ -120,6 +120,35 @@ def test_end_of_one_member_is_copied_before_the_record_write():
     assert of(WriteRecord, made.acknowledged(OWN, made.session_of(OWN), 5, 19))
 
 
+def test_replicas_that_proceed_are_not_opened_again():
+    """A long copy takes several times as long as a retry waits."""
+    made = recovery()
+    answer(made, OWN, 15)
+    (read,) = of(ReadEntries, answer(made, B, 20) + made.tick(GRACE))
+    now_ms = 2 * GRACE
+    made.tick(now_ms)
+    for entry in range(15, 19):
+        request = read.message.request
+        made.entries(request, Entries(request, 0, True, entries(entry, entry)))
+        (read,) = of(ReadEntries, made.acknowledged(OWN, made.session_of(OWN), 5, entry))
+        now_ms += BOUNDS.retry_ms
+        effects = made.tick(now_ms)
+        assert [effect.member for effect in of(OpenMember, effects)] == [C]
+    request = read.message.request
+    assert of(SendCopies, made.entries(request, Entries(request, 0, False, entries(19, 19))))
+
+
+def test_replica_that_does_not_proceed_is_opened_again():
+    made = recovery()
+    answer(made, OWN, 15)
+    assert of(ReadEntries, answer(made, B, 20) + made.tick(GRACE))
+    made.tick(2 * GRACE)
+    opened = of(OpenMember, made.tick(2 * GRACE + BOUNDS.retry_ms))
+    assert [effect.member for effect in opened] == [OWN, C]
+    (read,) = of(ReadEntries, answer(made, OWN, 15))
+    assert read.member == B
+
+
 def test_end_that_only_the_own_replica_has_is_sent_to_another():
     made = recovery()
     answer(made, OWN, 20)
