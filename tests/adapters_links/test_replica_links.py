@@ -13,7 +13,7 @@ from replica_sockets import DOWN, SECRET, UP, Ends, identity, replica_ends
 
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
-from headrace.adapters.tcp.replica_listener import ReplicaListener
+from headrace.adapters.tcp.replica_listener import MESSAGES_PER_TURN, ReplicaListener
 from headrace.adapters.tcp.replica_pulses import LinkTimes
 from headrace.codec.replica_messages import (
     MESSAGE_HEADER,
@@ -73,6 +73,27 @@ async def test_many_small_entries_arrive_in_order():
         for number, one in enumerate(ends.host.entries):
             assert one.header.entry == number
             assert bytes(one.payload) == b"%d" % number * 20
+
+
+async def test_many_small_entries_leave_turns_of_the_loop_to_others():
+    """Both loops may read all that a socket has in one turn."""
+    async with replica_ends() as ends:
+        await ends.connect()
+        turns, received = 0, ends.host.received
+        in_turn: dict[int, int] = {}
+
+        def count(link, message):
+            in_turn[turns] = in_turn.get(turns, 0) + 1
+            received(link, message)
+
+        ends.host.received = count
+        for number in range(5_000):
+            ends.links.send_entry(PEER, *small(number))
+        while len(ends.host.entries) < 5_000:
+            await asyncio.sleep(0)
+            turns += 1
+        assert max(in_turn.values()) <= 2 * MESSAGES_PER_TURN
+        assert [one.header.entry for one in ends.host.entries] == list(range(5_000))
 
 
 async def test_large_entries_arrive_whole_in_one_buffer():

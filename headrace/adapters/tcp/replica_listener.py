@@ -33,6 +33,10 @@ _log = logging.getLogger(__name__)
 LINKS_MAX: Final = 1024
 UNPROVED_MAX: Final = 64
 UNREAD_ANSWERS_BYTES: Final = 4 << 20
+MESSAGES_PER_TURN: Final = 256
+"""Of one link, then it waits for the next turn of the loop. Its socket may have megabytes of small entries for a member
+that catches up, and the loop would read them all in one turn, which takes most of a second."""
+
 _BACKLOG: Final = 256
 _HANDSHAKE_BUFFER_BYTES: Final = 512
 _REFUSALS_LOGGED_EVERY_S: Final = 1.0
@@ -160,6 +164,8 @@ class _OwnerConnection(asyncio.BufferedProtocol):
         self._is_proved = False
         self._is_paused = False
         self._is_stalled = False
+        self._is_resting = False
+        self._handled = 0
         self._is_reading = True
         self._heard_s = self._drained_s = self._loop.time()
         self._unread_bytes = 0
@@ -272,13 +278,18 @@ class _OwnerConnection(asyncio.BufferedProtocol):
 
     # Receiving
 
+    @property
+    def _waits(self) -> bool:
+        return self._is_paused or self._is_stalled or self._is_resting
+
     def _deliver(self) -> None:
-        """Handle what has arrived, until the host or the owner wants a pause."""
+        """Handle what has arrived, until the host or the owner wants a pause, or others on the loop have their turn."""
         try:
-            while self._transport is not None and not (self._is_paused or self._is_stalled):
+            while self._transport is not None and not self._waits:
                 raw = self._assembler.next_message()
                 if raw is None:
                     break
+                self._count_message()
                 if self._is_proved:
                     self._handle(raw)
                 else:
@@ -291,8 +302,19 @@ class _OwnerConnection(asyncio.BufferedProtocol):
             _log.exception("event=replica_message_failed peer=%s", self.peer)
             self.end(repr(problem))
 
+    def _count_message(self) -> None:
+        self._handled += 1
+        if self._handled == MESSAGES_PER_TURN:
+            self._handled, self._is_resting = 0, True
+            self._read_or_not()
+            self._loop.call_soon(self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._is_resting = False
+        self._continue()
+
     def _continue(self) -> None:
-        if self._transport is not None and not (self._is_paused or self._is_stalled):
+        if self._transport is not None and not self._waits:
             self._heard_s = self._loop.time()
             self._deliver()
             self._read_or_not()
@@ -300,7 +322,7 @@ class _OwnerConnection(asyncio.BufferedProtocol):
     def _read_or_not(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        wanted = not (self._is_paused or self._is_stalled)
+        wanted = not self._waits
         if wanted and not self._is_reading:
             self._transport.resume_reading()
         elif self._is_reading and not wanted:
