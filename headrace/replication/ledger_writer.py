@@ -35,12 +35,7 @@ from headrace.replication.effects import (
 from headrace.replication.ensemble_change import ChangePhase, EnsembleChange
 from headrace.replication.entry_sizes import EntrySizes
 from headrace.replication.member_states import FED, Member, MemberState
-from headrace.replication.repair_policy import (
-    MemberView,
-    RepairBounds,
-    next_ensemble,
-    wanted_learners,
-)
+from headrace.replication.repair_policy import MemberView, RepairBounds, next_ensemble, wanted_learners
 from headrace.replication.told_positions import had_position, told_position
 
 
@@ -312,10 +307,15 @@ class LedgerWriter:
         return effects + self._confirm() + self._feed(replica, member)
 
     def _feed(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
-        """Send the next window to a member that has acknowledged the last one; stream as soon as memory suffices."""
+        """Send the next window to a member that has acknowledged the last one; stream as soon as memory suffices.
+
+        A small one need not be acknowledged first: under load the own journal commits before the member has answered,
+        so that the member would never have all that is in no memory.
+        """
         if member.state is not MemberState.CATCHING_UP or member.reads_from is not None:
             return []
-        if member.sent > self.positions[replica]:
+        position, sent = self.positions[replica], member.sent
+        if sent > position and self._sizes.lag(position, sent + 1) > self._bounds.join_lag_bytes:
             return []
         effects: list[WriterEffect] = []
         if member.sent + 1 < self.truncated_before:

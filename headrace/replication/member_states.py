@@ -25,8 +25,10 @@ FED: Final = (MemberState.CATCHING_UP, MemberState.STREAMING)
 
 @dataclass(slots=True)
 class Member:
-    """`sent` is the last entry that was sent. `reads_from` is where a window begins that the shell reads from the
-    journal and sends; None if there is none."""
+    """`sent` is the last entry that was sent.
+
+    `reads_from` is where a window begins that the shell reads from the journal and sends; None if there is none.
+    """
 
     silent_since_ms: int
     state: MemberState = MemberState.DOWN

@@ -15,7 +15,7 @@ from headrace.replication.member_states import MemberState
 
 
 def test_member_catches_up_from_the_journal_then_streams():
-    made = writer(streaming=(OWN, B))
+    made = writer(replace(BOUNDS, join_lag_bytes=0), streaming=(OWN, B))
     append(made, 3)
     ack(made, OWN, 11)
     (window,) = of(Send, open_with(made, C, 10))
@@ -36,6 +36,32 @@ def test_window_may_be_acknowledged_while_it_is_sent():
     (window,) = of(Send, made.sent(C, made.session_of(C), 12))
     assert (window.first, window.last, window.source) == (13, 14, Source.JOURNAL)
     assert made.member_states()[C] is MemberState.CATCHING_UP
+
+
+def test_member_streams_although_the_own_journal_commits_during_each_window():
+    """Under load it does so before the member has acknowledged the window."""
+    made = writer(replace(BOUNDS, join_lag_bytes=2 * SIZE), streaming=(OWN, B))
+    append(made, 6)
+    ack(made, OWN, 14)
+    (window,) = of(Send, open_with(made, C, 14))
+    assert (window.first, window.last, window.source) == (14, 14, Source.JOURNAL)
+    ack(made, OWN, 15)
+    (window,) = of(Send, made.sent(C, made.session_of(C), 14))
+    assert (window.first, window.last, window.source) == (15, 15, Source.JOURNAL)
+    append(made)
+    (rest,) = of(Send, made.sent(C, made.session_of(C), 15))
+    assert rest == Send(C, 16, 16, Source.MEMORY, 0)
+    assert made.member_states()[C] is MemberState.STREAMING
+
+
+def test_large_window_is_acknowledged_before_the_next_one():
+    made = writer(replace(BOUNDS, join_lag_bytes=2 * SIZE), streaming=(OWN, B))
+    append(made, 9)
+    ack(made, OWN, 18)
+    assert of(Send, open_with(made, C, 10))
+    assert of(Send, made.sent(C, made.session_of(C), 14)) == []
+    (window,) = of(Send, ack(made, C, 14))
+    assert (window.first, window.last) == (15, 18)
 
 
 def test_member_beyond_its_window_catches_up():
