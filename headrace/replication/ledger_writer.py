@@ -384,7 +384,8 @@ class LedgerWriter:
 
     def _view(self, replica: ReplicaId, member: Member) -> MemberView:
         position = self.positions.get(replica, NO_POSITION)
-        lag = self._sizes.lag(position, self.acknowledged_entry + 1)
+        # A member that has not told its position yet may have everything: only its silence speaks against it.
+        lag = self._sizes.lag(position, self.acknowledged_entry + 1) if replica in self.positions else 0
         is_near = lag <= self._bounds.join_lag_bytes and position >= self.log.ledgers[-1].first - 1
         is_streaming = member.state is MemberState.STREAMING
         return MemberView(is_streaming, member.silent_ms(self._now_ms), lag, is_near and member.state in FED)

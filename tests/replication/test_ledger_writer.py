@@ -69,6 +69,19 @@ def test_acknowledgement_of_an_earlier_session_is_ignored():
     assert made.positions[B] == 9
 
 
+def test_member_that_has_not_answered_yet_is_not_removed():
+    """After a takeover the members answer one after the other."""
+    made = writer(streaming=(OWN, B))
+    append(made)
+    ack(made, OWN, 10)
+    ack(made, B, 10)
+    made.tick(50)
+    assert of(WriteRecord, made.tick(100)) == []
+    assert made.change_phase is ChangePhase.NONE
+    open_with(made, C, 10)
+    assert made.log.members == (OWN, B, C)
+
+
 def test_member_that_acknowledges_nothing_is_opened_again():
     made = writer()
     append(made)
