@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from recorded_links import PEER, RecordingHost, entry, open_message
+from recorded_links import PEER, RecordingHost, entry
 from replica_sockets import replica_ends
 
 from headrace.codec.replica_messages import Ack, AckItem, Drop, Entries, Entry, encode_message
@@ -14,17 +14,6 @@ ACK = Ack((AckItem(3, 1, 7, 9),))
 
 def broken(*_given: object) -> None:
     raise ZeroDivisionError("a defect")
-
-
-async def test_a_host_name_that_cannot_be_looked_up_is_dialed_again():
-    """Python refuses it with a UnicodeError, which is no OSError."""
-    async with replica_ends() as ends:
-        good = ends.addresses[PEER]
-        ends.addresses[PEER] = ("a..b", 1)
-        ends.links.send(PEER, open_message())
-        await ends.events.until(lambda: ends.events.lost == [PEER])
-        ends.addresses[PEER] = good
-        await ends.connect()
 
 
 async def test_an_owner_that_cannot_handle_an_answer_ends_the_link(monkeypatch: pytest.MonkeyPatch):

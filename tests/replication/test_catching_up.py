@@ -38,7 +38,7 @@ def test_window_may_be_acknowledged_while_it_is_sent():
     assert made.member_states()[C] is MemberState.CATCHING_UP
 
 
-def test_member_streams_although_the_own_journal_commits_during_each_window():
+def test_member_streams_although_the_own_journal_commits():
     """Under load it does so before the member has acknowledged the window."""
     made = writer(replace(BOUNDS, join_lag_bytes=2 * SIZE), streaming=(OWN, B))
     append(made, 6)

@@ -51,12 +51,16 @@ _ANSWER_CHUNK_BYTES: Final = 64 << 10
 
 @dataclass(slots=True)
 class _Peer:
-    """What is known of one replica. `opens` wait for the dial, the newest of each container."""
+    """What is known of one replica. `opens` wait for the dial, the newest of each container.
+
+    `redial_s` is how long the next dial waits.
+    """
 
     heard_s: float
     opened_s: float
     link: _Link | None = None
     dial: asyncio.Task[None] | None = None
+    redial_s: float = 0.0
     opens: dict[int, Open] = field(default_factory=dict)
     failure_was_logged: bool = False
 
@@ -179,6 +183,7 @@ class TcpReplicaLinks:
     async def _connect(self, replica: ReplicaId, peer: _Peer) -> None:
         sock: socket.socket | None = None
         try:
+            await asyncio.sleep(peer.redial_s)
             async with asyncio.timeout(self._times.dial_s):
                 sock = await _connected_socket(self._address_of(replica))
             async with asyncio.timeout(self._times.handshake_s):
@@ -218,7 +223,7 @@ class TcpReplicaLinks:
                 _log.warning("event=replica_replaced replica=%s by=%s", replica.hex(), answer.replica.hex())
             self.events.other_replica(replica)
             return
-        peer.failure_was_logged = False
+        peer.failure_was_logged, peer.redial_s = False, 0.0
         peer.link = _Link(self, replica, sock)
         self.heard(replica)
         _log.info("event=replica_link_up replica=%s incarnation=%d", replica.hex(), answer.incarnation)
@@ -227,7 +232,8 @@ class TcpReplicaLinks:
 
     def _dial_failed(self, replica: ReplicaId, peer: _Peer, problem: Exception) -> None:
         peer.opens, peer.dial = {}, None
-        if not peer.failure_was_logged:  # it is dialed again each second
+        peer.redial_s = min(max(2 * peer.redial_s, self._times.redial_first_s), self._times.redial_max_s)
+        if not peer.failure_was_logged:  # it is dialed again and again
             peer.failure_was_logged = True
             reason = str(problem) or type(problem).__name__
             _log.warning("event=replica_unreachable replica=%s reason=%r", replica.hex(), reason)

@@ -12,7 +12,8 @@ class LinkTimes:
     """Each end sends a pulse every `pulse_s`. A link on which nothing was received for `silence_s` is down.
 
     After `stalled_s` in which an owner took none of its answers the link is closed, too. A process waits no longer for
-    a replica without a link to which it sent no OPEN for `forgotten_s`.
+    a replica without a link to which it sent no OPEN for `forgotten_s`. After a dial that failed the next one waits
+    `redial_first_s`, and twice as long after each further failure, up to `redial_max_s`.
     """
 
     dial_s: float = 1.0
@@ -21,6 +22,8 @@ class LinkTimes:
     silence_s: float = 1.5
     stalled_s: float = 10.0
     forgotten_s: float = 5.0
+    redial_first_s: float = 0.05
+    redial_max_s: float = 0.5
 
 
 class PulseTimer:
