@@ -93,6 +93,16 @@ def container_of_table(world: World) -> int:
     return container_of_segment(TABLE, world.container_count)
 
 
+def hold_index_reads(running: RunningStore) -> asyncio.Event:
+    """Look-ups in the index wait for this event: no block of it is in memory any more."""
+    chunks, index = running.world.chunks, running.store.table_memory.index
+    assert isinstance(chunks, CountedStorage)
+    index._blocks._values.clear()
+    index._sparse._values.clear()
+    chunks.held = asyncio.Event()
+    return chunks.held
+
+
 async def undone_hand_over(running: RunningStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the retries of a write, and the next request loads the table."""
 

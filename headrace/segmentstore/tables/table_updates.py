@@ -120,6 +120,8 @@ async def _prepared(table: Table, batch: Batch) -> tuple[int, TailAddition]:
 
 def _append(table: Table, batch: Batch, addition: TailAddition, durable: asyncio.Future[None]) -> None:
     _check_table(table, batch)  # again, because other tasks may have run since the first check
+    if table.failure is not None:  # a table that was loaded again meanwhile would not have the batch
+        raise table.failure
     data = batch.take_data()
     try:
         # If the log fails, it fails `durable` itself, so there is nothing to do here for an error.

@@ -12,6 +12,7 @@ from small_tables import (
     TABLE,
     container_of_table,
     fill,
+    hold_index_reads,
     key,
     resident,
     tiering,
@@ -71,6 +72,27 @@ async def test_index_write_that_arrives_late_loses_no_entry(small_world: World, 
             await upkeep_done(running)
             assert resident(running).table.failure is None
             assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
+
+
+async def test_update_that_looked_a_key_up_meanwhile_is_refused(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """The table that was loaded since would not have it, although it would be acknowledged."""
+    async with small_world.running() as running:
+        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 200)
+            await upkeep_done(running)
+        evicted, version = resident(running).table, known[key(5)][0]
+        reads_go_on = hold_index_reads(running)
+        updating = asyncio.ensure_future(others.put((key(5), version, b"new")))
+        await running.until(lambda: evicted.users > 0)
+        await undone_hand_over(running, monkeypatch)
+        await tables.info()  # loads the table
+        reads_go_on.set()
+        assert isinstance(await updating, wire.WrongHost)
+        assert await tables.values(key(5)) == [known[key(5)][1]]
+        assert isinstance(await others.put((key(5), version, b"new")), wire.TableEntriesUpdated)
+        assert await tables.values(key(5)) == [b"new"]
 
 
 async def test_overlapping_reads_do_not_keep_a_table_of_the_hand_over(small_world: World):
