@@ -125,6 +125,7 @@ class TableStore:
                 async for _ in table.walk(b"", None):
                     await self._container.log.durable()
                     raise IllegalStateError(f"table {name} is not empty", code="table_not_empty")
+                table.check_stays()  # again: what was walked may not be the table any more
             resident = self._memory.get(self._container.container, name)
             # Until the end of the block the table must not be loaded: that would remove what its upkeep is writing, or
             # find an index that is being removed. If the removal fails half-way, the next request loads it.

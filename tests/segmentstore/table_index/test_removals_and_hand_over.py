@@ -6,7 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from small_tables import TABLE, container_of_table, fill, key, resident, tiering, undone_hand_over, upkeep_done
+from small_tables import (
+    ANY,
+    TABLE,
+    container_of_table,
+    fill,
+    hold_index_reads,
+    key,
+    resident,
+    tiering,
+    undone_hand_over,
+    upkeep_done,
+)
 from store_world import RunningStore, World
 from table_client import TableClient
 
@@ -16,6 +27,7 @@ from headrace.model.errors import UnavailableError
 pytestmark = pytest.mark.anyio
 
 REMOVE = wire.DeleteTableSegment(2, TABLE, False)
+REMOVE_EMPTY = wire.DeleteTableSegment(2, TABLE, True)
 READ = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(5)),))
 
 
@@ -78,3 +90,25 @@ async def test_removal_that_waited_for_an_evicted_table_is_refused(small_world: 
         index._blocks._values.clear()
         index._sparse._values.clear()
         assert await tables.values(*known) == [text for _, text in known.values()]
+
+
+async def test_removal_that_walked_an_evicted_table_is_refused(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """The table that was loaded meanwhile may have entries."""
+    async with small_world.running() as running:
+        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
+        await tables.create()
+        async with tiering(running):
+            await fill(running, tables, 200)
+            await upkeep_done(running)
+        for first in range(0, 200, 10):
+            await tables.remove(*((key(number), ANY) for number in range(first, first + 10)))
+        evicted = resident(running).table
+        assert evicted.runs
+        reads_go_on = hold_index_reads(running)
+        removing = asyncio.ensure_future(others.client.call(REMOVE_EMPTY))
+        await running.until(lambda: evicted.users > 0)
+        await undone_hand_over(running, monkeypatch)
+        assert isinstance(await tables.put((key(0), ANY, b"new")), wire.TableEntriesUpdated)
+        reads_go_on.set()
+        assert isinstance(await removing, wire.WrongHost)
+        assert await tables.values(key(0)) == [b"new"]
