@@ -147,7 +147,7 @@ class TableStore:
     async def stop(self) -> None:
         """Evict all tables, cancel their maintenance tasks, and wait for the end of these.
 
-        A table that is being removed is evicted when its removal ends.
+        A table that is being loaded or removed is evicted when that ends.
         """
         tasks = self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -163,9 +163,13 @@ class TableStore:
         self._stopped = True
         tasks = []
         for name, resident in self._memory.of_container(self._container.container):
-            if not resident.table.is_being_removed:  # else it could be loaded before the removal has ended
+            table = resident.table
+            if not table.is_being_removed:
+                table.retire(self._not_served())  # updates that wait for room would wait forever
+            # A removal and a load remove objects that the index does not name, so no other load may begin before the
+            # end of them: its table would write such objects.
+            if not table.users or (table.is_ready and not table.is_being_removed):
                 self._memory.drop(self._container.container, name)
-                resident.table.retire(self._not_served())  # updates that wait for room would wait forever
             if resident.task is not None:
                 resident.task.cancel()
                 tasks.append(resident.task)

@@ -95,6 +95,33 @@ async def test_update_that_looked_a_key_up_meanwhile_is_refused(small_world: Wor
         assert await tables.values(key(5)) == [b"new"]
 
 
+async def test_table_is_not_loaded_twice_at_the_same_time(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """The load that began before the hand-over would remove objects that the other table is writing."""
+    listed, lists, goes_on = small_world.chunks.list, asyncio.Event(), asyncio.Event()
+
+    async def wait_and_list(prefix: str, **page: Any) -> Any:
+        if prefix.startswith("tables/") and not lists.is_set():
+            lists.set()
+            await goes_on.wait()
+        return await listed(prefix, **page)
+
+    async with small_world.running() as running:
+        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 200)
+            await upkeep_done(running)
+        running.store.table_memory.drop(container_of_table(small_world), TABLE)
+        monkeypatch.setattr(small_world.chunks, "list", wait_and_list)
+        reading = asyncio.ensure_future(others.values(key(5)))
+        await lists.wait()
+        await undone_hand_over(running, monkeypatch)
+        assert isinstance(await tables.put((key(0), ANY, b"new")), wire.WrongHost)
+        goes_on.set()
+        assert await reading == [known[key(5)][1]]
+        assert isinstance(await tables.put((key(0), ANY, b"new")), wire.TableEntriesUpdated)
+
+
 async def test_overlapping_reads_do_not_keep_a_table_of_the_hand_over(small_world: World):
     """A table that is loaded during a hand-over rejects updates; afterwards it must be loaded again."""
     async with small_world.running() as running:
