@@ -21,6 +21,7 @@ from headrace.segmentstore.log.journal_reader import JournalReader
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
 from headrace.segmentstore.log.pending_records import PendingRecord, ignore, truncation_record
+from headrace.segmentstore.log.replica_sessions import read_entries
 
 FILE_BYTES = 64 << 10
 WAIT_S = 20
@@ -133,6 +134,15 @@ def test_at_least_one_entry_is_read(journal):
     for entry in range(3):
         submit(journal, 7, entry, bytes(2_000))
     assert [stored.header.entry for stored in journal.reader.ledger(0, 7, 1, 3, 1)] == [1]
+
+
+def test_read_entries_keep_no_memory_of_what_is_between_them(journal):
+    for entry in range(10):
+        submit(journal, 7, entry, b"wanted")
+        submit(journal, 8, entry, bytes(3_000))
+    payloads = [one.payload for one in read_entries(journal, 0, 7, 0, 9, 1 << 20)]
+    assert payloads == [b"wanted"] * 10
+    assert sum(len(memoryview(payload).obj) for payload in payloads) == 10 * len(b"wanted")
 
 
 def read_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -33,7 +33,7 @@ class StoredEntry(NamedTuple):
     payload: memoryview
 
     def as_sent(self) -> Entry:
-        """The entry as owners and replicas send it."""
+        """The entry as owners and replicas send it, with memory of its own: a view keeps all that was read with it."""
         header = self.header
         return Entry(
             log_record_header.RecordHeader(
@@ -48,7 +48,7 @@ class StoredEntry(NamedTuple):
                 header.payload_checksum,
                 header.codec,
             ),
-            self.payload,
+            bytes(self.payload),
         )
 
     def content(self) -> memoryview:
