@@ -271,7 +271,8 @@ class Table:
     def retire(self, error: HeadraceError) -> None:
         """Reject updates, new users and removals from now on, so that the table is soon without users and evicted."""
         self._is_retired = True
-        self.fail(error)
+        self.failure = error
+        self._room.set()
 
     def check_stays(self) -> None:
         """Raise the error of `retire` if the table is retired."""
@@ -279,8 +280,9 @@ class Table:
             raise self.failure
 
     def fail(self, error: HeadraceError) -> None:
-        """Reject updates from now on, those that wait for room included."""
-        self.failure = error
+        """Reject updates from now on, those that wait for room included. The error of `retire` stays."""
+        if not self._is_retired:
+            self.failure = error
         self._room.set()
 
     def _is_full(self, memory_bytes: int) -> bool:

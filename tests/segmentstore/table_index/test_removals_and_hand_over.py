@@ -22,7 +22,8 @@ from store_world import RunningStore, World
 from table_client import TableClient
 
 from headrace import wire
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import CorruptError, UnavailableError
+from headrace.segmentstore.tables.upkeep import TableUpkeep
 
 pytestmark = pytest.mark.anyio
 
@@ -112,3 +113,35 @@ async def test_removal_that_walked_an_evicted_table_is_refused(small_world: Worl
         reads_go_on.set()
         assert isinstance(await removing, wire.WrongHost)
         assert await tables.values(key(0)) == [b"new"]
+
+
+async def test_failing_upkeep_lets_no_second_removal_begin(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """A damaged table is removed by its name: what goes on last would remove a new table of this name."""
+    fails, begun, goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    listed = small_world.chunks.list
+
+    async def fail(_upkeep: TableUpkeep) -> bool:
+        await fails.wait()
+        raise CorruptError("a damaged index")
+
+    async def wait_and_list(prefix: str, **page: Any) -> Any:
+        if prefix.startswith("tables/") and not begun.is_set():
+            begun.set()
+            await goes_on.wait()
+        return await listed(prefix, **page)
+
+    async with small_world.running() as running:
+        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
+        await tables.create()
+        monkeypatch.setattr(TableUpkeep, "run_step", fail)
+        await tables.put(*((key(number), ANY, b"v") for number in range(100)))
+        await running.flush()
+        await running.until(lambda: resident(running).task is not None)
+        monkeypatch.setattr(small_world.chunks, "list", wait_and_list)
+        removing = asyncio.ensure_future(others.client.call(REMOVE))
+        await running.until(lambda: resident(running).table.is_being_removed)
+        fails.set()
+        await begun.wait()
+        assert isinstance(await tables.client.call(REMOVE), wire.WrongHost)
+        goes_on.set()
+        assert isinstance(await removing, wire.SegmentDeleted)
