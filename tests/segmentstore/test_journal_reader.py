@@ -13,7 +13,7 @@ import pytest
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log import journal_reader, journal_scan
+from headrace.segmentstore.log import journal_reader, journal_scan, replica_sessions
 from headrace.segmentstore.log.entry_runs import LedgerState
 from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
@@ -134,6 +134,24 @@ def test_at_least_one_entry_is_read(journal):
     for entry in range(3):
         submit(journal, 7, entry, bytes(2_000))
     assert [stored.header.entry for stored in journal.reader.ledger(0, 7, 1, 3, 1)] == [1]
+
+
+def test_no_read_is_larger_than_a_window(journal, monkeypatch):
+    for entry in range(10):
+        submit(journal, 7, entry, bytes(1_000))
+    monkeypatch.setattr(journal_scan, "WINDOW_BYTES", 4_000)
+    lengths = read_lengths(monkeypatch)
+    assert len(list(journal.reader.ledger(0, 7, 0, 10))) == 10
+    record_bytes = 1_000 + RECORD_HEADER_BYTES
+    assert lengths == [3 * record_bytes] * 3 + [record_bytes]
+
+
+def test_answer_has_a_bound_on_its_entries(journal, monkeypatch):
+    """The other end refuses more of them."""
+    monkeypatch.setattr(replica_sessions, "ENTRIES_PER_ANSWER_MAX", 3)
+    for entry in range(5):
+        submit(journal, 7, entry, b"")
+    assert [one.header.entry for one in read_entries(journal, 0, 7, 1, 4, 1 << 20)] == [1, 2, 3]
 
 
 def test_read_entries_keep_no_memory_of_what_is_between_them(journal):
