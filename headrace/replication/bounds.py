@@ -33,7 +33,8 @@ LAG_BYTES_MAX: Final = 64 << 20
 """A member that lacks more, although the others have it, is removed from the ensemble."""
 
 JOIN_LAG_BYTES: Final = 1 << 20
-"""A learner that lacks no more than this joins the ensemble."""
+"""A learner that lacks no more than this joins the ensemble. A member that has not acknowledged more than this of what
+it was sent gets its next window."""
 
 SIZE_MARK_BYTES: Final = 64 << 10
 """Beyond this resolution the owner does not account for where bytes are in the log."""
