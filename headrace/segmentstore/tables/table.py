@@ -203,7 +203,11 @@ class Table:
                 return window
 
     def _check_changed(self, runs: tuple[IndexRun, ...], error: NotFoundError) -> None:
-        """Raise CorruptError if the runs are still the same: only an object of former runs may be missing."""
+        """Raise CorruptError if the runs are still the same: only an object of former runs may be missing.
+
+        The upkeep of the table that was loaded in the place of a retired one may have removed its objects.
+        """
+        self.check_stays()
         if self.runs is runs:
             raise CorruptError(f"the index of table {self.segment.name} has lost an object: {error}") from error
 

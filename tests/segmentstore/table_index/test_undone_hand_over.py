@@ -27,6 +27,8 @@ from headrace.model.table_indexes import TABLE_INDEX_SORT
 
 pytestmark = pytest.mark.anyio
 
+READ = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(0)),))
+
 
 class LateWrite:
     """Holds the first write of an index record until `arrives`, or until right before the next one."""
@@ -95,6 +97,25 @@ async def test_update_that_looked_a_key_up_meanwhile_is_refused(small_world: Wor
         assert await tables.values(key(5)) == [b"new"]
 
 
+async def test_read_that_lost_its_index_is_tried_again(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """The table that was loaded meanwhile may have replaced the index. It is not damaged."""
+    async with small_world.running() as running:
+        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
+        await tables.create()
+        async with tiering(running):
+            await fill(running, tables, 200)
+            await upkeep_done(running)
+        evicted = resident(running).table
+        reads_go_on = hold_index_reads(running)
+        reading = asyncio.ensure_future(others.client.call(READ))
+        await running.until(lambda: evicted.users > 0)
+        await undone_hand_over(running, monkeypatch)
+        for name in small_world.chunks.table_objects():
+            del small_world.chunks._objects[name]
+        reads_go_on.set()
+        assert isinstance(await reading, wire.WrongHost)
+
+
 async def test_table_is_not_loaded_twice_at_the_same_time(small_world: World, monkeypatch: pytest.MonkeyPatch):
     """The load that began before the hand-over would remove objects that the other table is writing."""
     listed, lists, goes_on = small_world.chunks.list, asyncio.Event(), asyncio.Event()
@@ -132,7 +153,6 @@ async def test_overlapping_reads_do_not_keep_a_table_of_the_hand_over(small_worl
         await owned.tables.stop()
         async with owned.tables.use(TABLE):
             owned.tables.resume()
-            read = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(0)),))
-            assert isinstance(await tables.client.call(read), wire.WrongHost)
+            assert isinstance(await tables.client.call(READ), wire.WrongHost)
         assert isinstance(await tables.put((key(0), ANY, b"new")), wire.TableEntriesUpdated)
         assert await tables.values(key(0)) == [b"new"]
