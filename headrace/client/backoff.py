@@ -7,14 +7,25 @@ import random
 from collections.abc import Callable
 
 from headrace.model.backoff import doubled_pause, half_jitter
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, ThrottledError
 
 FIRST_WAIT_S = 0.02
-LONGEST_WAIT_S = 5.0
+
+LONGEST_WAIT_S = 1.0
+"""Another store takes the segments of a lost one over after some seconds, and the next attempt reaches it."""
+
+LONGEST_THROTTLED_WAIT_S = 5.0
+"""Attempts cost a throttled service what it has not got."""
+
+
+def pause_s(problem: HeadraceError, failures: int, first_wait_s: float = FIRST_WAIT_S) -> float:
+    """The pause after this number of consecutive failures, the last of which was `problem`."""
+    is_throttled = isinstance(problem, ThrottledError)
+    return doubled_pause(failures, first_wait_s, LONGEST_THROTTLED_WAIT_S if is_throttled else LONGEST_WAIT_S)
 
 
 class Backoff:
-    """Exponential back-off with jitter, from `first_wait_s` to LONGEST_WAIT_S. Progress resets it.
+    """Exponential back-off with jitter, as `pause_s`. Progress resets it.
 
     After `give_up_after_s` without progress, the next wait raises the error that caused it. The first wait after
     progress is short, because most often a container has moved and its new address works at once.
@@ -41,5 +52,4 @@ class Backoff:
         elif now_s - self._since_s >= self._give_up_after_s:
             raise problem
         self._failures += 1
-        pause_s = doubled_pause(self._failures, self._first_wait_s, LONGEST_WAIT_S)
-        await asyncio.sleep(half_jitter(pause_s, self._jitter()))
+        await asyncio.sleep(half_jitter(pause_s(problem, self._failures, self._first_wait_s), self._jitter()))

@@ -13,9 +13,8 @@ from typing import Protocol
 
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
-from headrace.client.backoff import FIRST_WAIT_S, LONGEST_WAIT_S
+from headrace.client.backoff import pause_s
 from headrace.client.synchronous_delegation_tokens import DelegationTokens
-from headrace.model.backoff import doubled_pause
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.wire.client_end import CONNECT_TIMEOUT_S
@@ -191,7 +190,7 @@ class _Waits:
         if problem.retry == "never" or now_s - self._since_s >= self._give_up_after_s:
             raise problem
         self._failures += 1
-        self._sleep(doubled_pause(self._failures, FIRST_WAIT_S, LONGEST_WAIT_S))
+        self._sleep(pause_s(problem, self._failures))
 
 
 class _closing_on_error:
