@@ -42,6 +42,7 @@ from headrace.model.containers import ContainerClaim
 from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
+from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
@@ -177,6 +178,7 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
     copied_s = await cluster.all_have(TAKEN_OVER)
     other = await cluster.opened("c", OTHER)
     await cluster.stop("a")
+    pool = _touched_pool(settings.log_bytes + 2 * BLOCK_BYTES)
     log = f"{settings.log_bytes // MIB} MiB, appends of {append_bytes // KIB} KiB"
     what = f"takeover of {log}"
     async with _probed(other) as before:
@@ -184,7 +186,7 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
     async with _probed(other) as during:
         started_s = time.perf_counter()
         ledger = await cluster.opened("b", TAKEN_OVER)
-        recovery = Recovery(TAKEN_OVER, BlockPool(settings.log_bytes + 2 * BLOCK_BYTES), SystemClock())
+        recovery = Recovery(TAKEN_OVER, pool, SystemClock())
         backfill = await recovery.run(ledger)
         appends_s = time.perf_counter() - started_s
         await backfill.load()
@@ -205,6 +207,19 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
     results.add(f"a new member has {log}", copied_s, "s")
     results.add(f"{what}, until appends are taken", appends_s, "s")
     results.add(f"{what}, until all is in memory", seconds, "s")
+
+
+def _touched_pool(capacity_bytes: int) -> BlockPool:
+    """All its memory was used before. A virtual machine takes milliseconds for the first use of a huge page."""
+    pool = BlockPool(capacity_bytes)
+    held: list[Reservation] = []
+    while (reservation := pool.reserve(MIB)) is not None:
+        for part in reservation.parts:
+            part[:] = bytes(len(part))
+        held.append(reservation)
+    for reservation in held:
+        pool.release(reservation)
+    return pool
 
 
 async def _write(ledger: ReplicatedLedger, appends: int, append_bytes: int) -> None:

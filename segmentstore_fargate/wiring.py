@@ -20,6 +20,7 @@ from headrace.model.cluster import ReplicationStatus, StoreLease
 from headrace.model.errors import CorruptError, FencedError, HeadraceError
 from headrace.model.protocol_versions import FIRST_PROTOCOL, REPLICA_PROTOCOL
 from headrace.model.rates import TICK_S
+from headrace.segmentstore.cache.arenas import prepare_in_thread
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal_thread import Journal
@@ -100,6 +101,7 @@ class SegmentStoreProcess:
             scaling_reports=self._scaling_reports,
             needs_tokens=config.token_keys is not None,
         )
+        self._store.pool.prepare_arenas(prepare_in_thread)
         self._tokens = (
             TokenUpkeep(config.token_keys, self._store.tokens) if config.token_keys and self._store.tokens else None
         )

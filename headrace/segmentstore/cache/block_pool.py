@@ -9,19 +9,15 @@ All methods run on the event loop.
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import Final
 
 from headrace.model.errors import InvalidRequestError
+from headrace.segmentstore.cache.arenas import ARENA_BYTES, PrepareArena, fresh_memory
 from headrace.segmentstore.cache.reservations import Block, Extent, Owner, Reservation
 
 BLOCK_BYTES: Final = 1 << 20
-
-ARENA_BYTES: Final = 16 << 20
-"""Allocated at once: large enough for huge pages, and small compared with any budget."""
 
 ENTRY_CHARGE_BYTES: Final = 256
 """Charged for each reservation in addition to its bytes: the memory of its Python objects in the index."""
@@ -42,6 +38,9 @@ class BlockPool:
         self._block_bytes = block_bytes
         self._made = 0
         self._arena = memoryview(b"")  # the unused rest of the last arena
+        self._next_arena = memoryview(b"")
+        self._prepare: PrepareArena | None = None
+        self._is_preparing = False
         self._free: list[Block] = []
         self._evictable: deque[Block] = deque()
         self._waiters: deque[tuple[int, Callable[[Reservation], None]]] = deque()
@@ -89,6 +88,11 @@ class BlockPool:
                 self._on_pressure()
             return None
         return self._take(length)
+
+    def prepare_arenas(self, prepare: PrepareArena) -> None:
+        """Have each arena prepared before it is needed. One that is not ready then is allocated as without this."""
+        self._prepare = prepare
+        self._prepare_next()
 
     def promise(self, length: int, position: int) -> Reservation:
         """Reserve room for bytes that are still in the log, at `position` of their entry. Only recovery calls this.
@@ -211,7 +215,7 @@ class BlockPool:
             if not self._evict_one():
                 if not overdraft:
                     return False
-                self._free.append(Block(_fresh_memory(self._block_bytes), pooled=False))
+                self._free.append(Block(fresh_memory(self._block_bytes), pooled=False))
         return True
 
     def _evict_one(self) -> bool:
@@ -281,12 +285,29 @@ class BlockPool:
 
     def _make_block(self) -> Block:
         if not self._arena:
-            wanted = max(1, ARENA_BYTES // self._block_bytes)
-            left = max(1, self._blocks_max - self._made)
-            self._arena = _fresh_memory(min(wanted, left) * self._block_bytes)
+            size_bytes = self._arena_bytes()
+            arena, self._next_arena = self._next_arena, memoryview(b"")
+            self._arena = arena[:size_bytes] or fresh_memory(size_bytes)
+            self._prepare_next()
         view, self._arena = self._arena[: self._block_bytes], self._arena[self._block_bytes :]
         self._made += 1
         return Block(view, pooled=True)
+
+    def _arena_bytes(self) -> int:
+        """The size of the arena after the present one."""
+        wanted = max(1, ARENA_BYTES // self._block_bytes)
+        left = max(1, self._blocks_max - self._made - len(self._arena) // self._block_bytes)
+        return min(wanted, left) * self._block_bytes
+
+    def _prepare_next(self) -> None:
+        is_last = (self._made * self._block_bytes) + len(self._arena) >= self.capacity_bytes
+        if self._prepare is not None and not self._is_preparing and not self._next_arena and not is_last:
+            self._is_preparing = True
+            self._prepare(self._arena_bytes(), self._prepared)
+
+    def _prepared(self, arena: memoryview) -> None:
+        self._is_preparing = False
+        self._next_arena = arena
 
     def _close_current(self, block: Block) -> None:
         self._current = None
@@ -300,19 +321,6 @@ class BlockPool:
         while self._waiters and self._make_room(self._waiters[0][0], overdraft=False):
             length, receive = self._waiters.popleft()
             receive(self._take(length))
-
-
-def _fresh_memory(size_bytes: int) -> memoryview:
-    """Allocate private memory, in huge pages if it is large and the system has them.
-
-    The first access to each page is a fault. With pages of 4 KiB these faults took a quarter of a store's time while
-    its cache was filled for the first time.
-    """
-    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size_bytes >= ARENA_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(memory)
 
 
 def _occupy(block: Block, reservation: Reservation) -> None:
