@@ -66,6 +66,17 @@ class StoreProcess:
                 self._process.wait(0.1)
         return self._reap()
 
+    def huge_page_bytes(self) -> int:
+        """The resident bytes for which it has asked for huge pages."""
+        assert self._process is not None
+        found = resident_bytes = 0
+        for line in Path(f"/proc/{self._process.pid}/smaps").read_text().splitlines():
+            if line.startswith("Rss:"):
+                resident_bytes = int(line.split()[1]) << 10
+            elif line.startswith("VmFlags:") and "hg" in line.split():
+                found += resident_bytes
+        return found
+
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
