@@ -238,3 +238,26 @@ async def test_refused_merge_is_told_when_its_reason_is_durable(world: World, re
             await merging
         assert container.log.is_durable
         assert waited
+
+
+@pytest.mark.parametrize("request_", [wire.MergeSegments, wire.MergeSegmentsBatch])
+async def test_refused_merge_leaves_its_source_to_be_flushed(world: World, request_):
+    """The log must keep what tier 2 lacks, and a later flush must not miss it."""
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        for name in (SEGMENT, TRANSACTION):
+            await client.create(name)
+        await client.set_up(TRANSACTION, WRITER)
+        await client.append(WRITER, 0, b"data")
+        owned = running.store.owner_of(SEGMENT)
+        owned.container.leave()
+        source = TRANSACTION if request_ is wire.MergeSegments else (TRANSACTION,)
+        assert await client.call(request_(3, SEGMENT, source)) == wire.WrongHost(3, SEGMENT)
+        owned.container.stay()
+        await running.flush()
+        await owned.writer.checkpoint()
+    async with world.running() as running:
+        client = await running.connect()
+        assert await client.read_all(TRANSACTION) == b"data"
+        assert await client.call(request_(3, SEGMENT, source)) != wire.WrongHost(3, SEGMENT)
+        assert await client.read_all(SEGMENT) == b"data"

@@ -339,11 +339,15 @@ class SegmentContainer:
             ThrottledError: the log holds too much that tier 2 lacks; nothing was logged.
             UnavailableError, FencedError: the container has stopped.
         """
+        await self.accept(operation)
+
+    def accept(self, operation: Operation) -> asyncio.Future[None]:
+        """Log a checked operation. The future tells when it is durable; raises as `apply`, also the future."""
         self._check_log_space()
         pending = PendingOperation(self.log.expect())
         entry = self.log.append(data_frames.encode_operation(operation), pending)
         pending.settle = self.metadata.apply(operation, entry, self.log.current_ordering)
-        await pending.future
+        return pending.future
 
     def count_change(self, name: str) -> None:
         """Count a change. Transient segments do not count: there is one for each large event, like an append."""

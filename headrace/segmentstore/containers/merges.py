@@ -42,8 +42,7 @@ async def merge(
         await container.log.durable()  # the client learns of the attribute's value, which must be durable first
         raise
     (operation,) = _operations(container, target, [source], attributes)
-    await container.apply(operation)
-    container.tell_news()
+    await _merged(container, operation, target, [source])
     return operation.offset + operation.length
 
 
@@ -62,8 +61,8 @@ async def merge_batch(container: SegmentContainer, target_name: str, source_name
             length += source.accepted.length
         lengths.append(length)
     if sources:
-        await container.apply(data_frames.MergeBatchOperation(_operations(container, target, sources, ())))
-        container.tell_news()
+        batch = data_frames.MergeBatchOperation(_operations(container, target, sources, ()))
+        await _merged(container, batch, target, sources)
     else:
         await container.log.durable()
     return lengths
@@ -123,9 +122,22 @@ def _operations(
             data_frames.MergeOperation(target.number, source.number, offset, source.accepted.length, attributes, now_ms)
         )
         offset += source.accepted.length
+    return tuple(operations)
+
+
+async def _merged(
+    container: SegmentContainer,
+    operation: data_frames.MergeOperation | data_frames.MergeBatchOperation,
+    target: Segment,
+    sources: Sequence[Segment],
+) -> None:
+    """Log a merge, and return when it is durable. Until it is logged, the sources' bytes are theirs to flush."""
+    durable = container.accept(operation)
+    for source in sources:
         container.dirty.pop(source.number, None)
         container.count_change(source.name)
     container.dirty[target.number] = target
     if target.untiered_since_s is None:
         target.untiered_since_s = container.clock.monotonic_s()
-    return tuple(operations)
+    await durable
+    container.tell_news()
