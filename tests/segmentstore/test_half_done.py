@@ -261,3 +261,19 @@ async def test_refused_merge_leaves_its_source_to_be_flushed(world: World, reque
         assert await client.read_all(TRANSACTION) == b"data"
         assert await client.call(request_(3, SEGMENT, source)) != wire.WrongHost(3, SEGMENT)
         assert await client.read_all(SEGMENT) == b"data"
+
+
+async def test_undurable_removal_frees_memory_if_the_log_fails(world: World):
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 0, bytes(300_000))
+        container = running.store.owner_of(SEGMENT).container
+        held = HeldDisk(world.disk)
+        client.send(wire.DeleteSegment(4, SEGMENT))
+        await accepted(lambda: SEGMENT not in container.metadata.segments)
+        container.log.fail(UnavailableError("the log has failed"))
+        held.release()
+        await running.store.retired(container.container)
+        assert running.store.pool.untiered_bytes == 0

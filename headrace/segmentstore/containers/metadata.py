@@ -7,6 +7,7 @@ state. This module checks no conditions; `SegmentContainer` does so before it lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -54,6 +55,8 @@ class ContainerMetadata:
         self.doubtful_before = 0
         self._deleted_numbers: dict[str, int] = {}
         self._by_number: dict[int, Segment] = {}
+        self._leaving: set[Segment] = set()
+        """Removed segments whose removal is not durable yet: their bytes are in memory, and they may have waiters."""
         self._merging: WeakValueDictionary[int, Segment] = WeakValueDictionary()
         """Sources of merges that tier 2 does not have yet. The pending merges hold the only strong references."""
         self._pool = pool
@@ -73,8 +76,9 @@ class ContainerMetadata:
 
     def release_memory(self) -> None:
         """Release the memory of all segments and wake their waiters; the container must not be served any more."""
-        for segment in list(self.segments.values()):
+        for segment in [*self.segments.values(), *self._leaving]:
             settlements.settle_removal(segment)
+        self._leaving.clear()
 
     def may_be_evicted(self, name: str) -> bool:
         """Whether a segment that is not in memory may still exist."""
@@ -144,8 +148,7 @@ class ContainerMetadata:
                 return self._truncate(operation)
             case data_frames.DeleteOperation():
                 segment = self.by_number(operation.number)
-                self._remove(segment, ledger_entry)
-                return settlements.of_removal(segment)
+                return settlements.in_turn([self._remove(segment, ledger_entry), settlements.of_removal(segment)])
             case data_frames.MergeOperation():
                 return self._merge(operation, ledger_entry, ordering)
             case data_frames.MergeBatchOperation():
@@ -209,8 +212,8 @@ class ContainerMetadata:
             created_ms = source.accepted.attributes.get(CREATION_TIME, operation.now_ms)
             target.watched.record_merge(operation.length, events, operation.now_ms - created_ms)
         accepted.last_modified_ms = operation.now_ms
-        self._remove(source, ledger_entry)
-        return settlements.of_merge(target, source, offset + operation.length)
+        left = self._remove(source, ledger_entry)
+        return settlements.in_turn([left, settlements.of_merge(target, source, offset + operation.length)])
 
     def _note_stored(self, operation: data_frames.StoredOperation) -> None:
         """Advance the storage lengths in a recovery. Otherwise the storage writer did so before it logged this."""
@@ -235,13 +238,16 @@ class ContainerMetadata:
         self._by_number[segment.number] = segment
         self._on_policy(segment)
 
-    def _remove(self, segment: Segment, ledger_entry: int) -> None:
+    def _remove(self, segment: Segment, ledger_entry: int) -> Settle:
+        """Remove a segment. The returned function notes that this is durable."""
         segment.accepted.removed = True
         self._on_policy(segment)
         del self.segments[segment.name]
         del self._by_number[segment.number]
         self.deletions[segment.name] = ledger_entry
         self._deleted_numbers[segment.name] = segment.number
+        self._leaving.add(segment)
+        return partial(self._leaving.discard, segment)
 
     def _forget_deletion(self, number: int) -> None:
         source = self._merging.get(number)
