@@ -124,8 +124,8 @@ class IdleSegments:
 
     async def _look_up(self, name: str) -> bool:
         found = await self._find_record(name)
-        if found is None:
-            return False
+        if found is None or name in self._metadata.segments or not self._metadata.may_be_evicted(name):
+            return False  # there was none, or it was created meanwhile: what was found are runs of the new one
         self._check_log_space()
         # A new number: after the loss of a log another segment may have got the old one.
         state = encode_segment(replace(found.state, number=self._metadata.next_number, writers_gone=None))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
 from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, pointer, snapshot
 from segment_writes import WRITER, write
-from store_world import World
+from store_world import WAIT_S, World
 
 from headrace import wire
 
@@ -107,3 +109,38 @@ async def test_outdated_log_is_discarded_even_without_a_snapshot(world: World):
     async with world.running() as running:
         assert await (await running.connect()).read_all(SEGMENTS[0]) == b"new"
         assert running.store.owned[0].container.failure is None
+
+
+async def test_segment_created_during_a_look_up_stays(world: World):
+    """The look-up is slow. The runs that it finds are those of the new segment, whose writers are known."""
+    await lose_after(world)
+    honest, answers, asked = world.metadata.get_many, [threading.Event(), threading.Event()], []
+
+    def slow(keys):
+        found = honest(keys)
+        asked.append(keys)
+        assert answers[min(len(asked), 2) - 1].wait(WAIT_S)
+        return found
+
+    async with world.running() as running:
+        container = running.store.owned[0].container
+        client = await running.connect()
+        found, look_up = [], container.idle._look_up
+
+        async def followed(name):
+            """A request comes between the end of the look-up for the creation and the creation."""
+            result = await look_up(name)
+            if not found:
+                found.append(asyncio.ensure_future(container.find(name)))
+            return result
+
+        container.idle._look_up, world.metadata.get_many = followed, slow
+        answers[0].set()
+        await client.create(SEGMENTS[1])
+        await running.until(lambda: len(asked) == 2)
+        await write(client, SEGMENTS[1], [b"one"])
+        await running.flush()
+        created = container.metadata.segments[SEGMENTS[1]]
+        answers[1].set()
+        assert await found[0] is created
+        assert await (await running.connect()).set_up(SEGMENTS[1], WRITER) == 0
