@@ -13,6 +13,7 @@ from store_world import World
 from headrace import wire
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
+from headrace.segmentstore.connections.limits import STORAGE_READS_MAX
 from headrace.segmentstore.tiering.range_cache import Range, RangeCache
 from headrace.segmentstore.tiering.read_ahead import (
     PIECE_BYTES,
@@ -272,3 +273,23 @@ async def test_an_object_that_was_cut_is_an_error_and_no_other_bytes(world: Worl
         assert await client.closed()
         with pytest.raises(NotFoundError):
             await chunks.read(name, 0, 2 * MIB)
+
+
+async def test_reads_of_a_removed_segment_let_others_go_on(world: World):
+    """A read waits until one of the others has an answer, also if that is that the segment is gone."""
+    async with world.running() as running:
+        client, gated = await stored(running, [1, 1])
+        (removed, _) = sorted(world_objects(running))
+        gated.slow.add(removed)
+        for number in range(STORAGE_READS_MAX):
+            client.send(wire.ReadSegment(SEGMENTS[0], number, 100, "", 3))
+        client.send(wire.ReadSegment(SEGMENTS[1], 0, 100, "", 4))
+        await running.until(lambda: len(gated.asked) == 1)
+        await (await running.connect()).call(wire.DeleteSegment(5, SEGMENTS[0]))
+        await world.chunks.delete([removed])
+        gated.go_on.set()
+        for _ in range(STORAGE_READS_MAX):
+            assert isinstance(await client.receive(), wire.NoSuchSegment)
+        reply = await client.receive()
+        assert isinstance(reply, wire.SegmentRead)
+        assert reply.request_id == 4

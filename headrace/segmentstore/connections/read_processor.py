@@ -182,6 +182,7 @@ class ReadProcessor:
             found = await self._read_counted(owned, segment, command, length)
         except NotFoundError:
             self.read(command)  # the segment was removed or truncated meanwhile; this sends the reply for that
+            self.sending_possible()
             return
         except HeadraceError as error:
             self._fail(command, error)
