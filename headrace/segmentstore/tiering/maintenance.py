@@ -69,8 +69,19 @@ class MaintenanceTasks:
         await self._periodic.stop()
 
     async def run_pass(self) -> bool:
-        """Run one pass of each task; returns and raises as `MaintenanceTask.run_pass`."""
-        return any([await task.run_pass() for task in self._tasks])
+        """Run one pass of each task; returns and raises as `MaintenanceTask.run_pass`.
+
+        Tasks do not wait for one that tier 2 does not answer or refuses, which may last.
+        """
+        more, failure = False, None
+        for task in self._tasks:
+            try:
+                more |= await task.run_pass()
+            except (UnavailableError, ThrottledError) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return more
 
     async def _run(self) -> Rest | None:
         if self._container.failure is not None:

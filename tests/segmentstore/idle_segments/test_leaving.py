@@ -26,6 +26,7 @@ from headrace import wire
 from headrace.adapters.dynamodb.items import TRANSACTION_BYTES_MAX
 from headrace.codec.container_snapshots import SegmentSnapshot, WritersGone
 from headrace.metadata.evicted_segment import SegmentRecord, evicted_segment_key, segment_record_body
+from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import BODY_BYTES_MAX
 from headrace.segmentstore.tiering.evictor import ATTRIBUTES_PER_BATCH_MAX, EVICTABLE_ATTRIBUTES_MAX
 from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX
@@ -130,3 +131,21 @@ def test_the_largest_segment_that_may_leave_fits_into_its_record():
     body = segment_record_body(SegmentRecord(state, 1 << 40))
     assert len(json.dumps(body, separators=(",", ":"))) < BODY_BYTES_MAX
     assert 66 * ATTRIBUTES_PER_BATCH_MAX + RECORDS_PER_WRITE_MAX * 6 * 2032 < TRANSACTION_BYTES_MAX
+
+
+async def test_segments_leave_while_unused_objects_cannot_be_found(world: World):
+    """A store that may not list objects would keep all its segments in memory."""
+
+    async def no_list(*_: object, **__: object) -> None:
+        raise UnavailableError("not allowed")
+
+    world.limits = replace(world.limits, sweep_every_s=1.0)
+    async with running_store(world) as running:
+        client = await running.connect()
+        await client.create(FIRST)
+        await write(client, FIRST, [b"data"])
+        await rest(running)
+        world.chunks.list = no_list  # type: ignore[method-assign]
+        with pytest.raises(UnavailableError):
+            await running.store.owned[0].maintenance.run_pass()
+        assert not names_in_memory(running)
