@@ -15,6 +15,7 @@ from store_world import World
 from headrace import wire
 from headrace.segmentstore.connections.limits import (
     CONTROL_FRAME_BYTES_MAX,
+    HELD_READS_MAX,
     STALL_S,
     STORAGE_READS_MAX,
     UNTAKEN_REPLY_BYTES_MAX,
@@ -199,3 +200,18 @@ async def test_a_listener_that_was_stopped_opens_no_session(world: World):
     async with world.running() as running:
         pass
     assert running.listener.open_session(object(), "10.0.0.1", "a connection on its way in") is None
+
+
+async def test_commands_go_on_after_too_many_reads_at_a_tail(world: World):
+    async with world.running() as running:
+        client, reader = await running.connect(), await running.connect()
+        await client.create(SEGMENT)
+        for number in range(HELD_READS_MAX):
+            reader.send(wire.ReadSegment(SEGMENT, 0, 100, "", number))
+        await running.until(lambda: running.listener.held_reads == HELD_READS_MAX)
+        reader.send(wire.KeepAlive())
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 1, b"data")
+        for _ in range(HELD_READS_MAX):
+            assert isinstance(await reader.receive(), wire.SegmentRead)
+        assert await reader.receive() == wire.KeepAlive()

@@ -249,6 +249,7 @@ class ReadProcessor:
             self._repeat(held.command)
         else:
             self._send_data(held.command, [], [], held.ordering, at_tail=True, end_of_segment=False)
+        self._session.commands_possible()  # while there were too many, none was received
 
 
 class _HeldRead:
