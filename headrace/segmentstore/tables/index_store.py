@@ -217,5 +217,4 @@ class IndexRecord:
         if self._may_exist:
             await self._store.delete(self._key)
             self._version, self._may_exist = None, False
-            self.index = NOTHING
         await self._store.remove_all(self.prefix)
