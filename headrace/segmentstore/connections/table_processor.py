@@ -131,7 +131,7 @@ class TableProcessor:
                 table.entry_count,
                 table.key_length,
             )
-            await table.container.log.durable()
+            await table.read_is_durable()
         self._session.send(reply)
 
     # Changes
@@ -172,14 +172,14 @@ class TableProcessor:
     async def _read_values(self, command: wire.ReadTable) -> None:
         async with self._tables(command.segment).use(command.segment) as table:
             entries = await table_reads.get(table, [key.key for key in command.keys])
-            await table.container.log.durable()
+            await table.read_is_durable()
         self._session.send(wire.TableRead(command.request_id, command.segment, tuple(entries)))
 
     async def _read_keys(self, command: wire.ReadTableKeys) -> None:
         first, last = _bounds(command)
         async with self._tables(command.segment).use(command.segment) as table:
             found = await table_reads.page_of_keys(table, first, last, max(command.suggested_key_count, 1))
-            await table.container.log.durable()
+            await table.read_is_durable()
         keys = tuple(wire.TableKey(key, place.version) for key, place in found)
         token = keys[-1].key if keys else command.continuation_token
         self._session.send(wire.TableKeysRead(command.request_id, command.segment, keys, token))
@@ -188,14 +188,14 @@ class TableProcessor:
         first, last = _bounds(command)
         async with self._tables(command.segment).use(command.segment) as table:
             entries = await table_reads.page_of_entries(table, first, last, max(command.suggested_entry_count, 1))
-            await table.container.log.durable()
+            await table.read_is_durable()
         token = entries[-1].key if entries else command.continuation_token
         self._session.send(wire.TableEntriesRead(command.request_id, command.segment, tuple(entries), token))
 
     async def _read_delta(self, command: wire.ReadTableEntriesDelta) -> None:
         async with self._tables(command.segment).use(command.segment) as table:
             found = await table_reads.delta(table, command.from_position, max(command.suggested_entry_count, 1))
-            await table.container.log.durable()
+            await table.read_is_durable()
         self._session.send(
             wire.TableEntriesDeltaRead(
                 command.request_id,

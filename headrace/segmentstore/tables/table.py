@@ -38,7 +38,7 @@ class Table:
 
     A caller holds `order` while it checks and appends an update, or when it must exclude updates. `failure` is the
     error for which the index cannot be maintained any more; the table then rejects updates. A table with `users` is
-    not evicted.
+    not evicted, except for `TableStore.stop`. `is_evicted` tells that another one may take its place.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Table:
         self._room = asyncio.Event()
         self._room.set()
         self.is_being_removed = False
+        self.is_evicted = False
         self._is_retired = False
 
     @property
@@ -225,6 +226,11 @@ class Table:
                 f"the keys of table {self.segment.name} have {self.key_length} bytes, this one has {len(key)}"
             )
 
+    async def read_is_durable(self) -> None:
+        """Return when what was read of the table is durable. Raises the error of `check_current`, and of the log."""
+        self.check_current()
+        await self.container.log.durable()
+
     # Changes
 
     async def room(self) -> None:
@@ -282,6 +288,14 @@ class Table:
         """Raise the error of `retire` if the table is retired."""
         if self._is_retired and self.failure is not None:
             raise self.failure
+
+    def check_current(self) -> None:
+        """Raise an error if the table was evicted in use.
+
+        The table that was loaded since may have got entries, or have moved those that this one knows.
+        """
+        if self.is_evicted:
+            raise self.failure or UnavailableError(f"table {self.segment.name} must be loaded again: try again")
 
     def fail(self, error: HeadraceError) -> None:
         """Reject updates from now on, those that wait for room included. The error of `retire` stays."""

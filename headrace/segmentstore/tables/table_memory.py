@@ -63,6 +63,7 @@ class TableMemory:
         """Evict a table. Callers that use it keep their reference."""
         resident = self._residents.pop((container, name), None)
         if resident is not None:
+            resident.table.is_evicted = True
             self.used_bytes -= resident.counted_bytes
             resident.counted_bytes = 0
 

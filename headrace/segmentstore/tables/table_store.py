@@ -79,6 +79,9 @@ class TableStore:
         try:
             await table.ready()
             yield table
+        except HeadraceError:
+            table.check_current()  # else a condition may have failed that holds, or a segment is missing that exists
+            raise
         finally:
             table.users -= 1
             # Before `recount`, which may evict the table: an evicted table must not get a task that changes its index.

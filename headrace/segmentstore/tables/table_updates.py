@@ -38,6 +38,7 @@ async def update(table: Table, batch: Batch, entered: Callable[[], None]) -> tup
             await table.room()
             changes_nothing = await _check(table, batch)
             if changes_nothing:
+                table.check_current()
                 base = table.segment.accepted.length
             else:
                 base, addition = await _prepared(table, batch)
