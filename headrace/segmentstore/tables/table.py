@@ -104,14 +104,14 @@ class Table:
     async def ready(self) -> None:
         """Load the index record and the entries that no index has, unless they are loaded.
 
+        Callers return in the order of their calls, since updates must keep the order of their arrival.
+
         Raises:
             NotFoundError: the segment was removed meanwhile.
             ThrottledError, UnavailableError: tier 2 or the metadata store does not answer.
             CorruptError: the record or the bytes do not decode.
         """
-        if self._record is not None:
-            return
-        async with self._loading:
+        async with self._loading:  # also if it is loaded: callers that waited for that may not have been resumed yet
             if self._record is None:
                 record = await self._index_store.load(self.segment)
                 self.tails = await self._replay(max(record.index.covered, self.segment.accepted.start_offset))
