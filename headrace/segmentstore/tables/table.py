@@ -233,13 +233,18 @@ class Table:
 
     # Changes
 
+    @property
+    def has_room(self) -> bool:
+        """Whether memory may hold more keys of this table."""
+        return len(self.tails) == 1 or not self._is_full(self.tails[0].memory_bytes)
+
     async def room(self) -> None:
-        """Wait until memory may hold more keys of this table.
+        """Wait until `has_room`.
 
         Raises:
             HeadraceError: the index cannot be maintained, so there will be no room.
         """
-        while self.failure is None and len(self.tails) > 1 and self._is_full(self.tails[0].memory_bytes):
+        while self.failure is None and not self.has_room:
             self._room.clear()
             self.hurry()
             await self._room.wait()

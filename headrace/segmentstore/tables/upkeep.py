@@ -8,6 +8,7 @@ code changes the index, and the upkeep runs one step at a time.
 from __future__ import annotations
 
 from collections import deque
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from headrace.codec.table_entries import Place, decode_entries, encode_entry, entry_bytes, value_offset
@@ -20,7 +21,7 @@ from headrace.segmentstore.tables.run_writer import RunWriter
 from headrace.segmentstore.tables.segment_reads import read_segment
 from headrace.segmentstore.tables.table import Table
 from headrace.segmentstore.tables.table_reads import ENTRY_BYTES_MAX
-from headrace.segmentstore.tables.tail import TailAddition
+from headrace.segmentstore.tables.tail import KEY_CHARGE_BYTES, TailAddition
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -143,6 +144,8 @@ class TableUpkeep:
         total = segment.accepted.length - max(segment.accepted.start_offset, self._compacted)
         if segment.accepted.sealed or segment.accepted.removed or self._table.container.failure is not None:
             return False
+        if not self._table.has_room:  # the copies' keys are in memory until tier 2 has the copies
+            return False
         return total > self._limits.compaction_segment_bytes and total > 2 * self._table.live_bytes
 
     @property
@@ -154,7 +157,7 @@ class TableUpkeep:
         table, segment = self._table, self._table.segment
         start = max(segment.accepted.start_offset, self._compacted)
         data = await read_segment(segment, table.reader, start, min(ENTRY_BYTES_MAX, segment.accepted.length - start))
-        entries, used = decode_entries(memoryview(data), start)
+        entries = self._fitting(decode_entries(memoryview(data), start)[0])
         newest = await table.find_all(key for key, _ in entries)
         # No other task runs from here on. Entries newer than those of the look-up can only be in the tails.
         live = [
@@ -162,9 +165,18 @@ class TableUpkeep:
         ]
         if live and not self._append_again(live, memoryview(data), start):
             return False
-        self._compacted = start + used
-        self._truncations.append((start + used, segment.accepted.length))
+        last_key, last = entries[-1]
+        self._compacted = last.offset + entry_bytes(last_key, last)
+        self._truncations.append((self._compacted, segment.accepted.length))
         return True
+
+    def _fitting(self, entries: list[tuple[bytes, Place]]) -> list[tuple[bytes, Place]]:
+        """The first entries, up to the one whose key may fill the newest tail."""
+        sizes = accumulate(
+            (KEY_CHARGE_BYTES + len(key) for key, _ in entries), initial=self._table.tails[0].memory_bytes
+        )
+        count = sum(2 * size <= self._limits.tail_memory_bytes for size in sizes)
+        return entries[: max(count, 1)]
 
     def _append_again(self, live: list[tuple[bytes, Place]], data: memoryview, start: int) -> bool:
         table = self._table

@@ -11,6 +11,7 @@ from table_client import TableClient
 
 from headrace import wire
 from headrace.model.errors import UnavailableError
+from headrace.segmentstore.tables.upkeep import TableUpkeep
 
 pytestmark = pytest.mark.anyio
 
@@ -119,3 +120,32 @@ async def test_updates_that_wait_for_room_learn_of_the_end(small_world: World, i
         replies += [await client.receive() for _ in range(299)]
         assert isinstance(replies[0], wire.TableEntriesUpdated)
         assert isinstance(replies[-1], wire.WrongHost)
+
+
+async def test_compaction_keeps_the_bound_of_a_table(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """It appends keys again while tier 2 does not take them. What a batch adds at once is in the bound of `fill`."""
+    sizes, run_step = [], TableUpkeep.run_step
+
+    async def run_and_measure(upkeep: TableUpkeep) -> bool:
+        more = await run_step(upkeep)
+        sizes.append(upkeep._table.memory_bytes)
+        return more
+
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 1500)
+            await upkeep_done(running)
+        monkeypatch.setattr(TableUpkeep, "run_step", run_and_measure)
+        table = resident(running).table
+        dead = bytes(2000)
+        while table.segment.accepted.length <= 3 * table.live_bytes:
+            assert isinstance(await tables.put((b"busy", ANY, dead)), wire.TableEntriesUpdated)
+        await running.until(lambda: (held := resident(running)) is None or held.task is None)
+        while (await tables.info()).start_offset == 0:
+            await upkeep_done(running)
+        assert max(sizes) <= SMALL.tail_memory_bytes + 2 * 10 * 400
+        assert [each for each in await tables.pages(100) if each[0] != b"busy"] == [
+            (each, *known[each]) for each in sorted(known)
+        ]
