@@ -203,10 +203,11 @@ class TableUpkeep:
         return True
 
     async def _truncate(self) -> None:
-        offset = 0
-        while self._truncation_due:
-            offset, _ = self._truncations.popleft()
-        await self._table.container.truncate(self._table.segment.name, offset)
+        tiered = self._table.segment.tiered.length
+        due = [offset for offset, length in self._truncations if length <= tiered]
+        await self._table.container.truncate(self._table.segment.name, due[-1])
+        for _ in due:  # not before, because the log may have refused it
+            self._truncations.popleft()
 
 
 def _with(run: IndexRun, older: tuple[IndexRun, ...]) -> tuple[IndexRun, ...]:

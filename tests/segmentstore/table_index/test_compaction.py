@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from small_tables import ANY, NONE, SMALL, TABLE, resident, tiering, upkeep_done
+from small_tables import ANY, NONE, SMALL, TABLE, container_of_table, resident, tiering, upkeep_done
 from store_world import World
 from table_client import TableClient
 
 from headrace import wire
+from headrace.model.errors import ThrottledError
 
 pytestmark = pytest.mark.anyio
 
@@ -72,3 +73,24 @@ async def test_head_is_truncated_only_when_tier_2_has_newer_entries(small_world:
         assert (await tables.info()).start_offset == 0
         await upkeep_done(running)
         assert (await tables.info()).start_offset > 0
+
+
+async def test_truncation_that_was_refused_is_tried_again(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """The log may have no room for it at first."""
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        container = running.store.owned[container_of_table(small_world)].container
+        truncate, refused = container.truncate, []
+
+        async def refuse_once(name: str, offset: int) -> None:
+            if not refused:
+                refused.append(offset)
+                raise ThrottledError("the log is full")
+            await truncate(name, offset)
+
+        monkeypatch.setattr(container, "truncate", refuse_once)
+        for number in range(200):
+            await tables.put((b"busy", ANY, b"%0200d" % number))
+        await upkeep_done(running)
+        assert (await tables.info()).start_offset >= refused[0] > 0
