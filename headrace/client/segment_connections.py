@@ -106,8 +106,7 @@ class SegmentConnections:
             return
         at = connection.host, connection.port
         if (found.host, found.port) != at:
-            for each in [each for each, endpoint in self._endpoints.items() if (endpoint.host, endpoint.port) == at]:
-                self.forget(each)
+            self._endpoints = {each: one for each, one in self._endpoints.items() if (one.host, one.port) != at}
             connection.close("has stopped answering, and another store has its segments")
 
 

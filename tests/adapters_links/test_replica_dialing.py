@@ -71,6 +71,7 @@ async def test_no_dial_waits_after_one_that_succeeded():
         await ends.events.until(lambda: ends.events.lost == [PEER])
         ends.addresses[PEER] = good
         await ends.connect(2)
+        assert ends.links._peers[PEER].redial_s == 0
         del ends.addresses[PEER]
         ends.proxy.tear()
         await ends.events.until(lambda: ends.events.lost == [PEER] * 2)

@@ -93,12 +93,37 @@ def container_of_table(world: World) -> int:
     return container_of_segment(TABLE, world.container_count)
 
 
-def hold_index_reads(running: RunningStore) -> asyncio.Event:
-    """Look-ups in the index wait for this event: no block of it is in memory any more."""
-    chunks, index = running.world.chunks, running.store.table_memory.index
-    assert isinstance(chunks, CountedStorage)
+def evict_table(running: RunningStore) -> None:
+    running.store.table_memory.drop(container_of_table(running.world), TABLE)
+
+
+def forget_index(running: RunningStore) -> None:
+    """Look-ups in the index read from tier 2."""
+    index = running.store.table_memory.index
     index._blocks._values.clear()
     index._sparse._values.clear()
+
+
+def hold_first(storage: Any, method: str, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """The first call of this method for the index of a table tells that it has begun, and waits to go on."""
+    begun, goes_on, honest = asyncio.Event(), asyncio.Event(), getattr(storage, method)
+
+    async def wait_and_call(names: Any, *arguments: Any, **page: Any) -> Any:
+        name = names if isinstance(names, str) else names[0]
+        if name.startswith("tables/") and not begun.is_set():
+            begun.set()
+            await goes_on.wait()
+        return await honest(names, *arguments, **page)
+
+    monkeypatch.setattr(storage, method, wait_and_call)
+    return begun, goes_on
+
+
+def hold_index_reads(running: RunningStore) -> asyncio.Event:
+    """Look-ups in the index wait for this event: no block of it is in memory any more."""
+    chunks = running.world.chunks
+    assert isinstance(chunks, CountedStorage)
+    forget_index(running)
     chunks.held = asyncio.Event()
     return chunks.held
 
@@ -122,6 +147,20 @@ async def upkeep_done(running: RunningStore) -> None:
 
 def key(number: int) -> bytes:
     return b"key-%06d" % number
+
+
+def read_of(number: int) -> wire.ReadTable:
+    return wire.ReadTable(5, TABLE, "", (wire.TableKey(key(number)),))
+
+
+async def filled_table(running: RunningStore) -> tuple[TableClient, TableClient, dict[bytes, tuple[int, bytes]]]:
+    """Two clients of a new table, and its entries, the older ones of which only the index has."""
+    tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
+    await tables.create()
+    async with tiering(running):
+        known = await fill(running, tables, 200)
+        await upkeep_done(running)
+    return tables, others, known
 
 
 async def fill(

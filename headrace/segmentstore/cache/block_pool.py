@@ -296,12 +296,16 @@ class BlockPool:
     def _arena_bytes(self) -> int:
         """The size of the arena after the present one."""
         wanted = max(1, ARENA_BYTES // self._block_bytes)
-        left = max(1, self._blocks_max - self._made - len(self._arena) // self._block_bytes)
-        return min(wanted, left) * self._block_bytes
+        return min(wanted, max(1, self._blocks_left)) * self._block_bytes
+
+    @property
+    def _blocks_left(self) -> int:
+        """How many blocks of the budget are not in an arena yet."""
+        return self._blocks_max - self._made - len(self._arena) // self._block_bytes
 
     def _prepare_next(self) -> None:
-        is_last = (self._made * self._block_bytes) + len(self._arena) >= self.capacity_bytes
-        if self._prepare is not None and not self._is_preparing and not self._next_arena and not is_last:
+        is_needed = not self._is_preparing and not self._next_arena and self._blocks_left > 0
+        if self._prepare is not None and is_needed:
             self._is_preparing = True
             self._prepare(self._arena_bytes(), self._prepared)
 

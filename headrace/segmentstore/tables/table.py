@@ -67,7 +67,7 @@ class Table:
         self._room.set()
         self.is_being_removed = False
         self.is_evicted = False
-        self._is_retired = False
+        self._retired_by: HeadraceError | None = None
 
     @property
     def memory_bytes(self) -> int:
@@ -206,7 +206,7 @@ class Table:
     def _check_changed(self, runs: tuple[IndexRun, ...], error: NotFoundError) -> None:
         """Raise CorruptError if the runs are still the same: only an object of former runs may be missing.
 
-        The upkeep of the table that was loaded in the place of a retired one may have removed its objects.
+        Those of a table that is being removed are removed before the table is.
         """
         self.check_stays()
         if self.runs is runs:
@@ -285,14 +285,13 @@ class Table:
 
     def retire(self, error: HeadraceError) -> None:
         """Reject updates, new users and removals from now on, so that the table is soon without users and evicted."""
-        self._is_retired = True
-        self.failure = error
+        self._retired_by = self.failure = error
         self._room.set()
 
     def check_stays(self) -> None:
         """Raise the error of `retire` if the table is retired."""
-        if self._is_retired and self.failure is not None:
-            raise self.failure
+        if self._retired_by is not None:
+            raise self._retired_by
 
     def check_current(self) -> None:
         """Raise an error if the table was evicted in use.
@@ -304,7 +303,7 @@ class Table:
 
     def fail(self, error: HeadraceError) -> None:
         """Reject updates from now on, those that wait for room included. The error of `retire` stays."""
-        if not self._is_retired:
+        if self._retired_by is None:
             self.failure = error
         self._room.set()
 

@@ -114,8 +114,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def awaited_segments(self) -> list[int]:
         """The ids of the segments of which replies are still to come."""
-        waiting = (number for number, listener in self._flows.items() if listener.is_waiting)
-        return list({self._segment_ids[number] for number in waiting})
+        return list({self._segment_ids[number] for number, listener in self._flows.items() if listener.is_waiting})
 
     def forget_flow(self, number: int) -> None:
         self._flows.pop(number, None)
@@ -195,6 +194,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if not self._hello.done():
             self._hello.set_exception(problem)
         flows, self._flows = self._flows, {}
+        self._segment_ids.clear()
         for listener in flows.values():
             listener.lost(problem)
 

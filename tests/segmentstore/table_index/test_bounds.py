@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from small_tables import ANY, NONE, SMALL, TABLE, container_of_table, fill, key, resident, tiering, upkeep_done
+from small_tables import ANY, NONE, SMALL, TABLE, evict_table, fill, key, resident, tiering, upkeep_done
 from store_world import World
 from table_client import TableClient
 
@@ -95,7 +95,7 @@ async def test_table_that_is_loaded_again_keeps_its_bound(small_world: World):
         await tables.create()
         known = await fill(running, tables, 60)
         assert len(resident(running).table.tails) == 2  # no index has any of these keys
-        running.store.table_memory.drop(container_of_table(small_world), TABLE)
+        evict_table(running)
         assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
         known |= await fill(running, tables, 60, start=60)
         assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]

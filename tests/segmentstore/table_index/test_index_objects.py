@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from late_writes import LateWrites
-from small_tables import ANY, TABLE, fill, key, resident, tiering, upkeep_done
+from small_tables import ANY, TABLE, evict_table, fill, forget_index, key, read_of, resident, tiering, upkeep_done
 from store_world import World
 from table_client import TableClient
 
 from headrace import wire
 from headrace.model.chunks import chunk_partition
-from headrace.model.names import container_of_segment
 from headrace.model.table_indexes import TABLE_INDEX_SORT
 from headrace.ports.metadata_store import Delete, Key, Replace
 
@@ -100,8 +99,7 @@ async def test_no_one_loads_a_table_while_it_is_removed(small_world: World, monk
             await written.wait()
             removing = asyncio.ensure_future(others.client.call(wire.DeleteTableSegment(2, TABLE, False)))
             await asyncio.gather(filling, return_exceptions=True)  # an update is refused when the removal begins
-            asked = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(5)),))
-            assert isinstance(await tables.client.call(asked), wire.WrongHost)
+            assert isinstance(await tables.client.call(read_of(5)), wire.WrongHost)
             saves.set()
             assert isinstance(await removing, wire.WrongHost)
             late.answer_again()
@@ -132,8 +130,7 @@ async def test_a_damaged_index_object_is_an_error_and_no_answer(small_world: Wor
         await upkeep_done(running)
         held = resident(running).table
         old = next(each for each in sorted(known) if held.peek(each) is None)
-        running.store.table_memory.index._blocks._values.clear()
-        running.store.table_memory.index._sparse._values.clear()
+        forget_index(running)
         for name in small_world.chunks.table_objects():
             stored = small_world.chunks._objects[name]
             small_world.chunks._objects[name] = type(stored)(b"\0" * len(stored.data), stored.last_modified_ms)
@@ -153,7 +150,7 @@ async def test_a_table_whose_index_is_lost_can_be_removed(small_world: World):
         await upkeep_done(running)
         record = small_world.metadata.get(Key(f"chunks/{TABLE}", "table-index"))
         small_world.metadata.write(Replace(record.key, {**record.body, "runs": 5}, record.version))
-        running.store.table_memory.drop(container_of_segment(TABLE, small_world.container_count), TABLE)
+        evict_table(running)
         assert isinstance(await client.call(wire.ReadTableKeys(3, TABLE, "", 5)), wire.ErrorMessage)
         assert isinstance(await client.call(wire.DeleteTableSegment(3, TABLE, True)), wire.ErrorMessage)
         assert await client.call(wire.DeleteTableSegment(3, TABLE, False)) == wire.SegmentDeleted(3, TABLE)

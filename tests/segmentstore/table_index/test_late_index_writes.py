@@ -14,6 +14,7 @@ from small_tables import (
     container_of_table,
     fill,
     key,
+    read_of,
     resident,
     tiering,
     undone_hand_over,
@@ -115,8 +116,7 @@ async def test_overlapping_reads_do_not_keep_a_failed_table(small_world: World, 
         async with running.store.owned[container_of_table(small_world)].tables.use(TABLE) as table:
             await running.until(lambda: table.failure is not None)
             assert isinstance(await tables.put((key(0), ANY, b"new")), wire.WrongHost)
-            read = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(0)),))
-            assert isinstance(await tables.client.call(read), wire.WrongHost)
+            assert isinstance(await tables.client.call(read_of(0)), wire.WrongHost)
         assert isinstance(await tables.put((key(0), ANY, b"new")), wire.TableEntriesUpdated)
 
 

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from small_tables import ANY, TABLE, container_of_table
-from store_world import RunningStore, World
+from small_tables import ANY, TABLE, container_of_table, evict_table
+from store_world import World
 from table_client import TableClient
 
 from headrace import wire
@@ -15,10 +15,6 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tables.index_store import IndexStore
 
 pytestmark = pytest.mark.anyio
-
-
-def evict_table(running: RunningStore) -> None:
-    running.store.table_memory.drop(container_of_table(running.world), TABLE)
 
 
 async def test_user_does_not_overtake_those_that_waited(small_world: World, monkeypatch: pytest.MonkeyPatch):

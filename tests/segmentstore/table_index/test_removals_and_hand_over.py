@@ -1,22 +1,22 @@
-"""Removals of a table that are in progress when a hand-over of its container is undone."""
+"""Removals of a table that are in progress when others use it, or when a hand-over of its container is undone."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from small_tables import (
     ANY,
     TABLE,
     container_of_table,
-    fill,
+    filled_table,
+    forget_index,
+    hold_first,
     hold_index_reads,
     key,
+    read_of,
     resident,
-    tiering,
     undone_hand_over,
-    upkeep_done,
 )
 from store_world import RunningStore, World
 from table_client import TableClient
@@ -29,7 +29,6 @@ pytestmark = pytest.mark.anyio
 
 REMOVE = wire.DeleteTableSegment(2, TABLE, False)
 REMOVE_EMPTY = wire.DeleteTableSegment(2, TABLE, True)
-READ = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(5)),))
 
 
 async def unavailable(_name: str) -> None:
@@ -45,26 +44,13 @@ async def test_undone_hand_over_does_not_load_a_table_being_removed(
     small_world: World, monkeypatch: pytest.MonkeyPatch
 ):
     """The removal would remove the objects that the index of the loaded table names."""
-    begun, goes_on = asyncio.Event(), asyncio.Event()
-    delete = small_world.chunks.delete
-
-    async def delete_and_wait(names: Any) -> None:
-        if names[0].startswith("tables/") and not begun.is_set():
-            begun.set()
-            await goes_on.wait()
-        await delete(names)
-
     async with small_world.running() as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            known = await fill(running, tables, 200)
-            await upkeep_done(running)
-        monkeypatch.setattr(small_world.chunks, "delete", delete_and_wait)
+        tables, others, known = await filled_table(running)
+        begun, goes_on = hold_first(small_world.chunks, "delete", monkeypatch)
         removing = asyncio.ensure_future(others.client.call(REMOVE))
         await begun.wait()
         await undone_hand_over(running, monkeypatch)
-        assert isinstance(await tables.client.call(READ), wire.WrongHost)
+        assert isinstance(await tables.client.call(read_of(5)), wire.WrongHost)
         refuse_removals(running, monkeypatch)
         goes_on.set()
         assert isinstance(await removing, wire.WrongHost)
@@ -74,11 +60,7 @@ async def test_undone_hand_over_does_not_load_a_table_being_removed(
 async def test_removal_that_waited_for_an_evicted_table_is_refused(small_world: World, monkeypatch: pytest.MonkeyPatch):
     """It would remove the index of the table that was loaded meanwhile, and that is in use."""
     async with small_world.running() as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            known = await fill(running, tables, 200)
-            await upkeep_done(running)
+        tables, others, known = await filled_table(running)
         evicted = resident(running).table
         async with evicted.order:  # as an update that reads from tier 2
             removing = asyncio.ensure_future(others.client.call(REMOVE))
@@ -87,20 +69,14 @@ async def test_removal_that_waited_for_an_evicted_table_is_refused(small_world: 
             assert await tables.values(*known) == [text for _, text in known.values()]
             refuse_removals(running, monkeypatch)
         assert isinstance(await removing, wire.WrongHost)
-        index = running.store.table_memory.index
-        index._blocks._values.clear()
-        index._sparse._values.clear()
+        forget_index(running)
         assert await tables.values(*known) == [text for _, text in known.values()]
 
 
 async def test_removal_that_walked_an_evicted_table_is_refused(small_world: World, monkeypatch: pytest.MonkeyPatch):
     """The table that was loaded meanwhile may have entries."""
     async with small_world.running() as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            await fill(running, tables, 200)
-            await upkeep_done(running)
+        tables, others, _ = await filled_table(running)
         for first in range(0, 200, 10):
             await tables.remove(*((key(number), ANY) for number in range(first, first + 10)))
         evicted = resident(running).table
@@ -115,20 +91,29 @@ async def test_removal_that_walked_an_evicted_table_is_refused(small_world: Worl
         assert await tables.values(key(0)) == [b"new"]
 
 
+async def test_read_whose_index_is_removed_is_tried_again(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """The table is not damaged: it is about to be removed, or to be loaded from its whole segment."""
+    async with small_world.running() as running:
+        tables, others, known = await filled_table(running)
+        reads_go_on = hold_index_reads(running)
+        small_world.chunks.calls.clear()
+        reading = asyncio.ensure_future(others.client.call(read_of(5)))
+        await running.until(lambda: "read" in small_world.chunks.calls)
+        refuse_removals(running, monkeypatch)
+        assert isinstance(await tables.client.call(REMOVE), wire.WrongHost)
+        assert not small_world.chunks.table_objects()
+        reads_go_on.set()
+        assert isinstance(await reading, wire.WrongHost)
+        assert await tables.values(key(5)) == [known[key(5)][1]]
+
+
 async def test_failing_upkeep_lets_no_second_removal_begin(small_world: World, monkeypatch: pytest.MonkeyPatch):
     """A damaged table is removed by its name: what goes on last would remove a new table of this name."""
-    fails, begun, goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    listed = small_world.chunks.list
+    fails = asyncio.Event()
 
     async def fail(_upkeep: TableUpkeep) -> bool:
         await fails.wait()
         raise CorruptError("a damaged index")
-
-    async def wait_and_list(prefix: str, **page: Any) -> Any:
-        if prefix.startswith("tables/") and not begun.is_set():
-            begun.set()
-            await goes_on.wait()
-        return await listed(prefix, **page)
 
     async with small_world.running() as running:
         tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
@@ -137,7 +122,7 @@ async def test_failing_upkeep_lets_no_second_removal_begin(small_world: World, m
         await tables.put(*((key(number), ANY, b"v") for number in range(100)))
         await running.flush()
         await running.until(lambda: resident(running).task is not None)
-        monkeypatch.setattr(small_world.chunks, "list", wait_and_list)
+        begun, goes_on = hold_first(small_world.chunks, "list", monkeypatch)
         removing = asyncio.ensure_future(others.client.call(REMOVE))
         await running.until(lambda: resident(running).table.is_being_removed)
         fails.set()

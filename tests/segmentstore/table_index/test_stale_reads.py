@@ -13,13 +13,14 @@ from small_tables import (
     SMALL,
     TABLE,
     CountedStorage,
-    fill,
+    filled_table,
+    forget_index,
     hold_index_reads,
     key,
+    read_of,
     resident,
     tiering,
     undone_hand_over,
-    upkeep_done,
 )
 from store_world import RunningStore, World
 from table_client import TableClient
@@ -28,20 +29,15 @@ from headrace import wire
 
 pytestmark = pytest.mark.anyio
 
-READ = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(0)),))
 READ_KEYS = wire.ReadTableKeys(5, TABLE, "", 1, b"", b"", b"", b"")
 READ_ENTRIES = wire.ReadTableEntries(5, TABLE, "", 1, b"")
 
 
-@pytest.mark.parametrize("command", [READ, READ_KEYS, READ_ENTRIES])
+@pytest.mark.parametrize("command", [read_of(0), READ_KEYS, READ_ENTRIES])
 async def test_reads_find_what_a_failed_removal_leaves(small_world: World, command: Any):
     """It has removed the record of the index. The segment still has the entries."""
     async with small_world.running() as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            known = await fill(running, tables, 200)
-            await upkeep_done(running)
+        tables, others, known = await filled_table(running)
         assert resident(running).table.peek(key(0)) is None
         reads_go_on = hold_index_reads(running)
         small_world.chunks.calls.clear()
@@ -57,7 +53,7 @@ async def test_reads_find_what_a_failed_removal_leaves(small_world: World, comma
 
 def hold_answer(running: RunningStore, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
     """The answer to the next read of a block of an index waits for the second event; the first tells that it does."""
-    running.store.table_memory.index._blocks._values.clear()
+    forget_index(running)
     read, waits, goes_on = running.world.chunks.read, asyncio.Event(), asyncio.Event()
 
     async def read_and_wait(name: str, position: int, length: int) -> bytes:
@@ -85,15 +81,11 @@ async def test_keys_that_were_moved_meanwhile_are_not_missing(
 ):
     """The evicted table does not know where their entries are."""
     async with small_world.running() as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            known = await fill(running, tables, 200)
-            await upkeep_done(running)
+        tables, others, known = await filled_table(running)
         found = await tables.get(key(0))
         assert resident(running).table.peek(key(0)) is None
         waits, goes_on = hold_answer(running, monkeypatch)
-        asked = others.put((key(0), known[key(0)][0], b"new")) if is_update else others.client.call(READ)
+        asked = others.put((key(0), known[key(0)][0], b"new")) if is_update else others.client.call(read_of(0))
         asking = asyncio.ensure_future(asked)
         await waits.wait()
         await undone_hand_over(running, monkeypatch)
@@ -106,11 +98,7 @@ async def test_keys_that_were_moved_meanwhile_are_not_missing(
 async def test_delta_of_an_evicted_table_skips_no_new_entry(small_world: World, monkeypatch: pytest.MonkeyPatch):
     """The evicted table does not know it as the newest one of its key."""
     async with small_world.running() as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            await fill(running, tables, 200)
-            await upkeep_done(running)
+        tables, others, _ = await filled_table(running)
         waits, goes_on = hold_answer(running, monkeypatch)
         reading = asyncio.ensure_future(others.client.call(wire.ReadTableEntriesDelta(7, TABLE, "", 0, 1000)))
         await waits.wait()
@@ -128,11 +116,7 @@ async def test_segment_that_was_evicted_meanwhile_is_not_missing(
     world = make_world(table_limits=SMALL, chunks=CountedStorage(), container_count=1)
     world.limits = replace(world.limits, idle_segment_s=IDLE_S, idle_segments_kept=0)
     async with running_store(world) as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            known = await fill(running, tables, 200)
-            await upkeep_done(running)
+        tables, others, known = await filled_table(running)
         await tables.get(key(0))
         waits, goes_on = hold_answer(running, monkeypatch)
         updating = asyncio.ensure_future(others.put((key(0), known[key(0)][0], b"new")))

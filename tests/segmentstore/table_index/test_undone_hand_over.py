@@ -1,4 +1,4 @@
-"""A hand-over is undone while a write of a table's index record is on its way."""
+"""A hand-over is undone while a table is in use, or while its index is written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from small_tables import (
     ANY,
     TABLE,
     container_of_table,
+    evict_table,
     fill,
+    filled_table,
+    hold_first,
     hold_index_reads,
     key,
+    read_of,
     resident,
     tiering,
     undone_hand_over,
@@ -24,10 +28,11 @@ from table_client import TableClient
 
 from headrace import wire
 from headrace.model.table_indexes import TABLE_INDEX_SORT
+from headrace.segmentstore.tables import table_updates
+from headrace.segmentstore.tables.batches import Batch
+from headrace.segmentstore.tables.table import Table
 
 pytestmark = pytest.mark.anyio
-
-READ = wire.ReadTable(5, TABLE, "", (wire.TableKey(key(0)),))
 
 
 class LateWrite:
@@ -79,11 +84,7 @@ async def test_index_write_that_arrives_late_loses_no_entry(small_world: World, 
 async def test_update_that_looked_a_key_up_meanwhile_is_refused(small_world: World, monkeypatch: pytest.MonkeyPatch):
     """The table that was loaded since would not have it, although it would be acknowledged."""
     async with small_world.running() as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            known = await fill(running, tables, 200)
-            await upkeep_done(running)
+        tables, others, known = await filled_table(running)
         evicted, version = resident(running).table, known[key(5)][0]
         reads_go_on = hold_index_reads(running)
         updating = asyncio.ensure_future(others.put((key(5), version, b"new")))
@@ -97,17 +98,33 @@ async def test_update_that_looked_a_key_up_meanwhile_is_refused(small_world: Wor
         assert await tables.values(key(5)) == [b"new"]
 
 
+async def test_removal_of_missing_keys_is_tried_again(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """It changes nothing, but the table that is loaded since may have got the keys."""
+    check = table_updates._check
+
+    async def check_and_stop(table: Table, batch: Batch) -> bool:
+        changes_nothing = await check(table, batch)
+        owned = running.store.owned[container_of_table(small_world)]
+        await owned.tables.stop()
+        owned.tables.resume()
+        return changes_nothing
+
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        with monkeypatch.context() as patch:
+            patch.setattr(table_updates, "_check", check_and_stop)
+            assert isinstance(await tables.remove((key(0), ANY)), wire.WrongHost)
+        assert isinstance(await tables.remove((key(0), ANY)), wire.TableKeysRemoved)
+
+
 async def test_read_that_lost_its_index_is_tried_again(small_world: World, monkeypatch: pytest.MonkeyPatch):
     """The table that was loaded meanwhile may have replaced the index. It is not damaged."""
     async with small_world.running() as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            await fill(running, tables, 200)
-            await upkeep_done(running)
+        _, others, _ = await filled_table(running)
         evicted = resident(running).table
         reads_go_on = hold_index_reads(running)
-        reading = asyncio.ensure_future(others.client.call(READ))
+        reading = asyncio.ensure_future(others.client.call(read_of(0)))
         await running.until(lambda: evicted.users > 0)
         await undone_hand_over(running, monkeypatch)
         for name in small_world.chunks.table_objects():
@@ -118,22 +135,10 @@ async def test_read_that_lost_its_index_is_tried_again(small_world: World, monke
 
 async def test_table_is_not_loaded_twice_at_the_same_time(small_world: World, monkeypatch: pytest.MonkeyPatch):
     """The load that began before the hand-over would remove objects that the other table is writing."""
-    listed, lists, goes_on = small_world.chunks.list, asyncio.Event(), asyncio.Event()
-
-    async def wait_and_list(prefix: str, **page: Any) -> Any:
-        if prefix.startswith("tables/") and not lists.is_set():
-            lists.set()
-            await goes_on.wait()
-        return await listed(prefix, **page)
-
     async with small_world.running() as running:
-        tables, others = [TableClient(await running.connect(), TABLE) for _ in range(2)]
-        await tables.create()
-        async with tiering(running):
-            known = await fill(running, tables, 200)
-            await upkeep_done(running)
-        running.store.table_memory.drop(container_of_table(small_world), TABLE)
-        monkeypatch.setattr(small_world.chunks, "list", wait_and_list)
+        tables, others, known = await filled_table(running)
+        evict_table(running)
+        lists, goes_on = hold_first(small_world.chunks, "list", monkeypatch)
         reading = asyncio.ensure_future(others.values(key(5)))
         await lists.wait()
         await undone_hand_over(running, monkeypatch)
@@ -153,6 +158,6 @@ async def test_overlapping_reads_do_not_keep_a_table_of_the_hand_over(small_worl
         await owned.tables.stop()
         async with owned.tables.use(TABLE):
             owned.tables.resume()
-            assert isinstance(await tables.client.call(READ), wire.WrongHost)
+            assert isinstance(await tables.client.call(read_of(0)), wire.WrongHost)
         assert isinstance(await tables.put((key(0), ANY, b"new")), wire.TableEntriesUpdated)
         assert await tables.values(key(0)) == [b"new"]
