@@ -28,10 +28,15 @@ ACKNOWLEDGED, HELD = b"one", b"two"
 
 
 async def silenced(world: World, a: Member) -> WireClient:
-    """A client of `a`, whose first append is acknowledged and in tier 2, and whose second one `a` holds back."""
+    """A client of `a`, whose first append tier 2 and its snapshot have, and whose second one `a` holds back."""
     client = await created_segment(a.running, SEGMENT, ACKNOWLEDGED, writer=WRITER, first=1)
     await a.running.flush()
-    await a.beat()
+    owned = a.running.store.owned[0]
+    while owned.writer._snapshots._sequence != owned.container.log.last_sequence:
+        world.clock.advance(2)
+        await a.beat()
+        owned.writer.wake()
+        await asyncio.sleep(0.001)
     world.clock.advance(9)
     client.send(wire.AppendBlockEnd(WRITER, 3, HELD, 1, 2, 9))
     await a.running.until(lambda: a.running.store.gate.held > 0)
