@@ -210,20 +210,26 @@ class TableStore:
         if idle and table.failure is None and not table.segment.accepted.removed and resident.upkeep.due:
             table.users += 1
             resident.task = asyncio.ensure_future(self._run_upkeep(resident))
+            # Of a task that is cancelled before its first step nothing runs, no `finally` either.
+            resident.task.add_done_callback(partial(self._upkeep_ended, resident))
 
     async def _run_upkeep(self, resident: Resident) -> None:
-        table, limits = resident.table, self._memory.limits
+        limits = self._memory.limits
         try:
             await PeriodicTask(
                 partial(self._run_step, resident),
-                partial(self._step_failed, table),
+                partial(self._step_failed, resident.table),
                 retry_first_s=limits.retry_first_s,
                 retry_max_s=limits.retry_max_s,
             ).run()
         finally:
+            self._upkeep_ended(resident, resident.task)
+
+    def _upkeep_ended(self, resident: Resident, task: asyncio.Task[None] | None) -> None:
+        if resident.task is task:
             resident.task = None
-            table.users -= 1
-            self._memory.recount(self._container.container, table.segment.name)
+            resident.table.users -= 1
+            self._memory.recount(self._container.container, resident.table.segment.name)
 
     async def _run_step(self, resident: Resident) -> Rest | None:
         if resident.table.failure is not None or resident.table.segment.accepted.removed:

@@ -130,3 +130,19 @@ async def test_failing_upkeep_lets_no_second_removal_begin(small_world: World, m
         assert isinstance(await tables.client.call(REMOVE), wire.WrongHost)
         goes_on.set()
         assert isinstance(await removing, wire.SegmentDeleted)
+
+
+async def test_upkeep_cancelled_before_its_first_step_holds_no_table(
+    small_world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """A removal has begun meanwhile. If it fails, the table would stay as it is, and never be loaded again."""
+    async with small_world.running() as running:
+        tables, _, known = await filled_table(running)
+        held, store = resident(running), running.store.owned[container_of_table(small_world)].tables
+        with monkeypatch.context() as patch:
+            patch.setattr(TableUpkeep, "due", True)
+            store._start_upkeep(held)
+        held.table.begin_removal()
+        await store.stop()
+        store.resume()
+        assert await tables.values(*known) == [text for _, text in known.values()]
