@@ -120,6 +120,32 @@ async def test_storage_writer_waits_for_the_bytes_it_is_to_store(world: World, l
         assert owned.container.metadata.segments[SEGMENT].tiered.length == sum(map(len, APPENDS))
 
 
+async def test_callers_go_on_in_their_order(world: World, loads):
+    """The last one comes in the turn in which all is loaded, and those who waited have not gone on yet."""
+    await killed(world)
+    async with world.running() as running:
+        load, loaded, went_on = running.store.owned[0].backfill, asyncio.Event(), []
+        place = load._place
+
+        def noted(*arguments):
+            place(*arguments)
+            if load.is_done:
+                loaded.set()
+
+        async def wait(number):
+            await load.wait()
+            went_on.append(number)
+
+        load._place = noted
+        callers = [asyncio.ensure_future(wait(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        loads.release()
+        await loaded.wait()
+        await wait(3)
+        await asyncio.gather(*callers)
+        assert went_on == [0, 1, 2, 3]
+
+
 async def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world: World, loads):
     stored = Random(8).randbytes(30_000)
 

@@ -46,7 +46,7 @@ class SegmentOperations(StoreUnderAMachine):
             while looking_up:
                 for _ in range(4):
                     await asyncio.sleep(0)
-                looking_up = bool(self.owned.container.idle._waiting)
+                looking_up = bool(self.owned.container.idle._queues)
 
         self.wait(some_turns())
 

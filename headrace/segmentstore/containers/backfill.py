@@ -21,6 +21,7 @@ from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
+from headrace.segmentstore.containers.wait_queue import WaitQueue
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Backfill:
         self._reader = FrameReader(metadata.container, resumes=True)
         self._log: OperationLog | None = None
         self._task: asyncio.Task[None] | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._queue: WaitQueue[None] = WaitQueue()
         self.loaded_bytes = 0
 
     @property
@@ -67,18 +68,16 @@ class Backfill:
             self._task = None
 
     async def wait(self) -> None:
-        """Return when all bytes are loaded.
+        """Return when all bytes are loaded. Callers go on in the order of their calls.
 
         Raises:
             UnavailableError, FencedError, CorruptError: the container has stopped.
         """
-        if self.is_done:
+        if self.is_done and self._queue.is_empty:
             return
         if self._log is None:
             raise AssertionError("the backfill is waited for before it was started")
-        future = self._log.expect()
-        self._waiting.append(future)
-        await future
+        await self._queue.join(self._log.expect())
 
     async def load(self) -> None:
         """Load all bytes.
@@ -94,9 +93,7 @@ class Backfill:
             for place, content in found:
                 self._place(place, content)
         self._entries = iter(())  # release the mapped part of the log and the positions of its entries
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            resolve(future)
+        self._queue.settle(resolve)
 
     def _read_slice(self) -> list[tuple[_Place, memoryview]]:
         """Read the next operations of the log; none at its end."""

@@ -111,20 +111,23 @@ class SegmentContainer:
     async def find(self, name: str) -> Segment | None:
         """Find a segment by name, and activate it if it was evicted. Does not wait if it is in memory.
 
-        The result shows the accepted state: None may mean a removal that is not durable yet.
+        Callers that find it go on in the order of their calls. The result shows the accepted state: None may mean a
+        removal that is not durable yet.
 
         Raises:
             CorruptError: the segment's record cannot be read, or contradicts the chunk directory.
             ThrottledError, UnavailableError, FencedError: the metadata store does not answer, or the container has
                 stopped.
         """
+        has_waited = False
         while True:
             segment = self.metadata.segments.get(name)
-            if segment is not None:
+            if segment is not None and (has_waited or not self.idle.is_waited_for(name)):
                 segment.used_s = self.clock.monotonic_s()
                 return segment
             if not self.metadata.may_be_evicted(name):
                 return None
+            has_waited = True
             if not await self.idle.activated(name) and name not in self.metadata.segments:
                 return None
 

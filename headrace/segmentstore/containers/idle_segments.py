@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
@@ -19,6 +20,7 @@ from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.pending import unwatched
 from headrace.segmentstore.containers.segment import RecordedState, Segment
+from headrace.segmentstore.containers.wait_queue import WaitQueue
 from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 
 
@@ -56,7 +58,7 @@ class IdleSegments:
         self._writers = writers
         self._check_log_space = check_log_space
         self._find_record = find_record
-        self._waiting: dict[str, list[asyncio.Future[bool]]] = {}
+        self._queues: dict[str, WaitQueue[bool]] = {}
         self._activations: set[asyncio.Task[None]] = set()
 
     def may_leave(self, segment: Segment) -> bool:
@@ -94,33 +96,37 @@ class IdleSegments:
         if not self._metadata.has_records:
             self._apply(data_frames.EvictOperation(data_frames.NO_SEGMENT))
 
+    def is_waited_for(self, name: str) -> bool:
+        """Whether callers of `activated` have not gone on yet, although the segment may be in memory already."""
+        return name in self._queues
+
     async def activated(self, name: str) -> bool:
         """Activate a segment that is not in memory; concurrent callers share one look-up. Returns whether it exists.
 
-        Raises as `SegmentContainer.find`.
+        Callers go on in the order of their calls. Raises as `SegmentContainer.find`.
         """
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(name, [])
-        waiting.append(future)
-        if len(waiting) == 1:
-            activation = asyncio.ensure_future(self._activate(name))
+        queue = self._queues.get(name)
+        if queue is None or (queue.is_settled and name not in self._metadata.segments):
+            queue = self._queues[name] = WaitQueue()
+            activation = asyncio.ensure_future(self._activate(name, queue))
             self._activations.add(activation)
             activation.add_done_callback(self._activations.discard)
-        return await future
+        try:
+            return await queue.join(asyncio.get_running_loop().create_future())
+        finally:
+            self._leave(name, queue)
 
-    async def _activate(self, name: str) -> None:
-        """Activate a segment, and resume its waiting callers in the order of their calls, before any later caller."""
+    async def _activate(self, name: str, queue: WaitQueue[bool]) -> None:
         try:
             found: bool | Exception = await self._look_up(name)
         except Exception as error:  # noqa: BLE001 - the waiting callers must get every error
             found = error
-        for future in self._waiting.pop(name):
-            if future.done():
-                continue
-            if isinstance(found, Exception):
-                future.set_exception(found)
-            else:
-                future.set_result(found)
+        queue.settle(partial(_set, found))
+        self._leave(name, queue)
+
+    def _leave(self, name: str, queue: WaitQueue[bool]) -> None:
+        if queue.is_settled and queue.is_empty and self._queues.get(name) is queue:
+            del self._queues[name]
 
     async def _look_up(self, name: str) -> bool:
         found = await self._find_record(name)
@@ -139,3 +145,12 @@ class IdleSegments:
         """Log and apply an operation without waiting: if it is lost, a recovery finds the segment as it was before."""
         entry = self._log.append(data_frames.encode_operation(operation), unwatched)
         self._metadata.apply(operation, entry, self._log.current_ordering)()
+
+
+def _set(found: bool | Exception, future: asyncio.Future[bool]) -> None:
+    if future.done():  # its caller has gone
+        return
+    if isinstance(found, Exception):
+        future.set_exception(found)
+    else:
+        future.set_result(found)

@@ -213,3 +213,31 @@ async def test_a_segment_that_comes_back_knows_when_its_bytes_came(world: World)
             assert isinstance(located, wire.OffsetLocated)
             assert located.offset == offset
             assert located.ordering_number == {0: first, 300: second}.get(offset, located.ordering_number) > 0
+
+
+@pytest.mark.parametrize("later_turn", range(3))
+async def test_callers_of_a_look_up_go_on_in_their_order(world: World, later_turn: int):
+    """The last one comes in the turn in which the segment is there, and those who waited have not gone on yet."""
+    async with with_evicted(world, FIRST) as (running, _):
+        container = running.store.owned[0].container
+        ended, went_on = asyncio.Event(), list[int]()
+        look_up = container.idle._look_up
+
+        async def noted(name: str) -> bool:
+            found = await look_up(name)
+            ended.set()
+            return found
+
+        async def find(number: int) -> None:
+            assert await container.find(FIRST) is not None
+            went_on.append(number)
+
+        container.idle._look_up = noted
+        callers = [asyncio.ensure_future(find(number)) for number in range(3)]
+        await ended.wait()
+        for number in range(3, 3 + later_turn):
+            callers.append(asyncio.ensure_future(find(number)))
+            await asyncio.sleep(0)
+        await find(9)
+        await asyncio.gather(*callers)
+        assert went_on == [*range(3 + later_turn), 9]
