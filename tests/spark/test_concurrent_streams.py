@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -238,6 +239,15 @@ def test_a_stream_that_hangs_holds_no_error_up(store: StoreDouble, batches: Micr
     hanging.released.set()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A session of Spark that another test had may have left its handler of the signal."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_keyboard_interrupt_ends_all_requests(store: StoreDouble, batches: MicroBatches) -> None:
     start = batches.initial()
     hanging = Hanging(store, STREAM)
@@ -245,6 +255,9 @@ def test_a_keyboard_interrupt_ends_all_requests(store: StoreDouble, batches: Mic
 
     def interrupt() -> None:
         hanging.arrived.wait(HANGS_S)
+        # Not before this thread waits for a result: Python drops an interrupt that a finalizer or callback gets.
+        while sys._current_frames()[main].f_code is not threading.Condition.wait.__code__:
+            time.sleep(0.01)
         signal.pthread_kill(main, signal.SIGINT)
 
     began_s = time.monotonic()
