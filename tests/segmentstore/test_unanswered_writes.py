@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from idle_segments import passes
 from late_writes import LateWrites
 from store_world import RunningStore, World
 
@@ -13,7 +14,7 @@ from headrace import wire
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.chunks import chunk_partition
 from headrace.model.errors import FencedError, UnavailableError
-from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Create, WriteConflictError
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Create, Delete, WriteConflictError
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
 
 pytestmark = pytest.mark.anyio
@@ -111,3 +112,24 @@ async def test_late_runs_are_trimmed_when_they_are_there(make_world: type[World]
         assert runs(world) == 3
         world.clock.advance(UNANSWERED_WRITE_S)
         await running.until(lambda: runs(world) == 1)
+
+
+async def test_a_name_is_kept_while_its_removal_may_come_late(make_world: type[World]):
+    """A link of a new segment may have the offset and the version of the one that is removed."""
+    world = make_world(container_count=1)
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await append(running, client, 0)
+        await running.flush()
+        deletions = running.store.owned[0].container.metadata.deletions
+        late = LateWrites(world, Delete, lambda key: key.partition == chunk_partition(SEGMENT))
+        assert isinstance(await client.call(wire.DeleteSegment(3, SEGMENT)), wire.SegmentDeleted)
+        await running.until(lambda: bool(late.kept))
+        late.answer_again()
+        await passes(running, 3)
+        assert SEGMENT in deletions
+        world.clock.advance(UNANSWERED_WRITE_S)
+        await running.until(lambda: SEGMENT not in deletions)
+        assert runs(world) == 0

@@ -153,12 +153,13 @@ class DirectoryUpkeep:
         ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
         for name in ready[:REMOVALS_PER_PASS_MAX]:
             runs, links = await self._directory.all_entries(name, RUNS_PER_WRITE_MAX)
-            removed = await self._directory.remove(name, runs, links)
-            if removed == len(runs) and len(runs) + len(links) < RUNS_PER_WRITE_MAX:
+            with container.unanswered.noted(name):  # else a late removal would meet the next segment of this name
+                removed = await self._directory.remove(name, runs, links)
+                if removed < len(runs) or len(runs) + len(links) == RUNS_PER_WRITE_MAX:
+                    continue
                 if metadata.has_records and not is_transient_segment_name(name):
-                    with container.unanswered.noted(name):  # else a late removal would meet the next one of this name
-                        await self._directory.remove_record(name)  # last: runs without it would belong to no segment
-                container.note_deletion_stored(name)
+                    await self._directory.remove_record(name)  # last: runs without it would belong to no segment
+            container.note_deletion_stored(name)
         return bool(ready)
 
     async def trim_truncated(self) -> bool:
