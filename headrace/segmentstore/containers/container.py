@@ -125,7 +125,7 @@ class SegmentContainer:
             if segment is not None and (has_waited or not self.idle.is_waited_for(name)):
                 segment.used_s = self.clock.monotonic_s()
                 return segment
-            if not self.metadata.may_be_evicted(name):
+            if segment is None and not self.metadata.may_be_evicted(name):
                 return None
             has_waited = True
             if not await self.idle.activated(name) and name not in self.metadata.segments:

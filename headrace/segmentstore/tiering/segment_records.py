@@ -129,7 +129,6 @@ class SegmentRecords:
         if len(self._readers) < READS_AT_ONCE_MAX:
             reader = asyncio.ensure_future(self._read_wanted())
             self._readers.add(reader)
-            reader.add_done_callback(self._readers.discard)
         return await future
 
     async def _read_wanted(self) -> None:
@@ -147,6 +146,8 @@ class SegmentRecords:
             for future, record in zip(futures, records, strict=True):
                 if not future.done():
                     future.set_result(record)
+        # At once, not in a callback of the next turn: a look-up that comes before it would count on this reader.
+        self._readers.discard(asyncio.current_task())
 
 
 def _attributes_of_table(mark: TableMark) -> dict[int, int]:

@@ -16,13 +16,14 @@ from idle_segments import (
     with_evicted,
 )
 from segment_writes import OTHER, WRITER, write
-from store_world import World
+from store_world import WAIT_S, World
 
 from headrace import wire
 from headrace.metadata.evicted_segment import evicted_segment_key
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import Replace
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
+from headrace.segmentstore.tiering.segment_records import READS_AT_ONCE_MAX
 
 pytestmark = pytest.mark.anyio
 
@@ -241,3 +242,31 @@ async def test_callers_of_a_look_up_go_on_in_their_order(world: World, later_tur
         await find(9)
         await asyncio.gather(*callers)
         assert went_on == [*range(3 + later_turn), 9]
+
+
+async def test_a_look_up_that_follows_others_is_answered(world: World, monkeypatch: pytest.MonkeyPatch):
+    """It comes in the turn after the last readers have found nothing more to read."""
+    async with with_evicted(world, *SEGMENTS[: READS_AT_ONCE_MAX + 1]) as (running, _):
+        find = running.store.owned[0].container.idle._find_record
+        all_answer, asked, to_thread = asyncio.Event(), [], asyncio.to_thread
+
+        async def answer_together(call, *arguments):
+            if call.__name__ != "get_many":
+                return await to_thread(call, *arguments)
+            asked.append(arguments)
+            await all_answer.wait()
+            return call(*arguments)
+
+        async def find_all(*names: str) -> list[object]:
+            return [await find(name) for name in names]
+
+        monkeypatch.setattr(asyncio, "to_thread", answer_together)
+        first, *others, last = SEGMENTS[: READS_AT_ONCE_MAX + 1]
+        looking = [asyncio.ensure_future(find_all(first, last))]
+        for name in others:
+            await running.until(lambda: len(asked) == len(looking))
+            looking.append(asyncio.ensure_future(find_all(name)))
+        await running.until(lambda: len(asked) == READS_AT_ONCE_MAX)
+        all_answer.set()
+        found = await asyncio.wait_for(asyncio.gather(*looking), WAIT_S)
+        assert all(each is not None for one in found for each in one)
