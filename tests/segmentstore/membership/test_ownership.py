@@ -30,13 +30,12 @@ ACKNOWLEDGED, HELD = b"one", b"two"
 async def silenced(world: World, a: Member) -> WireClient:
     """A client of `a`, whose first append tier 2 and its snapshot have, and whose second one `a` holds back."""
     client = await created_segment(a.running, SEGMENT, ACKNOWLEDGED, writer=WRITER, first=1)
-    await a.running.flush()
     owned = a.running.store.owned[0]
-    while owned.writer._snapshots._sequence != owned.container.log.last_sequence:
-        world.clock.advance(2)
-        await a.beat()
-        owned.writer.wake()
-        await asyncio.sleep(0.001)
+    sequence, snapshots = owned.container.log.last_sequence, owned.writer._snapshots
+    await a.running.flush()
+    world.clock.advance(world.limits.snapshot_every_s)
+    await a.beat()
+    await a.running.until(lambda: snapshots._sequence is not None and snapshots._sequence >= sequence)
     world.clock.advance(9)
     client.send(wire.AppendBlockEnd(WRITER, 3, HELD, 1, 2, 9))
     await a.running.until(lambda: a.running.store.gate.held > 0)
