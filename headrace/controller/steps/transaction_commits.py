@@ -26,7 +26,7 @@ from headrace.metadata.commit_part import (
     replace_commit_part,
     stored_part,
 )
-from headrace.metadata.commit_run import create_run, delete_run, find_commit_run
+from headrace.metadata.commit_run import commit_run_key, create_run, delete_run, find_commit_run
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import StoredTransaction
@@ -68,6 +68,7 @@ from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
     WRITES_PER_TRANSACTION_MAX,
+    Check,
     Delete,
     MetadataStore,
     Write,
@@ -186,7 +187,9 @@ class TransactionCommits:
             if self._lost_any(stream, parts[one.set_id].part, transactions, lost):
                 after = replace(parts[one.set_id].part, lost=True)
                 noted = replace_commit_part(stream.scope, stream.name, parts[one.set_id], after)
-                self._tools.records.while_unchanged(stored, noted)
+                # A run of a stream that is being sealed leaves its record unchanged: what is missing may be merged.
+                no_run = Check(commit_run_key(stream.scope, stream.name), None)
+                self._tools.records.while_unchanged(stored, noted, no_run)
                 lost_sets.add(one.set_id)
         return aborted_together(transactions, lost, begun, lost_sets)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from functools import partial
@@ -11,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_workers import ShuffledWorkers
 from stream_commits import all_bytes, transaction_with
-from stream_world import StreamWorld
+from stream_world import Crash, StreamWorld
 from turns import run_in_turns
 
 from headrace import topology
+from headrace.controller.steps import transaction_commits
+from headrace.model import commit_runs
 from headrace.model.errors import HeadraceError
 from headrace.model.transactions import CHECK_EVERY_MS, TransactionState
 
@@ -105,3 +108,36 @@ def test_epochs_of_a_writer_appear_in_their_order(seed: int):
         world.drain_transactions()
         assert all_bytes(world) == (b"12" if overtook[0].new else b"2"), f"before call {position}"
     assert position >= 7
+
+
+def test_a_seal_takes_no_merge_of_another_for_a_loss(monkeypatch: pytest.MonkeyPatch):
+    """Two processes seal, and one dies when it has merged a part of the set, while the other looks for losses."""
+    for module in (commit_runs, transaction_commits):
+        monkeypatch.setattr(module, "TRANSACTIONS_PER_RUN_MAX", 2)
+    for position in itertools.count():
+        world = StreamWorld()
+        world.create(segments=1)
+        ids = [transaction_with(world, b"%d" % number) for number in range(3)]
+        world.commit_set(ids)
+        world.streams.seal_stream("s", "t")
+        world.receive()
+        interrupted = world.calls.interrupt_at(position, partial(_die_after_a_merge, world))
+        world.process()
+        world.calls.calm()
+        assert all_bytes(world) == b"012", f"before call {position}"
+        states = {world.transactions.get_transaction("s", "t", one).state for one in ids}
+        assert states == {COMMITTED}, f"before call {position}"
+        if not interrupted:
+            break
+    assert position >= 20
+
+
+def _die_after_a_merge(world: StreamWorld) -> None:
+    def die(kind: str) -> None:
+        if kind == "segment store merge_segments":
+            raise Crash(kind)
+
+    world.calls.after = die
+    with contextlib.suppress(Crash):
+        world.process()
+    world.calls.calm()
