@@ -155,7 +155,7 @@ class TransactionCommits:
         identifiers = tuple(one.transaction.transaction_id for one in batch)
         rolls = must_roll(stream.epoch, epoch)
         with self._conflict_if_changed(stored):
-            incomplete = self._incomplete(stored, batch, sets, parts)
+            stored, incomplete = self._incomplete(stored, batch, sets, parts)
         run = CommitRun(identifiers, epoch, stream.epoch.number, rolls, self._tools.clock.now_ms(), incomplete, sets)
         create = create_run(stream.scope, stream.name, run)
         if stream.state is StreamState.SEALING:
@@ -170,12 +170,14 @@ class TransactionCommits:
         batch: Sequence[StoredTransaction],
         sets: tuple[RunSet, ...],
         parts: Mapping[str, StoredPart],
-    ) -> tuple[int, ...]:
+    ) -> tuple[StoredStream, tuple[int, ...]]:
         """The transactions that lost bytes or whole segments with a volume, and those that are aborted with them.
 
         A store rejects the merge of a segment that lacks bytes, but other segments of the transaction may be merged by
         then. A missing segment shows a loss only before a run begins: later it may have been merged. So before the
         first run of a commit set, all of its members are checked; later it is too late for those of former runs.
+
+        A loss is noted with a new version of the stream, so that no process begins a run for which it saw no loss.
         """
         stream, transactions = stored.stream, [one.transaction for one in batch]
         lost = self._lost(stream, transactions)
@@ -189,9 +191,9 @@ class TransactionCommits:
                 noted = replace_commit_part(stream.scope, stream.name, parts[one.set_id], after)
                 # A run of a stream that is being sealed leaves its record unchanged: what is missing may be merged.
                 no_run = Check(commit_run_key(stream.scope, stream.name), None)
-                self._tools.records.while_unchanged(stored, noted, no_run)
+                stored = self._tools.records.replace(stored, stream, noted, no_run)
                 lost_sets.add(one.set_id)
-        return aborted_together(transactions, lost, begun, lost_sets)
+        return stored, aborted_together(transactions, lost, begun, lost_sets)
 
     def _lost_any(self, stream: Stream, part: CommitPart, in_run: Sequence[Transaction], lost: Collection[int]) -> bool:
         """Whether a member of the set lost bytes, in the run or after it."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 from stream_commits import all_bytes, states, transaction_with
-from stream_world import StreamWorld
+from stream_world import Crash, StreamWorld
 
 from headrace.controller.steps import transaction_commits
+from headrace.model import commit_runs
 from headrace.model.commit_runs import TRANSACTIONS_PER_RUN_MAX
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_state import StreamState
@@ -210,6 +214,46 @@ def test_a_loss_after_the_first_run_of_a_set_aborts_one(world: StreamWorld):
     assert states(world, ids[-1]) == [TransactionState.ABORTED]
     assert all_bytes(world) == b"0,%d," % (TRANSACTIONS_PER_RUN_MAX - 1)
     assert [sort for _, sort in world.everything() if sort.startswith(("commit-part/", "order/", "open/"))] == []
+
+
+def test_a_loss_that_another_has_noted_is_not_missed(monkeypatch: pytest.MonkeyPatch):
+    """A volume is lost while a run is planned. Another process notes that, and dies before it begins the run."""
+    for module in (commit_runs, transaction_commits):
+        monkeypatch.setattr(module, "TRANSACTIONS_PER_RUN_MAX", 2)
+    was_noted = False
+    for position in itertools.count():
+        world = StreamWorld()
+        world.create(segments=1)
+        ids = [transaction_with(world, b"%d" % number) for number in range(4)]
+        name = _segment_of(world, ids[-1])
+        world.commit_set(ids)
+        (message,) = world.bare_commits.receive()
+        begun = world.calls.interrupt_at(position, partial(_lose_and_note, world, name, message.body))
+        world.commits.process(message.body)
+        world.calls.calm()
+        if not begun or not begun[0]:
+            break
+        was_noted = True
+        assert set(states(world, *ids)) == {TransactionState.ABORTED}, f"before call {position}"
+        assert all_bytes(world) == b"", f"before call {position}"
+    assert was_noted
+
+
+def _lose_and_note(world: StreamWorld, name: str, message: Mapping[str, Any]) -> bool:
+    """Whether a process notes the loss of a member's segment. It dies of that."""
+    world.bare_segment_stores.lose_volume(name)
+    noted: list[str] = []
+
+    def die_when_noted(kind: str) -> None:
+        noted.extend(sort for (_, sort), (_, body) in world.everything().items() if body.get("lost"))
+        if noted:
+            raise Crash(kind)
+
+    world.calls.after = die_when_noted
+    with contextlib.suppress(Crash):
+        world.commits.process(message)
+    world.calls.calm()
+    return bool(noted)
 
 
 def _segment_of_undisturbed(world: StreamWorld, transaction: int) -> str:
