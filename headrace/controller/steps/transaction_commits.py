@@ -264,7 +264,10 @@ class TransactionCommits:
         self._merge_and_complete(stored, run, batch)
 
     def _abort_known(self, stored: StoredStream, run: CommitRun) -> None:
-        for identifier in run.incomplete:
+        """Of those that were aborted before, only the last may have segments: they are deleted one after another."""
+        opened = self._still_open(stored.stream.scope, stored.stream.name, run.incomplete)
+        first = run.incomplete.index(opened[0].transaction.transaction_id) if opened else len(run.incomplete)
+        for identifier in run.incomplete[max(0, first - 1) :]:
             self._abort(stored, identifier, "bytes of it or of its commit set are lost")
             names = self._all_segments(stored.stream, run.reference_epoch, identifier)
             self._tools.segment_stores.delete_segments(names)

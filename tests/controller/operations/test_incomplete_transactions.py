@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from headrace.model.commit_runs import TRANSACTIONS_PER_RUN_MAX
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
+from headrace.ports.deadlines import PIECE_S, WorkLeftError, time_limit
 
 IN_TWO_RUNS = (0, TRANSACTIONS_PER_RUN_MAX - 1, TRANSACTIONS_PER_RUN_MAX + 49)
 """Members of a set: the first one, the last of the first run, and the last of the second one."""
@@ -259,6 +261,34 @@ def _lose_and_note(world: StreamWorld, name: str, message: Mapping[str, Any]) ->
 def _segment_of_undisturbed(world: StreamWorld, transaction: int) -> str:
     world.calls.calm()
     return _segment_of(world, transaction)
+
+
+def test_aborting_many_that_lost_bytes_goes_on(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
+    """Each invocation has the time for a few of them, and the next one begins where it stopped."""
+    world.create(segments=1)
+    *lost, whole = (transaction_with(world, b"%d" % number) for number in range(11))
+    stores, asked = world.bare_segment_stores, list[str]()
+    names = [_segment_of(world, one) for one in lost]
+    stores.lose_volume(*names)
+    for one in (*lost, whole):
+        world.transactions.commit_transaction("s", "t", one)
+    delete = stores.delete_segments
+
+    def slow(wanted: Sequence[str]) -> None:
+        world.clock.advance(1_000)
+        asked.extend(wanted)
+        delete(wanted)
+
+    monkeypatch.setattr(stores, "delete_segments", slow)
+    message, *_ = world.bare_commits.receive()
+    for _ in names:
+        with time_limit(world.clock, PIECE_S + 3), contextlib.suppress(WorkLeftError):
+            world.commits.process(message.body)
+    assert states(world, *lost, whole) == [*([TransactionState.ABORTED] * len(lost)), TransactionState.COMMITTED]
+    assert all_bytes(world) == b"10"
+    assert set(asked) == set(names)
+    assert max(Counter(asked).values()) <= 2, "only the last one may be deleted again"
+    assert stores.names() == ["s/t/0.#epoch.0"]
 
 
 def test_a_check_for_losses_holds_few_names_at_once(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
