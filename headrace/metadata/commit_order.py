@@ -1,7 +1,8 @@
 """The order in which a stream's transactions were marked for commit: an entry for each mark that waits.
 
-There is no counter: a new entry gets a number above those of the present entries. A commit set has one entry, whose key
-changes when a run has committed a part of its members.
+There is no counter: a new entry gets a number above those of the present entries. A commit set has one entry. It stays
+at its key when a run has committed a part of its members, because a query is not a snapshot: it could miss an entry
+that moves.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 from headrace.metadata.record_layout import decoded, transactions_partition, versioned
 from headrace.model.commit_runs import WaitingMark
 from headrace.model.transactions import CommitOrder, transaction_text
-from headrace.ports.metadata_store import Body, Create, Key, Record
+from headrace.ports.metadata_store import Body, Create, Key, Record, Replace
 
 ORDER_FIRST = "order/"
 ORDER_LAST = "order0"
@@ -36,25 +37,34 @@ def order_key(scope: str, stream: str, order: CommitOrder) -> Key:
 
 
 def order_body(mark: WaitingMark) -> dict[str, Any]:
-    commit_set = {} if mark.commit_set is None else {"set": mark.commit_set}
-    return versioned(id=transaction_text(mark.transaction_id), marked=mark.marked_ms, **commit_set)
+    optional: dict[str, Any] = {} if mark.commit_set is None else {"set": mark.commit_set}
+    if mark.passed:
+        optional["passed"] = mark.passed
+    return versioned(id=transaction_text(mark.transaction_id), marked=mark.marked_ms, **optional)
 
 
 def create_order(scope: str, stream: str, mark: WaitingMark) -> Create:
     return Create(order_key(scope, stream, mark.order), order_body(mark))
 
 
+def replace_order(scope: str, stream: str, former: WaitingMark, after: WaitingMark) -> Replace:
+    """The write when a part of a commit set is committed. It fails unless the entry is as it was read."""
+    return Replace(order_key(scope, stream, former.order), order_body(after), former.version)
+
+
 def decode_order(record: Record) -> WaitingMark:
-    return decoded("commit order", record.body, lambda body: _waiting_mark(body, record.key.sort))
+    return decoded("commit order", record.body, lambda body: _waiting_mark(body, record.key.sort, record.version))
 
 
-def _waiting_mark(body: Body, sort: str) -> WaitingMark:
+def _waiting_mark(body: Body, sort: str, version: int) -> WaitingMark:
     marked_ms, commit_set = body.get("marked"), body.get("set")
     return WaitingMark(
         int(body["id"], 16),
         None if marked_ms is None else int(marked_ms),
         _order_of(sort),
         None if commit_set is None else str(commit_set),
+        int(body.get("passed", 0)),
+        version,
     )
 
 

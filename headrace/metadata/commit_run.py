@@ -65,24 +65,31 @@ def _commit_run(body: Body) -> CommitRun:
 
 
 def _set_fields(one: RunSet) -> dict[str, Any]:
-    """The entry of a set as the run found it, and where the next one is."""
+    """The entry of a set as the run found it, and the position and the id of the member that is next after the run."""
     mark, order = one.mark, one.mark.order
     assert order.group is not None, "the first member of a set is the group of its entry"
+    optional = {name: value for name, value in (("passed", mark.passed), ("version", mark.version)) if value}
     return {
         "set": one.set_id,
         "first": transaction_text(mark.transaction_id),
         "marked": mark.marked_ms,
         "order": [order.number, transaction_text(order.group), order.index],
-        "rest": None if one.rest is None else [one.rest.order.index, transaction_text(one.rest.transaction_id)],
+        "rest": None if one.rest is None else [one.rest.position, transaction_text(one.rest.transaction_id)],
+        **optional,
     }
 
 
 def _run_set(fields: Body) -> RunSet:
     number, group, index = fields["order"]
-    marked_ms = None if fields["marked"] is None else int(fields["marked"])
-
-    def entry(index: int, first: str) -> WaitingMark:
-        order = CommitOrder(int(number), int(group, 16), int(index))
-        return WaitingMark(int(first, 16), marked_ms, order, str(fields["set"]))
-
-    return RunSet(entry(index, fields["first"]), None if fields["rest"] is None else entry(*fields["rest"]))
+    mark = WaitingMark(
+        int(fields["first"], 16),
+        None if fields["marked"] is None else int(fields["marked"]),
+        CommitOrder(int(number), int(group, 16), int(index)),
+        str(fields["set"]),
+        int(fields.get("passed", 0)),
+        int(fields.get("version", 0)),
+    )
+    if fields["rest"] is None:
+        return RunSet(mark, None)
+    position, following = fields["rest"]
+    return RunSet(mark, mark.after(int(position), int(following, 16)))

@@ -1,8 +1,8 @@
 """The runs that commit marked transactions, and which transactions the next run takes.
 
 The order of a stream has one entry for each transaction that was marked by itself, and one for each commit set. The
-entry of a set means its members from `order.index` on: when a run has committed a part of them, the entry moves to
-the first one that is left.
+entry of a set means its members from `position` on: when a run has committed a part of them, the entry changes, and
+keeps its place.
 """
 
 from __future__ import annotations
@@ -24,18 +24,31 @@ SETS_PER_RUN_MAX = 10
 class WaitingMark:
     """An entry of the order: a transaction that waits for its commit, or the next one of a commit set.
 
-    `marked_ms` is when it was marked. Older entries do not have that time.
+    `marked_ms` is when it was marked. Older entries do not have that time. Of a commit set `passed` members after the
+    one of `order` are committed. `version` is that of the entry's record.
     """
 
     transaction_id: int
     marked_ms: int | None
     order: CommitOrder
     commit_set: str | None = None
+    passed: int = 0
+    version: int = 0
+
+    @property
+    def position(self) -> int:
+        """The number of the members of the commit set that were committed before."""
+        return self.order.index + self.passed
+
+    def after(self, position: int, transaction_id: int) -> WaitingMark:
+        """The entry when the members before this position are committed; the next one is `transaction_id`."""
+        passed = position - self.order.index
+        return replace(self, transaction_id=transaction_id, passed=passed, version=self.version + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSet:
-    """A commit set in a run: the entry `mark` that the run takes, and the one that replaces it (None: the set ends)."""
+    """A commit set in a run: the entry `mark` that the run takes, and what becomes of it (None: the set ends)."""
 
     mark: WaitingMark
     rest: WaitingMark | None
@@ -86,7 +99,7 @@ def plan_run(marks: Sequence[WaitingMark], parts: Mapping[str, CommitPart]) -> P
         elif len(sets) == SETS_PER_RUN_MAX:
             break
         else:
-            offered = parts[mark.commit_set].members[mark.order.index :]
+            offered = parts[mark.commit_set].members[mark.position :]
         fitting = _beginning_of_epoch(offered, epoch, TRANSACTIONS_PER_RUN_MAX - len(taken))
         if not fitting:
             break
@@ -106,10 +119,7 @@ def _beginning_of_epoch(offered: Sequence[int], epoch: int, limit: int) -> Seque
 
 
 def _rest(mark: WaitingMark, offered: Sequence[int], taken: int) -> WaitingMark | None:
-    if taken == len(offered):
-        return None
-    order = replace(mark.order, index=mark.order.index + taken)
-    return replace(mark, transaction_id=offered[taken], order=order)
+    return None if taken == len(offered) else mark.after(mark.position + taken, offered[taken])
 
 
 def aborted_together(

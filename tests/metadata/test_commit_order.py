@@ -15,11 +15,12 @@ from headrace.metadata.commit_order import (
     order_key,
     order_number,
     order_sort,
+    replace_order,
 )
 from headrace.model.commit_runs import WaitingMark
 from headrace.model.errors import CorruptError
 from headrace.model.transactions import CommitOrder
-from headrace.ports.metadata_store import Key, Record
+from headrace.ports.metadata_store import Key, Record, Replace
 
 ID = (3 << 96) | 0xAB
 TEXT = "000000030000000000000000000000ab"
@@ -61,6 +62,14 @@ def test_a_mark_of_one_transaction_is_stored_as_before():
 def test_the_place_of_a_mark_is_in_its_key():
     for order in (CommitOrder(7, None), CommitOrder(7, ID, 2), CommitOrder(7, ID, 1_234)):
         assert _decoded({"format": 1, "id": TEXT, "marked": 9}, order_sort(order)).order == order
+
+
+def test_an_entry_keeps_its_key_when_a_part_is_committed():
+    before = WaitingMark(1, 9, CommitOrder(7, ID), "a1", version=3)
+    after = before.after(250, ID)
+    body = {"format": 1, "id": TEXT, "marked": 9, "set": "a1", "passed": 250}
+    assert replace_order("s", "t", before, after) == Replace(order_key("s", "t", before.order), body, 3)
+    assert decode_order(Record(order_key("s", "t", before.order), 4, body)) == after
 
 
 def test_marks_sort_by_number_then_by_group_then_by_place():

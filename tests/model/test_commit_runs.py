@@ -64,7 +64,7 @@ def test_runs_take_all_in_order_and_within_their_limits(case: tuple[list[Waiting
         marks = _after(marks, run)
         for mark in marks:
             if mark.commit_set is not None:
-                assert parts[mark.commit_set].members[mark.order.index] == mark.transaction_id
+                assert parts[mark.commit_set].members[mark.position] == mark.transaction_id
     assert taken == wanted
 
 

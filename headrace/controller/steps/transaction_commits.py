@@ -18,7 +18,7 @@ from dataclasses import replace
 from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
-from headrace.metadata.commit_order import create_order, order_key
+from headrace.metadata.commit_order import order_key, replace_order
 from headrace.metadata.commit_part import (
     StoredPart,
     commit_part_key,
@@ -181,7 +181,7 @@ class TransactionCommits:
         """
         stream, transactions = stored.stream, [one.transaction for one in batch]
         lost = self._lost(stream, transactions)
-        begun = {one.set_id for one in sets if one.mark.order.index}
+        begun = {one.set_id for one in sets if one.mark.position}
         lost_sets = {one for one, part in parts.items() if part.part.lost}
         for one in sets:
             if one.rest is None or one.set_id in begun | lost_sets:
@@ -414,7 +414,7 @@ def _set_ends(stream: Stream, one: RunSet) -> list[Write]:
 
     The transaction of these writes also writes the current record, whose version is checked.
     """
-    former = Delete(order_key(stream.scope, stream.name, one.mark.order), None)
     if one.rest is not None:
-        return [former, create_order(stream.scope, stream.name, one.rest)]
+        return [replace_order(stream.scope, stream.name, one.mark, one.rest)]
+    former = Delete(order_key(stream.scope, stream.name, one.mark.order), None)
     return [former, delete_commit_part(stream.scope, stream.name, one.set_id, None)]

@@ -110,6 +110,24 @@ def test_epochs_of_a_writer_appear_in_their_order(seed: int):
     assert position >= 7
 
 
+def test_the_entry_of_a_set_stays_at_its_key(monkeypatch: pytest.MonkeyPatch):
+    """A query reads one record after the other. It could miss an entry that moves, and a later epoch come first."""
+    for module in (commit_runs, transaction_commits):
+        monkeypatch.setattr(module, "TRANSACTIONS_PER_RUN_MAX", 2)
+    world = StreamWorld()
+    world.create(segments=1)
+    world.commit_set([transaction_with(world, b"%d" % number) for number in range(7)])
+    seen: list[list[str]] = []
+    world.calls.after = lambda _kind: seen.append([sort for _, sort in world.everything() if sort.startswith("order/")])
+    world.drain_transactions()
+    world.calls.calm()
+    assert all_bytes(world) == b"0123456"
+    ((entry,), *_) = seen
+    done = seen.index([])
+    assert done >= 20
+    assert seen == [[entry]] * done + [[]] * (len(seen) - done)
+
+
 def test_a_seal_takes_no_merge_of_another_for_a_loss(monkeypatch: pytest.MonkeyPatch):
     """Two processes seal, and one dies when it has merged a part of the set, while the other looks for losses."""
     for module in (commit_runs, transaction_commits):
