@@ -188,6 +188,7 @@ class TransactionService:
             stored, just_written = just_written or self._get(*place), None
             now = stored.transaction
             if now.state is not TransactionState.OPEN:
+                self._settle_set(scope, stream, stored)  # It might release the transaction, which needs the segments.
                 is_merging, empty = now.state is TransactionState.COMMITTING, now.unconfirmed_segments
                 late = [one for one in made if not is_merging or segment_number(one.segment_id) in empty]
                 self._segments.delete(late)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 
 import pytest
 from stream_commits import all_bytes, states
 from stream_world import Crash, StreamWorld
 
+from headrace.metadata.transaction import open_key, replace_open
+from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.errors import HeadraceError, UnavailableError
-from headrace.model.transactions import TransactionState
+from headrace.model.transactions import TransactionState, marked_for_abort
 
 ABORTED, COMMITTED = TransactionState.ABORTED, TransactionState.COMMITTED
 
@@ -229,6 +233,73 @@ def test_a_repetition_completes_a_creation_that_died(done: bool):
         position += 1
     assert position >= 4
     assert issubclass(Crash, Exception)
+
+
+def test_a_late_creation_spares_what_a_set_releases():
+    """A set is refused after a late creation has seen its prepared member, which others go on to use."""
+    used = 0
+    for position in itertools.count():
+        world = StreamWorld()
+        for name in "tu":
+            world.create(name, segments=1)
+        one, other = _begin(world), world.begin("u")
+        late = _Late(world, one, other, position)
+        world.calls.before = late.creation_comes
+        with contextlib.suppress(HeadraceError):
+            world.another_transaction_service().create_segments("s", "t", one, [0])
+        world.calls.calm()
+        world.drain_transactions()
+        if late.is_used:
+            used += 1
+            assert states(world, one) == [COMMITTED], f"before call {position}"
+            assert all_bytes(world) == b"event", f"before call {position}"
+        if not late.has_come:
+            break
+    assert used >= 3
+
+
+class _Late:
+    """A segment is created late: a set prepares `one` before, and is refused at a call that follows."""
+
+    def __init__(self, world: StreamWorld, one: int, other: int, position: int) -> None:
+        self._world, self._one, self._other, self._left = world, one, other, position
+        self.has_come = self.is_used = False
+
+    def creation_comes(self, kind: str) -> None:
+        if kind == "segment store create_segments":
+            self._world.calls.calm()
+            self._world.calls.after = self._die_when_prepared
+            with contextlib.suppress(Crash):
+                self._world.commit_set({"t": [self._one], "u": [self._other]}, epoch=1)
+            self._world.calls.calm()
+            self._world.calls.before = self._creation_goes_on
+
+    def _die_when_prepared(self, kind: str) -> None:
+        if ("transactions/s/t", f"open/{self._one:032x}") in self._world.everything():
+            body = self._world.record(open_key("s", "t", self._one)).body
+            if body["state"] == TransactionState.COMMITTING:
+                raise Crash(kind)
+
+    def _creation_goes_on(self, _kind: str) -> None:
+        if self._left > 0:
+            self._left -= 1
+            return
+        self.has_come = True
+        self._world.calls.calm()
+        with contextlib.suppress(HeadraceError):
+            self._refuse_and_use()
+
+    def _refuse_and_use(self) -> None:
+        """The other member is aborted, so that the set is refused. What was a member is written and committed."""
+        store = self._world.bare_store
+        (found,) = TransactionRecords(store).still_open("s", "u", [self._other])
+        if found.transaction.state is TransactionState.OPEN:
+            store.write(replace_open("s", "u", found, marked_for_abort(found.transaction)))
+        self._world.commit_sets.committed_epoch("s", "t", "w")
+        _create(self._world, self._one, 0)
+        self._world.write_in(self._one, 0.0, b"event")
+        self._world.transactions.commit_transaction("s", "t", self._one)
+        self.is_used = True
 
 
 def test_segments_of_a_transaction_of_an_older_version(stream: StreamWorld):
