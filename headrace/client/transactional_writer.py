@@ -52,6 +52,7 @@ class AsyncTransaction:
             block_bytes=writer.options.block_bytes, buffer_bytes=writer.options.buffer_bytes
         )
         self._writer = writer
+        self._is_settled = False
         self._changed = asyncio.Event()
         self.accumulator.listen(self._changed.set)
         self._segments = SegmentsOnDemand(self._create_segments, self._written_segments) if view.on_demand else None
@@ -125,6 +126,7 @@ class AsyncTransaction:
         await self.flush()
         admin, scope, stream = self._writer.admin, self._writer.scope, self._writer.stream
         view = await admin.transactions.commit(scope, stream, self.id, writer=writer, time=time)
+        self._is_settled = True
         await self.leave(_ended("committed"))
         poll_s = _COMMIT_POLL_FIRST_S
         while wait and view.state != "COMMITTED":
@@ -144,10 +146,12 @@ class AsyncTransaction:
         The lease is no longer renewed. Raises the same errors as `flush`.
         """
         await self.flush()
+        self._is_settled = True
         await self.leave(_ended("detached"))
 
     async def abort(self) -> None:
         """Aborts the transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
+        self._is_settled = True
         await self.leave(_ended("aborted"))
         await self._writer.admin.transactions.abort(self._writer.scope, self._writer.stream, self.id)
 
@@ -172,8 +176,8 @@ class AsyncTransaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.accumulator.failure is not None and kind is None:
-            return  # the block has already committed or aborted it
+        if self._is_settled and kind is None:
+            return  # the block has already committed, detached or aborted it
         if kind is None:
             await self.commit()
         else:

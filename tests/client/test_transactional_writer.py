@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -159,8 +160,31 @@ def test_a_block_commits_and_a_block_that_fails_aborts(headrace: Headrace, contr
             _fail_inside(dropped)
         with writer.begin() as early:
             early.commit()
-    assert controller.states == {kept.id: "COMMITTED", dropped.id: "ABORTING", early.id: "COMMITTED"}
+        with writer.begin() as left:
+            left.detach()
+    ended = {kept.id: "COMMITTED", dropped.id: "ABORTING", early.id: "COMMITTED"}
+    assert controller.states == ended | {left.id: "OPEN"}
     assert controller.events(kept.id) == [b"x"]
+
+
+@pytest.mark.parametrize("is_lost", ["an event", "the lease"])
+def test_end_of_a_block_tells_that_nothing_is_committed(
+    headrace: Headrace, controller: Transactions, monkeypatch: pytest.MonkeyPatch, is_lost: str
+):
+    """No call inside the block has raised anything: the transaction failed after the last of them."""
+    monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 1_000)
+    with headrace.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        transaction = writer.begin()
+        controller.refusal = 412, "transaction_aborted"
+        with pytest.raises(IllegalStateError, match=r"no"):
+            _fail_silently(transaction, [b"x"] if is_lost == "an event" else [])
+
+
+def _fail_silently(transaction: Transaction, events: list[bytes]) -> None:
+    with transaction:
+        transaction.write_batch(events)
+        while transaction._accumulator.failure is None:
+            time.sleep(0.001)
 
 
 def test_a_detached_transaction_is_durable_and_open(headrace: Headrace, controller: Transactions):
