@@ -269,23 +269,31 @@ class BatchAccumulator:
         with self._lock:
             routes = self._routes
             assert routes is not None, "a queue exists, so there were routes"
-            routes.replace(queue, (Route(key_range, target) for key_range, target in successors))
+            following = [Route(key_range, target) for key_range, target in successors]
+            routes.replace(queue, following)
             self._routes_version += 1
             self._by_key.clear()
             blocks = [*in_flight, *queue.ready, queue.open]
             queue.ready.clear()
             queue.open = Block(self.new_ack())
             queue.wants = Wants.NOTHING
+            targets = [route.target for route in following]
             for block in blocks:
-                self._redistribute(block)
+                self._redistribute(block, targets)
             if self._failure is not None:
                 self._by_key.clear()  # a cached key would skip the check for the failure
 
-    def _redistribute(self, block: Block) -> None:
-        """Copies a block's events into blocks of the successors. Its acknowledgements then wait for these blocks."""
+    def _redistribute(self, block: Block, successors: Sequence[SegmentQueue]) -> None:
+        """Copies a block's events into blocks of the successors. Its acknowledgements then wait for these blocks.
+
+        Events without a key go to the successors, too: another segment may have failed, and would never send them.
+        """
         touched: set[Block] = set()
         for event, key in zip(block.events(), block.event_keys(), strict=True):
-            queue = self._by_key.get(key) or self._route(key, even_if_failed=True)
+            if key is None:
+                queue = successors[int(self._random_position() * len(successors))]
+            else:
+                queue = self._by_key.get(key) or self._route(key, even_if_failed=True)
             target = queue.open
             if target.size_bytes + len(event) >= self._block_bytes and target.keys:
                 target = self._start_block(queue)
