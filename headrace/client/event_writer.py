@@ -98,11 +98,15 @@ class WriterCore:
     async def close(self, reason: HeadraceError) -> None:
         """Closes the connections. Events that are not acknowledged fail with `reason`."""
         self.accumulator.close(reason)
-        for appender in list(self._appenders.values()):
-            await appender.stop()
-            self.accumulator.fail(appender.queue, appender.in_flight, reason)
-        self._appenders.clear()
-        await self._connections.close()
+        # All at once: one that went on could make an appender of a successor, which would not be stopped.
+        appenders, self._appenders = list(self._appenders.values()), {}
+        ends = [appender.stop() for appender in appenders]
+        for appender in appenders:
+            self.segment_failed(appender, reason)
+        try:
+            await asyncio.gather(*ends)
+        finally:
+            await self._connections.close()  # also if the caller does not wait any longer
 
     async def note_time(self, time: int) -> None:
         """Tells the controller that all events acknowledged so far are before `time`."""

@@ -125,11 +125,12 @@ class SegmentAppender:
         elif self._ended is not None and not self._ended.done():  # otherwise the events are sent after the next set-up
             self._send()
 
-    async def stop(self) -> None:
-        """Stops appending. The outcome of the blocks in flight stays unknown."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+    def stop(self) -> Awaitable[object]:
+        """Stops appending at once. The outcome of the blocks in flight stays unknown. `await` the end of the task."""
+        tasks = [] if self._task is None else [self._task]
+        for task in tasks:
+            task.cancel()
+        return asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self) -> None:
         try:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from typing import Any
 
+import httpx
+import pytest
 from scripted_cluster import Cluster
 
 from headrace import wire
+from headrace.client import AsyncHeadrace, UnavailableError
 from headrace.client.event_blocks import Ack
 
 NO_ANSWER = wire.KeepAlive()
@@ -45,3 +50,37 @@ def test_no_event_moves_to_a_segment_that_has_failed(cluster: Cluster) -> None:
         assert {error for error in errors if error} == {"the segment store does not support SetupAppend"}
         assert len(cluster.all_events()) == errors.count("")
         writer._leave()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["awaited", "cancelled"])
+async def test_closing_fails_events_that_move_meanwhile(cluster: Cluster, *, is_cancelled: bool) -> None:
+    """The successors of a segment become known while the appender of another one ends."""
+    found, go_on = asyncio.Event(), asyncio.Event()
+    async with AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace:
+        writer = await headrace.writer("s", "t")
+        core = writer._core
+        successors = core._admin.successors
+
+        async def find(*arguments: Any, **options: Any) -> Any:
+            answer = await successors(*arguments, **options)
+            found.set()
+            await go_on.wait()
+            return answer
+
+        core._admin.successors = find  # type: ignore[method-assign]
+        await (await writer.write(b"before", "other"))  # to the segment that stays
+        await asyncio.to_thread(cluster.scale, [1], [(0.5, 1.0)])
+        ack = await writer.write(b"event", "key")
+        await found.wait()
+        closing = asyncio.create_task(writer.__aexit__(ValueError, None, None))
+        go_on.set()
+        if is_cancelled:
+            await asyncio.sleep(0)
+            closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        async with asyncio.timeout(10):
+            with pytest.raises(UnavailableError, match="the writer is closed"):
+                await ack
+        assert core._connections._is_closed
+    assert cluster.all_events() == [b"before"]
