@@ -77,7 +77,7 @@ class SegmentConnections:
 
     async def _connection(self, host: str, port: int) -> AsyncConnection:
         if self._is_closed:
-            raise IllegalStateError("the connections to the segment stores are closed", code="connections_closed")
+            raise _closed()
         task = self._connections.get((host, port))
         if task is not None and _is_spent(task):
             task = None
@@ -86,8 +86,12 @@ class SegmentConnections:
             task.add_done_callback(mark_retrieved)
             self._connections[host, port] = task
             self._tasks = {one for one in self._tasks if not _is_spent(one) or _is_open(one)} | {task}
-        # Shielded, because other callers wait for the same connection: cancelling one must not cancel it for them.
-        return await asyncio.shield(task)
+        # Other callers wait for the same connection: cancelling one must not cancel it for them.
+        if not task.done():
+            await asyncio.wait({task})
+        if task.cancelled():
+            raise _closed()
+        return task.result()
 
     def _search(self, connection: AsyncConnection) -> None:
         """Looks for other owners of a silent store's segments, unless a search is on its way."""
@@ -108,6 +112,10 @@ class SegmentConnections:
         if (found.host, found.port) != at:
             self._endpoints = {each: one for each, one in self._endpoints.items() if (one.host, one.port) != at}
             connection.close("has stopped answering, and another store has its segments")
+
+
+def _closed() -> IllegalStateError:
+    return IllegalStateError("the connections to the segment stores are closed", code="connections_closed")
 
 
 def _is_spent(task: asyncio.Task[AsyncConnection]) -> bool:

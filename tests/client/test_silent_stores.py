@@ -15,7 +15,7 @@ from scripted_cluster import HOLD_S, Cluster
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.segment_connections import SegmentConnections
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.wire import client_end
 from headrace.wire.connections import asynchronous
 from headrace.wire.connections.asynchronous import SingleReply
@@ -162,6 +162,21 @@ async def test_closing_ends_a_search_for_the_owner(silent: SilentStore) -> None:
             await asyncio.sleep(HOLD_S / 10)
     await connections.close()
     assert source.cancelled == 1
+
+
+@pytest.mark.anyio
+async def test_closing_refuses_those_who_wait_for_a_connection() -> None:
+    """Their own tasks are not cancelled: a task group would take that for their end, and say nothing."""
+    with socket.create_server((HOST, 0)) as server:  # it never says Hello
+        source = _Source(server.getsockname()[1])
+        connections = SegmentConnections(source, "s", "t")  # type: ignore[arg-type]
+        waiting = asyncio.create_task(connections.to_segment(0))
+        async with asyncio.timeout(WAIT_S):
+            while not connections._tasks:
+                await asyncio.sleep(0)
+        await connections.close()
+        with pytest.raises(IllegalStateError, match="are closed"):
+            await waiting
 
 
 @pytest.mark.anyio
