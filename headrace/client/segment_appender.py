@@ -174,6 +174,8 @@ class SegmentAppender:
                 reply = await self._set_up(flow)
                 if not isinstance(reply, wire.AppendSetup):
                     return self._unsettled(problem_of(flow, reply))
+                if self._setup.problem is not None:  # it came right behind the reply
+                    return self._setup.problem
                 if reply.last_event_number == wire.NO_EVENT_NUMBER and self._last_number:
                     self._check_undecided()
                     if not self.in_flight:

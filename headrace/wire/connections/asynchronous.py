@@ -280,6 +280,11 @@ class SingleReply:
         return self._waiting is not None and not self._waiting.done()
 
     @property
+    def problem(self) -> HeadraceError | None:
+        """What has ended the connection, or the appending of its writer: no more replies will arrive."""
+        return self._problem
+
+    @property
     def token(self) -> str:
         """The delegation token of the last request; empty if it had none."""
         token: str = getattr(self._command, "delegation_token", "")
