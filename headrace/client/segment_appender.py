@@ -332,24 +332,25 @@ class SegmentAppender:
 
         `offset` is the length of the segment after the last of these blocks, None if it is not known.
         """
-        done: list[Block] = []
-        while self.in_flight and self.in_flight[0].last_number <= last_event_number:
-            done.append(self.in_flight.popleft())
-        first_number = self.in_flight[0].last_number - self.in_flight[0].count if self.in_flight else None
-        inside = first_number is not None and first_number < last_event_number
-        if inside or last_event_number > self._last_number:
+        stored = [block for block in self.in_flight if block.last_number <= last_event_number]
+        following = self.in_flight[len(stored)] if len(stored) < len(self.in_flight) else None
+        is_inside = following is not None and following.last_number - following.count < last_event_number
+        if is_inside or last_event_number > self._last_number:
+            # Before a block leaves those in flight, which fail with this error.
             raise CorruptError(
                 f"segment {self.segment_name} has stored the events of this writer up to {last_event_number}, which is "
                 "not the last event of a block: the append was not atomic",
                 details={"segment": self.segment_name, "event_number": last_event_number},
             )
-        if done:
+        if stored:
+            for _ in stored:
+                self.in_flight.popleft()
             self.acknowledged_offset = offset
             if self._expected_offset is not None:
-                self._expected_offset += sum(block.size_bytes for block in done)
+                self._expected_offset += sum(block.size_bytes for block in stored)
             self._backoff.progress()
-            self._accumulator.complete(done)
-        return bool(done)
+            self._accumulator.complete(stored)
+        return bool(stored)
 
     # FlowListener
 

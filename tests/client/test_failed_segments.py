@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 from scripted_cluster import Cluster
 
 from headrace import wire
-from headrace.client import AsyncHeadrace, UnavailableError
+from headrace.client import AsyncHeadrace, CorruptError, UnavailableError
 from headrace.client.event_blocks import Ack
 
 NO_ANSWER = wire.KeepAlive()
@@ -50,6 +51,23 @@ def test_no_event_moves_to_a_segment_that_has_failed(cluster: Cluster) -> None:
         assert {error for error in errors if error} == {"the segment store does not support SetupAppend"}
         assert len(cluster.all_events()) == errors.count("")
         writer._leave()
+
+
+def test_blocks_fail_that_are_acknowledged_wrongly(cluster: Cluster) -> None:
+    """The store acknowledges more events than the writer has."""
+    honest = cluster._reply
+
+    def answer(command: wire.WireCommand, names: dict[int, str]) -> wire.WireCommand | None:
+        reply = honest(command, names)
+        return replace(reply, event_number=9) if isinstance(reply, wire.DataAppended) else reply
+
+    cluster._reply = answer
+    with cluster.client() as headrace:
+        writer = headrace.writer("s", "t")
+        assert "has stored the events of this writer up to 9" in _error_of(writer.write(b"event", "key"))
+        with pytest.raises(CorruptError):
+            writer.flush(timeout_s=10)
+        writer.close()
 
 
 @pytest.mark.anyio
