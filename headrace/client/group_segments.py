@@ -203,7 +203,8 @@ class OwnedSegments:
         if owned.end is not None:
             return Following()
         scope, stream, segment_id = owned.segment.scope, owned.segment.stream, owned.segment.segment_id
-        found = await recorded_successors(self._admin, scope, stream, segment_id, Backoff(SUCCESSORS_TIMEOUT_S))
+        backoff = Backoff(SUCCESSORS_TIMEOUT_S)
+        found = await recorded_successors(self._admin, scope, stream, segment_id, backoff, repeats=False)
         named = {StreamSegmentName(scope, stream, one.segment.segment_id): one for one in found.segments}
         return Following(
             {name: one.predecessors for name, one in named.items()},
