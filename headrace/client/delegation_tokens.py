@@ -213,6 +213,8 @@ class AsyncDelegationTokens:
         return due
 
     async def _replace(self, key: _Key, used: str, call: Callable[[], None]) -> None:
+        if not used and key not in self._held and not await self._is_issued(key):
+            return  # a writer that was set up again would have none either, and so on without end
         while self._api.demands_tokens and (held := self._held.get(key)) is not None and held.token == used:
             wait_s = held.due_s - self._monotonic_s()
             if wait_s > 0:
@@ -222,6 +224,13 @@ class AsyncDelegationTokens:
             with contextlib.suppress(HeadraceError):
                 await self._fetched(key)
         call()
+
+    async def _is_issued(self, key: _Key) -> bool:
+        """Whether the controller issues tokens for this. A wanted token may have been turned off there first."""
+        try:
+            return bool((await self._fetched(key)).token)
+        except HeadraceError:
+            return False
 
     async def _fetched(self, key: _Key) -> _Held:
         fetch = self._fetches.get(key) or self._begin_fetch(key)

@@ -221,6 +221,26 @@ async def test_writers_whose_tokens_are_turned_off(monkeypatch: pytest.MonkeyPat
     assert len(api.requests) == 3
 
 
+async def test_writers_without_a_token_go_on_without_one() -> None:
+    """Tokens are turned off, while one for something else is still valid: another set-up would have none either."""
+    api, called = _Api(), asyncio.Event()
+    tokens = _tokens(api)
+    await tokens.attached(_reading("other"))
+    api.answer = NO_TOKEN
+    used = _of(await tokens.attached(_writing()))
+    assert used == ""
+    assert tokens.demanded
+    waits = tokens.when_replaced(SEGMENT, used, called.set)
+    assert waits is not None
+    await waits
+    assert not called.is_set()
+    api.answer = None
+    waits = tokens.when_replaced(SEGMENT, used, called.set)
+    assert waits is not None
+    await waits
+    assert called.is_set(), "they are turned on again"
+
+
 async def test_a_writer_with_an_older_token_hears_of_the_newer_one() -> None:
     """Its set-up was sent just before the token was replaced, and answered after that."""
     api, called = _Api(), asyncio.Event()
