@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from headrace.api.segments import SegmentView, Successors
 from headrace.client.admin import AsyncAdmin
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 Event = bytes | bytearray | memoryview
 RoutingKeys = Sequence[str | None] | str | None
+T = TypeVar("T")
+
 BATCH_SLICE_EVENTS = 10_000
 """The number of events of a batch that are added before other writers get the lock."""
 
@@ -198,7 +202,8 @@ class AsyncEventWriter:
         self._changed = asyncio.Event()
         self._accumulator.listen(self._changed.set)
         self._filled_blocks = 0
-        self._in_turn = 0
+        self._calls: deque[object] = deque()
+        """The calls that have events to queue, in the order in which they began."""
 
     async def write(self, event: Event, routing_key: str | None = None) -> Ack:
         """Queues an event, and waits while the buffer is full. `await` the acknowledgement until it is durable.
@@ -208,11 +213,12 @@ class AsyncEventWriter:
             HeadraceError: the error that ended the writer, for example SealedError.
         """
         payload = event if type(event) is bytes else event_bytes(event)
-        if self._accumulator.filled_blocks != self._filled_blocks or self._in_turn:
-            await self._turn()  # before the event is queued: a cancelled call has written nothing
-        while (ack := self._accumulator.add(payload, routing_key)) is None:
-            await self._until(self._accumulator.has_room)
-        return ack
+        if not self._calls and self._accumulator.filled_blocks == self._filled_blocks:
+            ack = self._accumulator.add(payload, routing_key)
+            if ack is not None:
+                return ack
+        with self._call() as call:
+            return await self._added(call, lambda: self._accumulator.add(payload, routing_key))
 
     async def write_batch(self, events: Iterable[Event], routing_keys: RoutingKeys = None) -> Ack:
         """Queues many events. `routing_keys` has one key per event, or is one key for all, or None.
@@ -221,11 +227,11 @@ class AsyncEventWriter:
         """
         payloads, keys = checked_batch(events, routing_keys)
         ack = self._accumulator.new_ack()
-        for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
-            last = first + BATCH_SLICE_EVENTS
-            await self._turn()
-            while not self._accumulator.add_batch(payloads[first:last], keys[first:last], ack):
-                await self._until(self._accumulator.has_room)
+        with self._call() as call:
+            for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
+                last = first + BATCH_SLICE_EVENTS
+                add = partial(self._accumulator.add_batch, payloads[first:last], keys[first:last], ack)
+                await self._added(call, add)
         self._accumulator.settle(ack)
         return ack
 
@@ -243,10 +249,9 @@ class AsyncEventWriter:
         """
         slices = column_slices(events, routing_keys, EVENT_BYTES_MAX_LARGE, too_large)
         ack = self._accumulator.new_ack()
-        for one in slices:
-            await self._turn()
-            while not one.add_to(self._accumulator, ack):
-                await self._until(self._accumulator.has_room)
+        with self._call() as call:
+            for one in slices:
+                await self._added(call, partial(one.add_to, self._accumulator, ack))
         self._accumulator.settle(ack)
         return ack
 
@@ -293,18 +298,29 @@ class AsyncEventWriter:
         else:
             await self._core.close(closed_error())
 
-    async def _turn(self) -> None:
-        """Lets the event loop send full blocks and do its other work: a loop of writes may never have to wait.
+    @contextmanager
+    def _call(self) -> Iterator[object]:
+        """A call that queues events behind those of all calls that began before it."""
+        call = object()
+        self._calls.append(call)
+        try:
+            yield call
+        finally:
+            self._calls.remove(call)
+            self._changed.set()
 
-        While one call does, later ones do too: each of them would otherwise queue its events before the earlier one.
+    async def _added(self, call: object, add: Callable[[], T | None]) -> T:
+        """Repeats `add` until it has found room. A call that is cancelled before has added nothing.
+
+        If blocks were filled, the event loop first gets a turn to send them: a loop of writes may never have to wait.
         """
-        if self._accumulator.filled_blocks != self._filled_blocks or self._in_turn:
+        if self._accumulator.filled_blocks != self._filled_blocks:
             self._filled_blocks = self._accumulator.filled_blocks
-            self._in_turn += 1
-            try:
-                await asyncio.sleep(0)
-            finally:
-                self._in_turn -= 1
+            await asyncio.sleep(0)
+        await self._until(lambda: self._calls[0] is call)
+        while not (added := add()):
+            await self._until(self._accumulator.has_room)
+        return added
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
