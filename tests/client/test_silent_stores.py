@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 import time
@@ -18,7 +19,7 @@ from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.wire import client_end
 from headrace.wire.connections import asynchronous
-from headrace.wire.connections.asynchronous import SingleReply
+from headrace.wire.connections.asynchronous import AsyncConnection, SingleReply
 from headrace.wire.framing import FrameReceiver
 
 HOST = "127.0.0.1"
@@ -177,6 +178,28 @@ async def test_closing_refuses_those_who_wait_for_a_connection() -> None:
         await connections.close()
         with pytest.raises(IllegalStateError, match="are closed"):
             await waiting
+
+
+@pytest.mark.anyio
+async def test_closing_while_connecting_logs_no_error(silent: SilentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is made, and nobody waits for its Hello yet."""
+    logged: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    connections = SegmentConnections(_Source(silent.port), "s", "t")  # type: ignore[arg-type]
+    honest = AsyncConnection.connection_made
+    closings: list[asyncio.Task[None]] = []
+
+    def made(self: AsyncConnection, transport: asyncio.BaseTransport) -> None:
+        honest(self, transport)
+        closings.append(asyncio.create_task(connections.close()))
+
+    monkeypatch.setattr(AsyncConnection, "connection_made", made)
+    with pytest.raises(IllegalStateError, match="are closed"):
+        await connections.to_segment(0)
+    await asyncio.gather(*closings)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert logged == []
 
 
 @pytest.mark.anyio

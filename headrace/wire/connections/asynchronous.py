@@ -86,6 +86,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._on_silence = on_silence
         self._end = ClientEnd(host, port)
         self._hello: asyncio.Future[wire.WireCommand] = loop.create_future()
+        self._hello.add_done_callback(mark_retrieved)
         self._transport: asyncio.Transport | None = None
         self._flows: dict[int, FlowListener] = {}
         self._segment_ids: dict[int, int] = {}
