@@ -203,6 +203,30 @@ async def test_closing_while_connecting_logs_no_error(silent: SilentStore, monke
 
 
 @pytest.mark.anyio
+async def test_closing_ends_a_connection_whose_hello_has_come(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who wait for the connection have not gone on yet."""
+    connections = SegmentConnections(_Source(cluster.port), "s", "t")  # type: ignore[arg-type]
+    honest = AsyncConnection._dispatch
+    greeted: list[AsyncConnection] = []
+    closings: list[asyncio.Task[None]] = []
+
+    def dispatch(self: AsyncConnection, command: wire.WireCommand) -> None:
+        # The close comes after the Hello, and before the task that waits for it goes on.
+        closings.append(asyncio.create_task(connections.close()))
+        honest(self, command)
+        greeted.append(self)
+
+    monkeypatch.setattr(AsyncConnection, "_dispatch", dispatch)
+    with pytest.raises(IllegalStateError, match="are closed"):
+        await connections.to_segment(0)
+    await asyncio.gather(*closings)
+    (connection,) = greeted
+    assert connection.closed is not None
+
+
+@pytest.mark.anyio
 async def test_silent_store_is_left_if_the_segment_was_forgotten(silent: SilentStore) -> None:
     """One request was throttled, and another of the same segment still waits for its reply."""
     source = _Source(silent.port)

@@ -97,7 +97,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Exchanges versions. On an UnavailableError or CorruptError, the connection is closed."""
         self.send(wire.OWN_HELLO)
         try:
-            await asyncio.wait_for(self._hello, CONNECT_TIMEOUT_S)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):  # `wait_for` keeps a cancellation that comes with the reply
+                await self._hello
         except TimeoutError as error:
             silent = self._end.unavailable("does not answer Hello")
             self._fail(silent)
