@@ -61,7 +61,7 @@ MODULES = (
         "group_reader",
         ("AsyncGroupReader",),
         bases={"AsyncGroupReader": "GroupEvents"},
-        internal=frozenset({"open", "events_of"}),
+        internal=frozenset({"open", "events_of", "next_events", "next_arrow_batch", "returned", "returned_arrow"}),
     ),
     Generated("synchronous_byte_stream", "byte_stream", ("AsyncByteStream",)),
     Generated(

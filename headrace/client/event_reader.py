@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
@@ -44,6 +44,7 @@ TIME_RESOLUTION_S_MAX = 3600.0
 
 Start = Literal["head", "tail"] | StreamCut
 AnyBatch = EventBatch | ArrowBatch
+ReturnedBatch = TypeVar("ReturnedBatch", EventBatch, ArrowBatch)
 Assemble = Callable[[int, int], Assembler[AnyBatch]]
 
 
@@ -155,8 +156,8 @@ class AsyncEventReader:
         self._arrived = self._arrivals()
         self._assemble: Assemble | None = None
         self._progress = ReadProgress({})
-        self._unread: EventBatch | None = None
-        """The newest batch. A caller that stops in the middle of it gets the rest from the next call."""
+        self._unread: AnyBatch | None = None
+        """The newest batch. A caller that stops before its end gets the rest from the next call."""
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
 
     async def open(self) -> None:
@@ -192,10 +193,7 @@ class AsyncEventReader:
             UnavailableError: a segment's store could not be reached for too long.
             CorruptError: a segment does not contain valid events.
         """
-        batch = await self._next_event_batch(timeout_s)
-        if batch is not None:
-            self._progress.advance(batch.segment_id, batch.end_offset)
-        return batch
+        return self.returned(await self.next_events(timeout_s))
 
     async def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
         """Returns the next events of one segment as a `pyarrow.RecordBatch` (extra `headrace[arrow]`).
@@ -208,12 +206,8 @@ class AsyncEventReader:
             IllegalStateError: the reader has already returned events in another form.
             HeadraceError: an error of `read_batch`.
         """
-        self._begin(arrow_assembler())
-        batch = await self._next_batch(timeout_s)
-        if batch is None:
-            return None
-        self._progress.advance(batch.segment_id, batch.end_offset)
-        return batch.events
+        batch = self.returned(await self.next_arrow_batch(timeout_s))
+        return None if batch is None else batch.events
 
     async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yields Arrow batches until `ended` is true. See `read_arrow_batch`."""
@@ -241,7 +235,7 @@ class AsyncEventReader:
 
     async def __aiter__(self) -> AsyncIterator[EventRead]:
         """Yields single events, and moves `position` past each of them. Stops when `ended` is true."""
-        while (batch := await self._next_event_batch(None)) is not None:
+        while (batch := await self.next_events(None)) is not None:
             for read in events_of(batch, self._progress):
                 yield read
 
@@ -264,19 +258,35 @@ class AsyncEventReader:
     ) -> None:
         await self.close()
 
-    async def next_unread(self, timeout_s: float | None) -> tuple[EventBatch, ReadProgress] | None:
-        """Returns a batch without moving `position`, and the progress that the caller advances event by event."""
-        batch = await self._next_event_batch(timeout_s)
-        return None if batch is None else (batch, self._progress)
+    @property
+    def progress(self) -> ReadProgress:
+        """The position, which the caller of `next_events` advances."""
+        return self._progress
 
-    async def _next_event_batch(self, timeout_s: float | None) -> EventBatch | None:
-        self._begin(EventBatches)
+    async def next_events(self, timeout_s: float | None) -> EventBatch | None:
+        """Returns the next events. They are returned again unless the caller moves `progress` past them."""
+        batch = await self._next_unread(EventBatches, timeout_s)
+        assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
+        return batch
+
+    async def next_arrow_batch(self, timeout_s: float | None) -> ArrowBatch | None:
+        """As `next_events`, for `read_arrow_batch`."""
+        batch = await self._next_unread(arrow_assembler(), timeout_s)
+        assert not isinstance(batch, EventBatch), "the assembler makes Arrow batches"
+        return batch
+
+    def returned(self, batch: ReturnedBatch | None) -> ReturnedBatch | None:
+        """Moves `progress` past a batch. Returns it."""
+        if batch is not None:
+            self._progress.advance(batch.segment_id, batch.end_offset)
+        return batch
+
+    async def _next_unread(self, assemble: Assemble, timeout_s: float | None) -> AnyBatch | None:
+        self._begin(assemble)
         last = self._unread
         if last is not None and self._progress.is_behind(last.segment_id, last.end_offset):
-            return last.after(self._progress.offsets[last.segment_id])
-        batch = await self._next_batch(timeout_s)
-        assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
-        self._unread = batch
+            return last if isinstance(last, ArrowBatch) else last.after(self._progress.offsets[last.segment_id])
+        self._unread = batch = await self._next_batch(timeout_s)
         return batch
 
     async def _next_batch(self, timeout_s: float | None) -> AnyBatch | None:

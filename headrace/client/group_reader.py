@@ -146,12 +146,7 @@ class AsyncGroupReader:
             UnavailableError: a store or the controller could not be reached for too long.
             CorruptError: a segment does not contain valid events.
         """
-        arrived = await self._next(EventBatches, timeout_s)
-        if arrived is None:
-            return None
-        batch = arrived.batch
-        assert isinstance(batch, EventBatch), "the assembler makes batches of events"
-        return _group_batch(arrived.owned.segment, batch)
+        return self.returned(await self.next_events(timeout_s))
 
     async def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
         """Returns the next events of one segment as a `pyarrow.RecordBatch` (extra `headrace[arrow]`).
@@ -165,19 +160,43 @@ class AsyncGroupReader:
             IllegalStateError: the reader has already returned events in another form.
             HeadraceError: an error of `read_batch`.
         """
-        arrived = await self._next(arrow_assembler(), timeout_s)
-        if arrived is None:
-            return None
-        from headrace.client.arrow_batches import with_stream
-
-        batch, segment = arrived.batch, arrived.owned.segment
-        assert isinstance(batch, ArrowBatch), "the assembler makes Arrow batches"
-        return with_stream(batch.events, segment.scope, segment.stream)
+        return self.returned_arrow(await self.next_arrow_batch(timeout_s))
 
     async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yields Arrow batches. Waits at the tail; stops when `ended` is true. See `read_arrow_batch`."""
         while (batch := await self.read_arrow_batch()) is not None:
             yield batch
+
+    async def next_events(self, timeout_s: float | None) -> Arrived | None:
+        """Returns the next events, for `returned`. Otherwise the next call returns them again."""
+        return await self._next(EventBatches, timeout_s)
+
+    async def next_arrow_batch(self, timeout_s: float | None) -> Arrived | None:
+        """As `next_events`, for `returned_arrow`."""
+        return await self._next(arrow_assembler(), timeout_s)
+
+    def returned(self, arrived: Arrived | None) -> GroupBatch | None:
+        """Returns the events to the application: they count as processed at the next call."""
+        if arrived is None:
+            return None
+        self._give(arrived)
+        assert isinstance(arrived.batch, EventBatch), "the assembler makes batches of events"
+        return _group_batch(arrived.owned.segment, arrived.batch)
+
+    def returned_arrow(self, arrived: Arrived | None) -> pa.RecordBatch | None:
+        """As `returned`."""
+        if arrived is None:
+            return None
+        from headrace.client.arrow_batches import with_stream
+
+        self._give(arrived)
+        batch, segment = arrived.batch, arrived.owned.segment
+        assert isinstance(batch, ArrowBatch), "the assembler makes Arrow batches"
+        return with_stream(batch.events, segment.scope, segment.stream)
+
+    def _give(self, arrived: Arrived) -> None:
+        assert arrived.batch is not None, "only batches are returned"
+        self._current, self._given_to = arrived.owned, arrived.batch.end_offset
 
     async def _next(self, assemble: Assemble, timeout_s: float | None) -> Arrived | None:
         """Returns the next batch in this form. What was returned before counts as processed."""
@@ -192,7 +211,7 @@ class AsyncGroupReader:
             if (arrived := self._rest() or self._segments.next_batch()) is not None:
                 if arrived.batch is None:
                     continue
-                self._newest, self._current, self._given_to = arrived, arrived.owned, arrived.batch.end_offset
+                self._newest = arrived
                 return arrived
             if self.ended or loop.time() >= deadline_s:
                 return None
@@ -201,14 +220,14 @@ class AsyncGroupReader:
                     await self._wake.wait()
 
     def _rest(self) -> Arrived | None:
-        """The events of the newest batch that the caller has not asked for, if the reader still owns the segment."""
+        """The events of the newest batch that the caller has not got, if the reader still owns the segment."""
         newest, self._newest = self._newest, None
-        if newest is None or not isinstance(newest.batch, EventBatch):
+        if newest is None or newest.batch is None:
             return None
-        owned = newest.owned
-        if self._segments.owned.get(owned.segment) is not owned or owned.position >= newest.batch.end_offset:
+        owned, batch = newest.owned, newest.batch
+        if self._segments.owned.get(owned.segment) is not owned or owned.position >= batch.end_offset:
             return None
-        return newest._replace(batch=newest.batch.after(owned.position))
+        return newest._replace(batch=batch.after(owned.position)) if isinstance(batch, EventBatch) else newest
 
     async def __aiter__(self) -> AsyncIterator[GroupEvent]:
         """Yields single events. Waits at the tail; stops when `ended` is true."""

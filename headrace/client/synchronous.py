@@ -27,7 +27,7 @@ from headrace.client.event_writer import (
     column_slices,
     event_bytes,
 )
-from headrace.client.group_reader import AsyncGroupReader, GroupEvent
+from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.range_reader import AsyncRangeReader
 from headrace.client.segment_stream import EventBatch
@@ -164,7 +164,10 @@ class TransactionEvents:
 
 
 class EventReader:
-    """Reads the events of a stream. Open it with `Headrace.reader`, use it with `with`. Not thread-safe."""
+    """Reads the events of a stream. Open it with `Headrace.reader`, use it with `with`. Not thread-safe.
+
+    It moves `position` in the thread of the caller: a batch that a KeyboardInterrupt keeps from it is returned again.
+    """
 
     def __init__(self, thread: LoopCaller, reader: AsyncEventReader) -> None:
         self._thread = thread
@@ -181,11 +184,12 @@ class EventReader:
             UnavailableError: a segment's store could not be reached for too long.
             CorruptError: a segment does not contain valid events.
         """
-        return self._thread.run(self._reader.read_batch(timeout_s))
+        return self._reader.returned(self._thread.run(self._reader.next_events(timeout_s)))
 
     def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
         """Returns the next events of a segment as a record batch. See `AsyncEventReader.read_arrow_batch`."""
-        return self._thread.run(self._reader.read_arrow_batch(timeout_s))
+        batch = self._reader.returned(self._thread.run(self._reader.next_arrow_batch(timeout_s)))
+        return None if batch is None else batch.events
 
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields Arrow batches until `ended` is true. See `AsyncEventReader.read_arrow_batch`."""
@@ -194,8 +198,8 @@ class EventReader:
 
     def __iter__(self) -> Iterator[EventRead]:
         """Yields single events, and moves `position` past each. Waits at the tail; stops when `ended` is true."""
-        while (unread := self._thread.run(self._reader.next_unread(None))) is not None:
-            yield from events_of(*unread)
+        while (batch := self._thread.run(self._reader.next_events(None))) is not None:
+            yield from events_of(batch, self._reader.progress)
 
     @property
     def ended(self) -> bool:
@@ -227,21 +231,27 @@ class EventReader:
 
 
 class GroupEvents:
-    """The hand-written part of `GroupReader`, which yields events. The rest is generated."""
+    """The hand-written part of `GroupReader`. It takes batches in the thread of the caller: one that a
+    KeyboardInterrupt keeps from it does not count as processed, and is returned again. The rest is generated.
+    """
 
     _thread: LoopCaller
 
     def __init__(self, reader: AsyncGroupReader) -> None:
         self._reader = reader
 
+    def read_batch(self, timeout_s: float | None = None) -> GroupBatch | None:
+        """Returns the next events of one segment. See `AsyncGroupReader.read_batch`."""
+        return self._reader.returned(self._thread.run(self._reader.next_events(timeout_s)))
+
     def __iter__(self) -> Iterator[GroupEvent]:
         """Yields single events. Waits at the tail; stops when `ended` is true."""
-        while (batch := self._thread.run(self._reader.read_batch())) is not None:
+        while (batch := self.read_batch()) is not None:
             yield from self._reader.events_of(batch)
 
     def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
         """Returns the next events of a segment as a record batch. See `AsyncGroupReader.read_arrow_batch`."""
-        return self._thread.run(self._reader.read_arrow_batch(timeout_s))
+        return self._reader.returned_arrow(self._thread.run(self._reader.next_arrow_batch(timeout_s)))
 
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields Arrow batches until `ended` is true. See `AsyncGroupReader.read_arrow_batch`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from headrace.client.group_reader import AsyncGroupReader, GroupBatch
+from headrace.client.group_reader import AsyncGroupReader
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous import GroupEvents
 from headrace.client.time_windows import TimeWindow
@@ -44,23 +44,6 @@ class GroupReader(GroupEvents):
     @property
     def closed(self) -> bool:
         return self._core.closed
-
-    def read_batch(self, timeout_s: float | None = None) -> GroupBatch | None:
-        """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
-
-        Before it waits, the reader does its part in the group. `timeout_s` does not bound this: requests to the store
-        of the group's state, and after a reset or a checkpoint to the controller.
-
-        The events that were returned before count as processed. After an error of a segment, the next call reads it on
-        from there if a repetition can succeed. Otherwise each call raises the error until the segment is released, or
-        the group is reset.
-
-        Raises:
-            TruncatedError: unread events have been truncated, and `on_truncation` is "error".
-            UnavailableError: a store or the controller could not be reached for too long.
-            CorruptError: a segment does not contain valid events.
-        """
-        return self._thread.run(self._core.read_batch(timeout_s))
 
     def time_window(self, scope: str, stream: str) -> TimeWindow:
         """Returns the bounds of the event times at the group's position in a stream, from the times that writers noted.

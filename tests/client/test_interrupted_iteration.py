@@ -1,9 +1,10 @@
-"""A loop over events that stops in the middle of a batch: the next call continues with the next event."""
+"""Loops over events that stop in the middle of a batch, and calls that are interrupted: the next call continues."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import httpx
 import pytest
@@ -72,6 +73,45 @@ def test_group_continues_after_a_break(headrace: Headrace, rest: Callable[[Group
         assert some(reader, 2) == EVENTS[:2]
         assert rest(reader) == EVENTS[2:]
         assert reader.read_batch(timeout_s=0.1) is None
+
+
+def interrupt(reader: EventReader | GroupReader, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a KeyboardInterrupt come when the batch is there, but not with the caller yet."""
+    run = reader._thread.run
+
+    def interrupted(coroutine: Coroutine[Any, Any, Any]) -> None:
+        assert run(coroutine) is not None
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reader._thread, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(reader, kind)(timeout_s=10)
+
+
+@pytest.mark.parametrize("kind", ["read_batch", "read_arrow_batch"])
+def test_an_interrupted_call_loses_nothing(headrace: Headrace, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    pytest.importorskip("pyarrow")
+    with headrace.reader("shop", "returns", start="head") as reader:
+        interrupt(reader, kind, monkeypatch)
+        assert set(reader.position.offsets.values()) == {0}
+        assert getattr(reader, kind)(timeout_s=10) is not None
+        assert set(reader.position.offsets.values()) == {sum(8 + len(event) for event in EVENTS)}
+
+
+@pytest.mark.parametrize("kind", ["read_batch", "read_arrow_batch"])
+def test_an_interrupted_call_of_a_group_processes_nothing(
+    headrace: Headrace, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    pytest.importorskip("pyarrow")
+    reads = ReaderGroupConfiguration((GroupStream("shop", "returns"),), automatic_checkpoint_interval_ms=0)
+    headrace.admin.reader_groups.create("shop", "billing", reads)
+    with headrace.reader_group("shop", "billing").reader("r1") as reader:
+        interrupt(reader, kind, monkeypatch)
+    with headrace.reader_group("shop", "billing").reader("r2") as reader:
+        interrupt(reader, kind, monkeypatch)
+        assert getattr(reader, kind)(timeout_s=10) is not None
+        assert getattr(reader, kind)(timeout_s=0.1) is None
 
 
 def test_asynchronous_reader_continues_after_a_break(cluster: Cluster) -> None:
