@@ -165,9 +165,12 @@ class AsyncByteWriter:
             return
         self._is_closed = True
         self.accumulator.close(closed_error())
-        await self._appender.stop()
-        self.segment_failed(self._appender, closed_error())
-        await self._segment.close()
+        ended = self._appender.stop()
+        self.segment_failed(self._appender, closed_error())  # before it waits: the call may be cancelled
+        try:
+            await ended
+        finally:
+            await self._segment.close()
 
     def _sealed(self) -> SealedError:
         return SealedError(

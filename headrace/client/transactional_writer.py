@@ -163,12 +163,12 @@ class AsyncTransaction:
         """Stops writing and pinging without a change to the transaction. Unacknowledged events fail with `reason`."""
         self._writer.forget(self)
         self.accumulator.close(reason)
+        ends = [appender.stop() for appender in self._appenders]
+        for appender in self._appenders:
+            self.segment_failed(appender, reason)  # before it waits: the call may be cancelled
         if self._segments is not None:
             await self._segments.close()
-        for appender in self._appenders:
-            await appender.stop()
-            self.accumulator.fail(appender.queue, appender.in_flight, reason)
-            appender.in_flight.clear()
+        await asyncio.gather(*ends)
 
     async def __aenter__(self) -> AsyncTransaction:
         return self

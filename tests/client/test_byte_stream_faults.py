@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from real_cluster import RealCluster
+from scripted_cluster import Cluster
 
 from headrace import wire
 from headrace.client import (
@@ -247,3 +249,20 @@ def test_closed_readers_and_writers_open_no_connection(video: ByteStream) -> Non
     assert not reader._core._segment.connections._tasks
     assert not writer._core._segment.connections._tasks
     assert video.tail_offset() == 3
+
+
+@pytest.mark.anyio
+async def test_bytes_fail_although_discarding_is_cancelled(make_cluster: Callable[[int], Cluster]) -> None:
+    cluster = make_cluster(1)
+    client = AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle))
+    async with client, await client.byte_stream("s", "t") as stream:
+        writer = await stream.writer()
+        cluster.stop_store()
+        await writer.write(b"bytes")
+        await asyncio.sleep(0)
+        discarding = asyncio.create_task(writer.discard())
+        await asyncio.sleep(0)
+        discarding.cancel()
+        await asyncio.wait({discarding})
+        assert writer.accumulator.is_empty()
+        assert writer._segment.connections._is_closed

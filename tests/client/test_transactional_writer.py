@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import httpx
 import pytest
 from scripted_cluster import Cluster
+from scripted_transactions import Transactions
 
 from headrace.client import (
     AsyncHeadrace,
@@ -23,90 +23,9 @@ from headrace.client import (
     connect,
 )
 from headrace.model.limits import EVENT_BYTES_MAX
-from headrace.model.names import transaction_segment_name
 from headrace.model.routing import routing_key_position
 
 LEASE_MS = 10_000
-
-
-class Transactions:
-    """The controller's part, in front of a `Cluster`, whose store gets a segment for each segment of a transaction."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.states: dict[str, str] = {}
-        self.outcome = "COMMITTED"
-        self.asked: list[tuple[str, str, Any]] = []
-        self.refusal: tuple[int, str] | None = None
-        self.on_demand = False
-        self.creates_all = False
-        self._name = cluster.name
-        self._made: dict[int, str] = {}
-        cluster.name = lambda identifier: self._made.get(identifier) or self._name(identifier)
-
-    def handle(self, request: httpx.Request) -> httpx.Response:
-        path = request.url.path.removeprefix("/v1/scopes/s/streams/t/")
-        if not path.startswith(("transaction", "commit-sets")):
-            return self.cluster.handle(request)
-        body = httpx.Response(200, content=request.content or b"null").json()
-        self.asked.append((request.method, path, body))
-        if self.refusal is not None:
-            status, code = self.refusal
-            error = {"code": code, "message": "no", "retry": "never", "details": {}}
-            return httpx.Response(status, json={"error": error})
-        return httpx.Response(200, json=self._answer(request.method, path.split("/")[1:], body))
-
-    def _answer(self, method: str, parts: list[str], body: Any) -> dict[str, Any]:
-        if parts[1:] == ["segments"]:
-            return self._view(parts[0])
-        if method == "POST":
-            self.on_demand = body.get("segments") == "on-demand" and not self.creates_all
-            transaction = f"{len(self.states) + 1:032x}"
-            self.states[transaction] = "OPEN"
-            for one in list(self.cluster.active):
-                self._segment(one, transaction)
-        else:
-            transaction = parts[0]
-        if parts[1:] == ["state"]:
-            self.states[transaction] = body["state"]
-        answer = self._view(transaction)
-        if self.states[transaction] == "COMMITTING":
-            self.states[transaction] = self.outcome
-        elif self.states[transaction] == "ABORTED":
-            self.refusal = 404, "transaction_not_found"  # a client that asks for ever is told
-        return answer
-
-    def _segment(self, parent: int, transaction: str) -> None:
-        identifier = int(transaction, 16) << 64 | parent
-        segment = type(self.cluster.segments[parent])(self.cluster.segments[parent].key_range)
-        self.cluster.segments[identifier] = segment
-        self._made[identifier] = transaction_segment_name(self._name(parent), int(transaction, 16))
-
-    def _view(self, transaction: str) -> dict[str, Any]:
-        made = {one: name for one, name in self._made.items() if one >> 64 == int(transaction, 16)}
-        segments = [
-            {
-                "segmentId": identifier & (1 << 64) - 1,
-                "name": self._name(identifier & (1 << 64) - 1),
-                "transactionSegment": name,
-                "low": self.cluster.segments[identifier].key_range.low,
-                "high": self.cluster.segments[identifier].key_range.high,
-            }
-            for identifier, name in made.items()
-        ]
-        return {
-            "transaction": transaction,
-            "state": self.states[transaction],
-            "creationTime": 1,
-            "leaseEnd": 2,
-            "completionTime": None,
-            "segments": segments,
-            "onDemand": self.on_demand,
-        }
-
-    def events(self, transaction: str) -> list[bytes]:
-        made = [one for one in self._made if one >> 64 == int(transaction, 16)]
-        return [event for identifier in made for event in self.cluster.events(identifier)]
 
 
 @pytest.fixture
@@ -351,6 +270,22 @@ async def test_an_aborted_transaction_creates_no_segment(controller: Transaction
         with pytest.raises(HeadraceError) as refused:
             await transaction.flush()
         assert refused.value.specific_code == "transaction_aborted"
+
+
+@pytest.mark.anyio
+async def test_events_fail_although_leaving_is_cancelled(controller: Transactions):
+    """As when a writer is closed that has just heard of the end of a transaction."""
+    transport = httpx.MockTransport(controller.handle)
+    client = AsyncHeadrace("http://controller", transport=transport)
+    async with client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        transaction = await writer.begin()
+        ack = await transaction.write(b"x")
+        leaving = asyncio.create_task(transaction.leave(UnavailableError("left")))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        assert ack.done
+        assert isinstance(ack.exception(), UnavailableError)
 
 
 @pytest.mark.anyio

@@ -1,0 +1,90 @@
+"""The controller's part in transactions, in front of a scripted cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from scripted_cluster import Cluster
+
+from headrace.model.names import transaction_segment_name
+
+
+class Transactions:
+    """The controller's part, in front of a `Cluster`, whose store gets a segment for each segment of a transaction."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.states: dict[str, str] = {}
+        self.outcome = "COMMITTED"
+        self.asked: list[tuple[str, str, Any]] = []
+        self.refusal: tuple[int, str] | None = None
+        self.on_demand = False
+        self.creates_all = False
+        self._name = cluster.name
+        self._made: dict[int, str] = {}
+        cluster.name = lambda identifier: self._made.get(identifier) or self._name(identifier)  # type: ignore[method-assign]
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path.removeprefix("/v1/scopes/s/streams/t/")
+        if not path.startswith(("transaction", "commit-sets")):
+            return self.cluster.handle(request)
+        body = httpx.Response(200, content=request.content or b"null").json()
+        self.asked.append((request.method, path, body))
+        if self.refusal is not None:
+            status, code = self.refusal
+            error = {"code": code, "message": "no", "retry": "never", "details": {}}
+            return httpx.Response(status, json={"error": error})
+        return httpx.Response(200, json=self._answer(request.method, path.split("/")[1:], body))
+
+    def _answer(self, method: str, parts: list[str], body: Any) -> dict[str, Any]:
+        if parts[1:] == ["segments"]:
+            return self._view(parts[0])
+        if method == "POST":
+            self.on_demand = body.get("segments") == "on-demand" and not self.creates_all
+            transaction = f"{len(self.states) + 1:032x}"
+            self.states[transaction] = "OPEN"
+            for one in list(self.cluster.active):
+                self._segment(one, transaction)
+        else:
+            transaction = parts[0]
+        if parts[1:] == ["state"]:
+            self.states[transaction] = body["state"]
+        answer = self._view(transaction)
+        if self.states[transaction] == "COMMITTING":
+            self.states[transaction] = self.outcome
+        elif self.states[transaction] == "ABORTED":
+            self.refusal = 404, "transaction_not_found"  # a client that asks for ever is told
+        return answer
+
+    def _segment(self, parent: int, transaction: str) -> None:
+        identifier = int(transaction, 16) << 64 | parent
+        segment = type(self.cluster.segments[parent])(self.cluster.segments[parent].key_range)
+        self.cluster.segments[identifier] = segment
+        self._made[identifier] = transaction_segment_name(self._name(parent), int(transaction, 16))
+
+    def _view(self, transaction: str) -> dict[str, Any]:
+        made = {one: name for one, name in self._made.items() if one >> 64 == int(transaction, 16)}
+        segments = [
+            {
+                "segmentId": identifier & (1 << 64) - 1,
+                "name": self._name(identifier & (1 << 64) - 1),
+                "transactionSegment": name,
+                "low": self.cluster.segments[identifier].key_range.low,
+                "high": self.cluster.segments[identifier].key_range.high,
+            }
+            for identifier, name in made.items()
+        ]
+        return {
+            "transaction": transaction,
+            "state": self.states[transaction],
+            "creationTime": 1,
+            "leaseEnd": 2,
+            "completionTime": None,
+            "segments": segments,
+            "onDemand": self.on_demand,
+        }
+
+    def events(self, transaction: str) -> list[bytes]:
+        made = [one for one in self._made if one >> 64 == int(transaction, 16)]
+        return [event for identifier in made for event in self.cluster.events(identifier)]
