@@ -90,16 +90,18 @@ bench: $(INSTALLED) ## measure, together with the raw limits of this disk; write
 bench-spark: $(INSTALLED) ## measure what an event costs in Spark, next to Parquet; writes build/bench/spark.json
 	@$(PYTHON) -m benchmarks.spark
 
-fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut power, soak: about ten minutes
+fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut power, random programs, soak: about ten minutes
 	@set -e; for decoder in $$(ls fuzz/corpus); do $(PYTHON) -m fuzz $$decoder --seconds 20; done
 	@$(PYTHON) -m fuzz kill-nine --minutes 2
 	@$(PYTHON) -m fuzz power-cuts --minutes 2
+	@$(PYTHON) -m fuzz segments --seeds 1-300
+	@$(PYTHON) -m fuzz tables --seeds 1-50
 	@$(PYTHON) -m fuzz soak --minutes 1
 
 conformance: $(INSTALLED) ## run Pravega's own clients (Java: needs JDK 17 and Maven) against a stack, and update their table
 	@PYTHONPATH=. $(PYTHON) scripts/run_conformance.py; outcome=$$?; $(PYTHON) scripts/generate_conformance_table.py; exit $$outcome
 
-nightly: $(INSTALLED) $(SPARKS_INSTALLED) ## simulate logs and whole stores, lose real stores, kill Spark, other Sparks and Pravega's clients
+nightly: $(INSTALLED) $(SPARKS_INSTALLED) ## simulate logs and whole stores, random programs, lose real stores, kill Spark, other Sparks and Pravega's clients
 	@$(PYTHON) scripts/run_nightly.py
 
 protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file

@@ -1,1 +1,1 @@
-"""What searches for failures: kill -9 and power cuts under load, bytes that harm decoders, a soak."""
+"""What searches for failures: kill -9 and power cuts under load, bytes that harm decoders, random programs, a soak."""

@@ -7,13 +7,14 @@ import shutil
 import signal
 import sys
 import tempfile
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from fuzz.seeds import seed_range
 from fuzz.sink_faults import ALL
 from fuzz.spark_engines import VERSIONS, Engine, NoEngineError, find_engine
 
@@ -93,11 +94,3 @@ def _copy_on(engine: Engine, stack: SinkStack, directory: Path, options: Namespa
 def _not_evidence(directory: str, names: list[str]) -> list[str]:
     """Everything but logs and checkpoints."""
     return [one for one in names if one in ("data", "spark", "warehouse") or one.startswith(_NOT_EVIDENCE)]
-
-
-def seed_range(text: str) -> range:
-    """Seeds as the command line has them. Raises ArgumentTypeError."""
-    first, _, last = text.partition("-")
-    if not first.isdecimal() or (text != first and not last.isdecimal()):
-        raise ArgumentTypeError(f"{text} are no seeds: give one like 7, or a range like 1-20")
-    return range(int(first), int(last or first) + 1)

@@ -70,6 +70,8 @@ STEPS: Final = (
         reported_lines=REPORTED_LINES_MAX,
     ),
     Step("deliberate-bugs-of-stores", (*_PYTHON, "simulation", "stores", "mutations")),
+    Step("random-segments", (*_PYTHON, "fuzz", "segments", "--seeds", "1-2000"), reported_lines=40),
+    Step("random-tables", (*_PYTHON, "fuzz", "tables", "--seeds", "1-300"), reported_lines=40),
     Step("six-kills", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "5", "--faults", *["kill_one"] * 6)),
     Step("lost-stores", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "15"), reported_lines=20),
     Step(

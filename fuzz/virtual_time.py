@@ -1,0 +1,116 @@
+"""An event loop without threads whose time passes at once, so that a seed does the same in each run.
+
+Everything that a program does in it must come from its seed, too. It has no sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from functools import partial
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from fuzz.randomness import Random
+
+_THREAD_DELAYS_S: Final = (0.0, 0.0, 0.0005, 0.004)
+
+_Result = TypeVar("_Result")
+
+
+class StuckError(AssertionError):
+    """All tasks wait for each other."""
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Time passes only when no task can run. Calls for other threads run between two turns, after a random time."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._now_s = 0.0
+        super().__init__(_NoWaiting(self._pass_time))
+        self._numbers = count()
+        self.set_task_factory(lambda loop, work, **options: _Task(next(self._numbers), work, loop=loop, **options))
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(next(self._numbers), loop=self)
+
+    def time(self) -> float:
+        return self._now_s
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """As in a thread, the call runs even if its caller is cancelled meanwhile."""
+        outcome: asyncio.Future[Any] = self.create_future()
+        self._later(partial(self._call, outcome, partial(func, *args)))
+        return outcome
+
+    def _call(self, outcome: asyncio.Future[Any], call: Callable[[], Any]) -> None:
+        try:
+            result = call()
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            self._later(partial(_fail, outcome, error))
+        else:
+            self._later(partial(_settle, outcome, result))
+
+    def _later(self, call: Callable[[], None]) -> None:
+        self.call_later(self._random.choice(_THREAD_DELAYS_S), call)
+
+    def _pass_time(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+class _Future(asyncio.Future[Any]):
+    """Its place in a set depends on its number, not on its address, which is another one in each run."""
+
+    def __init__(self, number: int, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = number
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(asyncio.Task[Any]):
+    """As `_Future`."""
+
+    def __init__(self, number: int, work: Any, **options: Any) -> None:
+        self._number = number  # first: a task enters a set while it is made
+        super().__init__(work, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _NoWaiting(selectors.SelectSelector):
+    """Has no events: it lets time pass instead."""
+
+    def __init__(self, pass_time: Callable[[float], None]) -> None:
+        super().__init__()
+        self._pass_time = pass_time
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise StuckError("no task can run, and none waits for a time")
+        self._pass_time(timeout)
+        return []
+
+
+def run_in_virtual_time(work: Coroutine[Any, Any, _Result], random: Random) -> _Result:
+    """As `asyncio.run`.
+
+    Raises:
+        StuckError: the work waits for something that cannot happen.
+    """
+    with asyncio.Runner(loop_factory=partial(VirtualTimeLoop, random)) as runner:
+        return runner.run(work)
+
+
+def _settle(outcome: asyncio.Future[Any], result: object) -> None:
+    if not outcome.done():
+        outcome.set_result(result)
+
+
+def _fail(outcome: asyncio.Future[Any], error: Exception) -> None:
+    if not outcome.done():
+        outcome.set_exception(error)

@@ -1,0 +1,135 @@
+"""A few seeds of the random programs, deliberate bugs that they find, and what a seed that failed prints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fuzz import program_command
+from fuzz.checker import WrongStateError
+from fuzz.program_command import run_programs
+from fuzz.program_trace import STEPS_KEPT, Trace
+from fuzz.randomness import Random
+from fuzz.segment_programs import run_segment_program
+from fuzz.table_programs import run_table_program
+from fuzz.virtual_time import StuckError, run_in_virtual_time
+from headrace.segmentstore.containers import merges
+from headrace.segmentstore.tables.table import Table
+
+SEED_OF_REFUSED_MERGE = 2
+SEED_OF_EVICTED_TABLE = 1
+
+
+class WholeTrace(Trace):
+    """Keeps all steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.steps.append(text)
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """The command turns it off for its process."""
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def run_segments(seed: int, trace: Trace, **sizes: int) -> Counter[str]:
+    return run_in_virtual_time(run_segment_program(seed, trace, **sizes), Random(seed))
+
+
+def run_tables(seed: int, trace: Trace, **sizes: int) -> Counter[str]:
+    return run_in_virtual_time(run_table_program(seed, trace, **sizes), Random(seed))
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_segments_are_as_their_model(seed: int):
+    assert run_segments(seed, Trace(), stores=2, steps=120)["append"] > 0
+
+
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_tables_are_as_their_model(seed: int):
+    trace = Trace()
+    run_tables(seed, trace, steps=20)
+    assert trace.count > 0
+
+
+@pytest.mark.parametrize(("run", "sizes"), [(run_segments, {"stores": 2, "steps": 100}), (run_tables, {"steps": 8})])
+def test_a_seed_does_the_same_in_each_run(run: Any, sizes: dict[str, int]):
+    first, second = WholeTrace(), WholeTrace()
+    run(5, first, **sizes)
+    run(5, second, **sizes)
+    assert first.steps == second.steps
+    assert len(first.steps) > STEPS_KEPT
+
+
+def test_a_refused_merge_that_forgets_its_source_is_found(monkeypatch: pytest.MonkeyPatch):
+    async def merged(container: Any, operation: Any, target: Any, sources: Any) -> None:
+        for source in sources:
+            container.dirty.pop(source.number, None)
+        await container.apply(operation)
+        container.dirty[target.number] = target
+
+    monkeypatch.setattr(merges, "_merged", merged)
+    with pytest.raises(WrongStateError, match="is not marked for a flush"):
+        run_segments(SEED_OF_REFUSED_MERGE, Trace())
+
+
+def test_a_change_checked_by_an_evicted_table_is_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Table, "check_current", lambda _table: None)
+    with pytest.raises(WrongStateError):
+        run_tables(SEED_OF_EVICTED_TABLE, Trace())
+
+
+def test_a_failed_seed_prints_its_last_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], logging_as_before: None
+):
+    def run_seed(what: str, seed: int, trace: Trace) -> Counter[str]:
+        for step in range(STEPS_KEPT + 1):
+            trace.note(f"step {step}.")
+        if seed == 2:
+            raise WrongStateError("expected 1, found 2")
+        return Counter(append=2)
+
+    monkeypatch.setattr(program_command, "run_seed", run_seed)
+    assert run_programs(Namespace(what="segments", seeds=range(1, 4))) == 1
+    printed = capsys.readouterr().out
+    assert "segments seed 2 failed: WrongStateError('expected 1, found 2')" in printed
+    assert f"step {STEPS_KEPT}." in printed
+    assert "step 0." not in printed
+    assert "4  append" in printed
+    assert printed.endswith("segments: 3 seeds, 1 failed: 2\n")
+    assert run_programs(Namespace(what="segments", seeds=range(3, 5))) == 0
+
+
+def test_a_wait_without_an_end_is_found():
+    async def wait() -> None:
+        await asyncio.sleep(1_000)
+        await asyncio.Event().wait()
+
+    with pytest.raises(StuckError):
+        run_in_virtual_time(wait(), Random(1))
+
+
+def test_a_call_of_a_thread_ends_without_its_caller():
+    called: list[int] = []
+
+    async def cancel_caller() -> None:
+        caller = asyncio.ensure_future(asyncio.to_thread(called.append, 1))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.sleep(1)
+        assert caller.cancelled()
+
+    run_in_virtual_time(cancel_caller(), Random(1))
+    assert called == [1]
