@@ -5,11 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from late_writes import LateWrites
 from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.model.chunks import chunk_partition
 from headrace.model.errors import UnavailableError
+from headrace.ports.metadata_store import Replace
 from headrace.segmentstore.tiering import chunk_directory
 
 pytestmark = pytest.mark.anyio
@@ -142,3 +145,34 @@ async def test_lost_volume_keeps_bytes_of_an_unrecorded_move(world: World, own, 
         await running.store.owned[0].writer.stop()
         await chain.check(running, CHAIN[-1])
         await chain.end(running)
+
+
+async def test_a_move_that_takes_effect_late_loses_nothing(world: World):
+    """It had no answer, and does so when the next attempt has read the link, and not yet the runs behind it."""
+    chain, (source, target, *_) = Chain(world), CHAIN
+    async with world.running() as running:
+        await chain.begin(running, own=b"")
+        await chain.merge(running, source, target)
+        writer = running.store.owned[0].writer
+        late = LateWrites(world, Replace, lambda key: key.partition == chunk_partition(target))
+        world.clock.advance(2e6)
+        with pytest.raises(UnavailableError):
+            await writer.run_pass()
+        late.answer_again()
+        query, asked = world.metadata.query, []
+
+        def query_late(partition, **arguments):
+            if partition == chunk_partition(source):
+                asked.append(arguments)
+                if len(asked) == 2:
+                    late.take_effect()
+            return query(partition, **arguments)
+
+        world.metadata.query = query_late
+        with pytest.raises(UnavailableError, match="changed"):
+            await writer.run_pass()
+        assert len(asked) == 2
+        await chain.check(running, target)
+        writer.start()
+        await running.flush()
+        await chain.check(running, target)

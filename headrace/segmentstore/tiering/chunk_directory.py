@@ -123,7 +123,7 @@ class ChunkDirectory:
                 else:
                     self._newest = {each.key: _written(each, before[each.key]) for each in counts}
                     return {}
-        raise _changed()
+        raise changed()
 
     async def move(self, source: str, target: str, runs: Sequence[ChunkRun], moved: Sequence[ChunkRun]) -> bool:
         """Make `runs` of `source` the runs `moved` of `target`; raises as `add`.
@@ -252,7 +252,7 @@ class ChunkDirectory:
         except WriteConflictError as error:
             if any(record is not None and index <= entry_count for index, record in error.failed.items()):
                 return False
-            raise _changed() from error
+            raise changed() from error
         return True
 
     async def _query(self, name: str, *, first: int, last: int, limit: int, descending: bool = False) -> Page:
@@ -284,7 +284,7 @@ class ChunkDirectory:
             except CorruptError as error:
                 found = await asyncio.to_thread(self._store.get_many, [each.key for each in writes])
                 if [each and each.version for each in found] != [each.version for each in writes]:
-                    raise _changed() from error
+                    raise changed() from error
                 _log.critical("event=foreign_change container=%d error=%r", self.container, error.message)
                 raise
             self._newest = {}
@@ -306,7 +306,7 @@ class ChunkDirectory:
         try:
             await self._claimed.write(*writes)
         except WriteConflictError as error:
-            raise _changed() from error
+            raise changed() from error
 
 
 REPLACED_WRITES_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
@@ -370,5 +370,5 @@ def _found_runs(error: WriteConflictError, run_count: int) -> dict[int, ChunkRun
     }
 
 
-def _changed() -> UnavailableError:
+def changed() -> UnavailableError:
     return UnavailableError("the chunk directory has changed since it was read: the write is retried")

@@ -11,7 +11,7 @@ from headrace.codec.container_snapshots import MergedRange
 from headrace.model.chunks import ChunkRun, RunLink
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.tiering import chunk_directory
-from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory, changed
 
 
 async def move_merged(directory: ChunkDirectory, target: str, merged: MergedRange, start: int) -> list[ChunkRun] | None:
@@ -57,6 +57,8 @@ async def follow_link(directory: ChunkDirectory, target: str, link: RunLink) -> 
         found = await directory.page(link.segment, first=link.position, limit=limit)
         runs = [run for run in found if run.end <= link.position + link.length]
         if not runs or runs[0].offset != link.position:
+            if await directory.entry_before(target, link.end) != link:
+                raise changed()  # an earlier attempt, which had no answer, has moved them since the link was read
             raise CorruptError(
                 f"the chunk directory has lost runs of {link.segment} from {link.position} on, merged into {target}",
                 details={"segment": target, "offset": link.offset},

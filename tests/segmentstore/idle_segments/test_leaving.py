@@ -149,3 +149,32 @@ async def test_segments_leave_while_unused_objects_cannot_be_found(world: World)
         with pytest.raises(UnavailableError):
             await running.store.owned[0].maintenance.run_pass()
         assert not names_in_memory(running)
+
+
+async def test_a_segment_removed_meanwhile_gets_no_record(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Its record may be removed already, and a new segment of its name would find the removed one."""
+    async with running_store(world) as running:
+        client = await running.connect()
+        await client.create(FIRST)
+        await write(client, FIRST, [b"former"])
+        await rest(running)
+        owned = running.store.owned[0]
+        log, removed, waits = owned.container.log, asyncio.Event(), asyncio.Event()
+        durable = log.durable
+
+        async def durable_later() -> None:
+            await durable()
+            waits.set()
+            await removed.wait()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "durable", durable_later)
+            sweeping = asyncio.ensure_future(owned.evictor.sweep())
+            await waits.wait()
+        assert isinstance(await client.call(wire.DeleteSegment(1, FIRST)), wire.SegmentDeleted)
+        await running.until(lambda: not owned.container.metadata.deletions)
+        removed.set()
+        assert await sweeping == 0
+        assert world.metadata.get(evicted_segment_key(FIRST)) is None
+        await client.create(FIRST)
+        assert await client.read_all(FIRST) == b""
