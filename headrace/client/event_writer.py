@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.api.segments import SegmentView, Successors
 from headrace.client.admin import AsyncAdmin
@@ -23,6 +21,7 @@ from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BLOCK_BYTES, BUFFER_BYTES, BatchAccumulator, too_large
 from headrace.client.column_errors import arrow_missing
 from headrace.client.event_blocks import Ack
+from headrace.client.ordered_calls import OrderedCalls
 from headrace.client.recorded_successors import recorded_successors
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import WRITER_ID_BITS, SegmentAppender
@@ -43,10 +42,6 @@ if TYPE_CHECKING:
 
 Event = bytes | bytearray | memoryview
 RoutingKeys = Sequence[str | None] | str | None
-T = TypeVar("T")
-
-BATCH_SLICE_EVENTS = 10_000
-"""The number of events of a batch that are added before other writers get the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +194,7 @@ class AsyncEventWriter:
     def __init__(self, core: WriterCore) -> None:
         self._core = core
         self._accumulator = core.accumulator
-        self._changed = asyncio.Event()
-        self._accumulator.listen(self._changed.set)
-        self._filled_blocks = 0
-        self._calls: deque[object] = deque()
-        """The calls that have events to queue, in the order in which they began."""
+        self._calls = OrderedCalls(core.accumulator)
 
     async def write(self, event: Event, routing_key: str | None = None) -> Ack:
         """Queues an event, and waits while the buffer is full. `await` the acknowledgement until it is durable.
@@ -213,27 +204,20 @@ class AsyncEventWriter:
             HeadraceError: the error that ended the writer, for example SealedError.
         """
         payload = event if type(event) is bytes else event_bytes(event)
-        if not self._calls and self._accumulator.filled_blocks == self._filled_blocks:
+        calls = self._calls
+        # As in `calls.write`. Its call would cost more than what it does here.
+        if not calls.unfinished and self._accumulator.filled_blocks == calls.filled_blocks:
             ack = self._accumulator.add(payload, routing_key)
             if ack is not None:
                 return ack
-        with self._call() as call:
-            return await self._added(call, lambda: self._accumulator.add(payload, routing_key))
+        return await calls.write(payload, routing_key)
 
     async def write_batch(self, events: Iterable[Event], routing_keys: RoutingKeys = None) -> Ack:
         """Queues many events. `routing_keys` has one key per event, or is one key for all, or None.
 
         Raises the same errors as `write`.
         """
-        payloads, keys = checked_batch(events, routing_keys)
-        ack = self._accumulator.new_ack()
-        with self._call() as call:
-            for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
-                last = first + BATCH_SLICE_EVENTS
-                add = partial(self._accumulator.add_batch, payloads[first:last], keys[first:last], ack)
-                await self._added(call, add)
-        self._accumulator.settle(ack)
-        return ack
+        return await self._calls.write_batch(*checked_batch(events, routing_keys))
 
     async def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
         """Queues the events of an Arrow or numpy column, without a Python object per event (extra `headrace[arrow]`).
@@ -248,18 +232,11 @@ class AsyncEventWriter:
             HeadraceError: the error that ended the writer, for example SealedError.
         """
         slices = column_slices(events, routing_keys, EVENT_BYTES_MAX_LARGE, too_large)
-        ack = self._accumulator.new_ack()
-        with self._call() as call:
-            for one in slices:
-                await self._added(call, partial(one.add_to, self._accumulator, ack))
-        self._accumulator.settle(ack)
-        return ack
+        return await self._calls.write_slices(slices)
 
     async def flush(self) -> None:
         """Waits until all written events are acknowledged. Raises the error that ended the writer, if any."""
-        await self._until(self._accumulator.is_empty)
-        if self._accumulator.failure is not None:
-            raise self._accumulator.failure
+        await self._calls.flush()
 
     async def note_time(self, time: int) -> None:
         """Flushes, and records that all events written so far are before `time`, in the events' own time.
@@ -297,35 +274,6 @@ class AsyncEventWriter:
             await self.close()
         else:
             await self._core.close(closed_error())
-
-    @contextmanager
-    def _call(self) -> Iterator[object]:
-        """A call that queues events behind those of all calls that began before it."""
-        call = object()
-        self._calls.append(call)
-        try:
-            yield call
-        finally:
-            self._calls.remove(call)
-            self._changed.set()
-
-    async def _added(self, call: object, add: Callable[[], T | None]) -> T:
-        """Repeats `add` until it has found room. A call that is cancelled before has added nothing.
-
-        If blocks were filled, the event loop first gets a turn to send them: a loop of writes may never have to wait.
-        """
-        if self._accumulator.filled_blocks != self._filled_blocks:
-            self._filled_blocks = self._accumulator.filled_blocks
-            await asyncio.sleep(0)
-        await self._until(lambda: self._calls[0] is call)
-        while not (added := add()):
-            await self._until(self._accumulator.has_room)
-        return added
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self._changed.clear()
-            await self._changed.wait()
 
 
 def event_bytes(event: Event) -> bytes:

@@ -18,7 +18,6 @@ from headrace.client.byte_writer import AsyncByteWriter, byte_view
 from headrace.client.event_blocks import Ack
 from headrace.client.event_reader import AsyncEventReader, EventRead, events_of
 from headrace.client.event_writer import (
-    BATCH_SLICE_EVENTS,
     Event,
     RoutingKeys,
     WriterCore,
@@ -29,6 +28,7 @@ from headrace.client.event_writer import (
 )
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent
 from headrace.client.loop_thread import LoopCaller
+from headrace.client.ordered_calls import BATCH_SLICE_EVENTS
 from headrace.client.range_reader import AsyncRangeReader
 from headrace.client.segment_stream import EventBatch
 from headrace.client.time_windows import TimeWindow

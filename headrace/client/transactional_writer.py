@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +20,6 @@ from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.event_blocks import Ack
 from headrace.client.event_writer import (
-    BATCH_SLICE_EVENTS,
     Event,
     RoutingKeys,
     WriterOptions,
@@ -28,6 +27,7 @@ from headrace.client.event_writer import (
     column_slices,
     event_bytes,
 )
+from headrace.client.ordered_calls import OrderedCalls
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import SegmentAppender
 from headrace.client.segment_connections import SegmentConnections
@@ -53,8 +53,7 @@ class AsyncTransaction:
         )
         self._writer = writer
         self._is_settled = False
-        self._changed = asyncio.Event()
-        self.accumulator.listen(self._changed.set)
+        self._calls = OrderedCalls(self.accumulator)
         self._segments = SegmentsOnDemand(self._create_segments, self._written_segments) if view.on_demand else None
         self._appenders = [self._appender(one) for one in view.segments]
         routes = zip(view.segments, self._appenders, strict=True)
@@ -73,9 +72,7 @@ class AsyncTransaction:
             IllegalStateError: code "transaction_aborted" or "transaction_committed".
         """
         payload = transaction_event(event)
-        while (ack := self.accumulator.add(payload, routing_key)) is None:
-            await self._until(self.accumulator.has_room)
-        return ack
+        return await self._calls.write(payload, routing_key)
 
     async def write_batch(self, events: Iterable[Event], routing_keys: RoutingKeys = None) -> Ack:
         """Queues many events, as `AsyncEventWriter.write_batch`. If an event is invalid, no event is queued.
@@ -84,14 +81,8 @@ class AsyncTransaction:
             InvalidRequestError: as there; a transaction accepts events of up to 8 MiB.
             IllegalStateError: code "transaction_aborted" or "transaction_committed".
         """
-        payloads, keys = checked_batch(events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction)
-        ack = self.accumulator.new_ack()
-        for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
-            last = first + BATCH_SLICE_EVENTS
-            while not self.accumulator.add_batch(payloads[first:last], keys[first:last], ack):
-                await self._until(self.accumulator.has_room)
-        self.accumulator.settle(ack)
-        return ack
+        checked = checked_batch(events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction)
+        return await self._calls.write_batch(*checked)
 
     async def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
         """Queues the events of an Arrow or numpy column, as `AsyncEventWriter.write_many`.
@@ -101,18 +92,11 @@ class AsyncTransaction:
             IllegalStateError: code "transaction_aborted" or "transaction_committed".
         """
         slices = column_slices(events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction)
-        ack = self.accumulator.new_ack()
-        for one in slices:
-            while not one.add_to(self.accumulator, ack):
-                await self._until(self.accumulator.has_room)
-        self.accumulator.settle(ack)
-        return ack
+        return await self._calls.write_slices(slices)
 
     async def flush(self) -> None:
         """Waits until all written events are durable. Raises the error that ended the transaction, if any."""
-        await self._until(self.accumulator.is_empty)
-        if self.accumulator.failure is not None:
-            raise self.accumulator.failure
+        await self._calls.flush()
 
     async def commit(self, *, time: int | None = None, writer: str | None = None, wait: bool = False) -> None:
         """Flushes and commits. With `wait` it returns only when readers can see the events.
@@ -220,11 +204,6 @@ class AsyncTransaction:
     def _written_segments(self) -> list[int]:
         queues = self.accumulator.with_events(one.queue for one in self._appenders)
         return [one.segment_id for one in queues]
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self._changed.clear()
-            await self._changed.wait()
 
 
 class AsyncTransactionalWriter:

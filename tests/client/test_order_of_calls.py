@@ -1,65 +1,109 @@
-"""Calls of an asynchronous writer queue their events in the order in which they began, however long each waits."""
+"""Calls of asynchronous writers and transactions queue their events in the order in which they began."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 from scripted_cluster import Cluster
+from scripted_transactions import Transactions
 
-from headrace.client import AsyncEventWriter, AsyncHeadrace, WriterOptions, event_writer
+from headrace.client import AsyncEventWriter, AsyncHeadrace, AsyncTransaction, WriterOptions, ordered_calls
 
 ONE_EVENT = WriterOptions(block_bytes=10, buffer_bytes=10)
 """The buffer is full with a single event."""
 
+EVENTS = [b"event %d" % number for number in range(20)]
+
 SMALL_BLOCKS = WriterOptions(block_bytes=10)
 """Each event gives the event loop a turn."""
+
+
+Writer = AsyncEventWriter | AsyncTransaction
+Target = tuple[Writer, Callable[[], list[bytes]]]
+"""What writes events, and what tells the stored ones."""
 
 
 def _client(cluster: Cluster) -> AsyncHeadrace:
     return AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle))
 
 
+@asynccontextmanager
+async def _stream(cluster: Cluster, options: WriterOptions) -> AsyncIterator[Target]:
+    async with _client(cluster) as headrace, await headrace.writer("s", "t", options) as writer:
+        yield writer, cluster.all_events
+
+
+@asynccontextmanager
+async def _transaction(cluster: Cluster, options: WriterOptions) -> AsyncIterator[Target]:
+    controller = Transactions(cluster)
+    async with (
+        AsyncHeadrace("http://controller", transport=httpx.MockTransport(controller.handle)) as headrace,
+        headrace.transactional_writer("s", "t", options) as writer,
+    ):
+        transaction = await writer.begin()
+        yield transaction, lambda: controller.events(transaction.id)
+
+
+in_both = pytest.mark.parametrize("opened", [_stream, _transaction])
+Opened = Callable[[Cluster, WriterOptions], AbstractAsyncContextManager[Target]]
+
+
+async def _finish(writer: Writer, calls: list[asyncio.Future[Any]], more: Iterable[bytes]) -> None:
+    """Begins further calls when there is room already, and the call that has waited for it has not gone on yet."""
+    left = deque(more)
+
+    def begin_one() -> None:
+        if left:
+            calls.append(asyncio.ensure_future(writer.write(left.popleft(), "key")))
+
+    writer._calls._accumulator._listeners.insert(0, begin_one)
+    while left or not all(call.done() for call in calls):
+        await asyncio.wait(calls)
+    await writer.flush()
+
+
 @pytest.mark.anyio
-async def test_later_calls_do_not_overtake_one_that_waits_for_room(cluster: Cluster) -> None:
-    """One begins when there is room already, and the call that has waited for it has not gone on yet."""
-    calls: list[asyncio.Future[Any]] = []
-
-    def begin(writer: AsyncEventWriter) -> None:
-        calls.append(asyncio.ensure_future(writer.write(b"event %d" % len(calls), "key")))
-
-    async with _client(cluster) as headrace, await headrace.writer("s", "t", ONE_EVENT) as writer:
-        writer._accumulator._listeners.insert(0, lambda: begin(writer) if len(calls) < 20 else None)
-        for _ in range(3):
-            begin(writer)
-        while len(calls) < 20 or not calls[-1].done():
-            await asyncio.wait(calls)
-    assert cluster.all_events() == [b"event %d" % number for number in range(20)]
+@in_both
+async def test_later_calls_do_not_overtake_one_that_waits_for_room(cluster: Cluster, opened: Opened) -> None:
+    async with opened(cluster, ONE_EVENT) as (writer, stored):
+        calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(writer.write(event, "key")) for event in EVENTS[:3]]
+        await _finish(writer, calls, EVENTS[3:])
+        assert stored() == EVENTS
 
 
-def _batch(writer: AsyncEventWriter, events: list[bytes]) -> Coroutine[Any, Any, Any]:
+def _batch(writer: Writer, events: list[bytes]) -> Coroutine[Any, Any, Any]:
     return writer.write_batch(events, "key")
 
 
-def _columns(writer: AsyncEventWriter, events: list[bytes]) -> Coroutine[Any, Any, Any]:
+def _columns(writer: Writer, events: list[bytes]) -> Coroutine[Any, Any, Any]:
     return writer.write_many(events, "key")
 
 
 @pytest.mark.anyio
+@in_both
+@pytest.mark.parametrize("options", [ONE_EVENT, SMALL_BLOCKS], ids=["one event", "small blocks"])
 @pytest.mark.parametrize("write", [_batch, _columns])
 async def test_later_calls_do_not_come_between_the_slices_of_one(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, write: Callable[..., Coroutine[Any, Any, Any]]
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    opened: Opened,
+    options: WriterOptions,
+    write: Callable[..., Coroutine[Any, Any, Any]],
 ) -> None:
     column_writes = pytest.importorskip("headrace.client.column_writes")
-    monkeypatch.setattr(event_writer, "BATCH_SLICE_EVENTS", 1)
+    monkeypatch.setattr(ordered_calls, "BATCH_SLICE_EVENTS", 1)
     monkeypatch.setattr(column_writes, "SLICE_EVENTS", 1)
-    events = [b"event %d" % number for number in range(20)]
-    async with _client(cluster) as headrace, await headrace.writer("s", "t", SMALL_BLOCKS) as writer:
-        await asyncio.gather(write(writer, events), *(writer.write(b"later", "key") for _ in range(3)))
-    assert cluster.all_events() == [*events, b"later", b"later", b"later"]
+    async with opened(cluster, options) as (writer, stored):
+        calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(write(writer, EVENTS))]
+        calls += [asyncio.ensure_future(writer.write(b"later", "key")) for _ in range(3)]
+        await _finish(writer, calls, [b"latest"])
+        assert stored() == [*EVENTS, b"later", b"later", b"later", b"latest"]
 
 
 @pytest.mark.anyio
