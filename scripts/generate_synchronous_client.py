@@ -71,7 +71,13 @@ MODULES = (
         bases={"AsyncByteWriter": "ByteWrites"},
         internal=frozenset({"open", "discard", "segment_replaced", "segment_failed"}),
     ),
-    Generated("synchronous_byte_reader", "byte_reader", ("AsyncByteReader",), bases={"AsyncByteReader": "ByteReads"}),
+    Generated(
+        "synchronous_byte_reader",
+        "byte_reader",
+        ("AsyncByteReader",),
+        bases={"AsyncByteReader": "ByteReads"},
+        internal=frozenset({"next_bytes", "returned", "returned_into"}),
+    ),
     Generated(
         "synchronous_range_reader",
         "range_reader",

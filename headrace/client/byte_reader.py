@@ -18,6 +18,7 @@ from headrace.model.errors import HeadraceError, IllegalStateError, InvalidReque
 
 WINDOW_BYTES = 1024 * 1024
 WINDOWS_WAITING_MAX = 4
+_NOTHING = memoryview(b"")
 
 ByteStart = Literal["head", "tail"] | int
 WritableBuffer = bytearray | memoryview
@@ -50,7 +51,9 @@ class AsyncByteReader:
     def __init__(self, segment: ByteSegment, start: int) -> None:
         self._segment = segment
         self._position = start
-        self._window = memoryview(b"")
+        self._window = _NOTHING
+        """Bytes that have arrived. Those before the position were returned."""
+        self._window_offset = self._window_end = start
         self._reading = asyncio.Lock()
         self._arrived: asyncio.Queue[bytes | _End | Exception] = asyncio.Queue(WINDOWS_WAITING_MAX)
         self._task: asyncio.Task[None] | None = None
@@ -68,19 +71,35 @@ class AsyncByteReader:
             UnavailableError: its store could not be reached for too long. The next call tries again.
         """
         async with self._reading:
-            if size is None or size < 0:
-                return await self._rest()
-            return bytes(await self._next(size))
+            return self.returned(await self._next(size))
 
     async def readinto(self, buffer: WritableBuffer) -> int:
         """Reads bytes into a buffer, at most as many as it has room for. Returns their number. Raises as `read`."""
-        target = byte_view(buffer)
-        if target.readonly:
-            raise InvalidRequestError("readinto needs a buffer that can be written, such as a bytearray")
+        target = writable_view(buffer)
         async with self._reading:
-            found = await self._next(len(target))
-            target[: len(found)] = found
-            return len(found)
+            return self.returned_into(target, await self._next(len(target)))
+
+    async def next_bytes(self, size: int | None) -> memoryview:
+        """Returns what `read` would, and leaves the position where it is.
+
+        The caller moves it with `returned` or `returned_into`, before the next call of this method or of `seek`.
+        """
+        async with self._reading:
+            return await self._next(size)
+
+    def returned(self, found: memoryview) -> bytes:
+        """Moves the position past bytes. Returns them."""
+        whole = found.obj
+        data = whole if isinstance(whole, bytes) and len(whole) == len(found) else bytes(found)
+        self._move(len(data))
+        return data
+
+    def returned_into(self, target: memoryview, found: memoryview) -> int:
+        """Copies bytes, and moves the position past them. Returns their number."""
+        count = len(found)
+        target[:count] = found
+        self._move(count)
+        return count
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Moves the position to an offset, which may be after the tail. Returns the position.
@@ -99,9 +118,7 @@ class AsyncByteReader:
             elif whence != os.SEEK_SET:
                 raise InvalidRequestError(f"whence is 0, 1 or 2, not {whence}")
             check_offset(offset)
-            if 0 <= offset - self._position <= len(self._window):
-                self._window = self._window[offset - self._position :]
-            else:
+            if not 0 <= offset - self._position <= len(self._unread()):
                 await self._stop()
             self._position = offset
             return offset
@@ -146,41 +163,61 @@ class AsyncByteReader:
     ) -> None:
         await self.close()
 
-    async def _rest(self) -> bytes:
-        """All bytes up to the end. The position moves only when all are read."""
-        start, found = self._position, bytearray()
-        try:
-            while data := await self._next(WINDOW_BYTES):
-                found += data
-        except BaseException:
-            self._position = start
-            await self._stop()
-            raise
-        return bytes(found)
-
-    async def _next(self, size: int) -> memoryview:
-        """The next bytes, at most `size`; none at the end."""
+    async def _next(self, size: int | None) -> memoryview:
+        """The next bytes, at most `size`; none at the end. They stay the next ones until the position is moved."""
         if self._is_closed:
             raise _closed()
-        if not self._window and size:
-            self._window = memoryview(await self._next_window())
-        found = self._window[:size]
-        self._window = self._window[len(found) :]
-        self._position += len(found)
-        return found
+        if size is None or size < 0:
+            self._hold(await self._rest())
+            return self._unread()
+        if size and not self._unread():
+            self._hold(await self._next_window(self._position))
+        return self._unread()[:size]
 
-    async def _next_window(self) -> bytes:
+    async def _rest(self) -> bytes:
+        """All bytes from the position up to the end."""
+        found: list[bytes | memoryview] = [self._unread()]
+        end = self._position + len(found[0])
+        try:
+            while window := await self._next_window(end):
+                found.append(window)
+                end += len(window)
+        except BaseException:
+            await self._stop()  # the next call reads from the position
+            raise
+        return b"".join(found)
+
+    def _hold(self, data: bytes) -> None:
+        self._window_offset, self._window_end = self._position, self._position + len(data)
+        self._window = memoryview(data)
+
+    def _unread(self) -> memoryview:
+        return self._window[self._position - self._window_offset :]
+
+    def _move(self, count: int) -> None:
+        """Moves the position, and with it what is unread: a KeyboardInterrupt comes before both or after both.
+
+        From there on it calls nothing, since interrupts come at calls, and this one would lose the bytes.
+        """
+        self._position += count
+        if self._position >= self._window_end:
+            self._window = _NOTHING  # `read` without a size may have left very many bytes in it
+
+    async def _next_window(self, offset: int) -> bytes:
+        """The bytes behind all that have arrived, which begin at `offset`; none at the end."""
+        if self._is_closed:
+            raise _closed()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(self._position, self._arrived))
+            self._task = asyncio.get_running_loop().create_task(self._run(offset, self._arrived))
         arrived = await self._arrived.get()
         if isinstance(arrived, bytes):
             return arrived
         await self._stop()  # the next call asks again: the stream may be truncated, or its store be back
         if isinstance(arrived, _End):
             return b""
-        if isinstance(arrived, InvalidRequestError) and await self._is_after_end():
+        if isinstance(arrived, InvalidRequestError) and await self._is_after_end(offset):
             return b""
-        raise self._explained(arrived)
+        raise self._explained(arrived, offset)
 
     async def _run(self, start: int, arrived: asyncio.Queue[bytes | _End | Exception]) -> None:
         """Reads from an offset on, until the end or an error."""
@@ -204,7 +241,7 @@ class AsyncByteReader:
     async def _stop(self) -> None:
         """Drops what was requested in advance, also if the call is cancelled."""
         task, self._task = self._task, None
-        self._window = memoryview(b"")
+        self._window = _NOTHING
         if task is not None:
             task.cancel()  # it puts nothing into the queue from here on
         while not self._arrived.empty():
@@ -212,11 +249,11 @@ class AsyncByteReader:
         if task is not None:
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _is_after_end(self) -> bool:
+    async def _is_after_end(self, offset: int) -> bool:
         info = await self._segment.info()
-        return info.is_sealed and self._position > info.write_offset
+        return info.is_sealed and offset > info.write_offset
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explained(self, error: Exception, offset: int) -> Exception:
         if not isinstance(error, TruncatedError):
             return error
         head = error.details.get("start_offset")
@@ -224,8 +261,8 @@ class AsyncByteReader:
             return self._segment.deleted()
         return TruncatedError(
             f"byte stream {self._segment.scope}/{self._segment.stream} begins at offset {head} now: the bytes from "
-            f"{self._position} on were truncated; seek to {head}",
-            details={"offset": self._position, "start_offset": head},
+            f"{offset} on were truncated; seek to {head}",
+            details={"offset": offset, "start_offset": head},
         )
 
 
@@ -234,6 +271,14 @@ def check_offset(offset: int) -> int:
     if offset < 0:
         raise InvalidRequestError(f"{offset} is not an offset of a byte stream: it counts from 0")
     return offset
+
+
+def writable_view(buffer: WritableBuffer) -> memoryview:
+    """Returns the bytes of a buffer without a copy. Raises InvalidRequestError if they cannot be written."""
+    target = byte_view(buffer)
+    if target.readonly:
+        raise InvalidRequestError("readinto needs a buffer that can be written, such as a bytearray")
+    return target
 
 
 def _closed() -> HeadraceError:

@@ -7,13 +7,14 @@ all other synchronous classes from the asynchronous ones.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.batch_accumulator import BatchAccumulator, too_large
-from headrace.client.byte_reader import AsyncByteReader
+from headrace.client.byte_reader import AsyncByteReader, WritableBuffer, writable_view
 from headrace.client.byte_writer import AsyncByteWriter, byte_view
 from headrace.client.event_blocks import Ack
 from headrace.client.event_reader import AsyncEventReader, EventRead, events_of
@@ -335,10 +336,32 @@ class ByteWrites:
 
 
 class ByteReads:
-    """The hand-written part of `ByteReader`, which tells the classes of `io` what it can do."""
+    """The hand-written part of `ByteReader`, which tells the classes of `io` what it can do.
+
+    It moves the position in the thread of the caller: bytes that a KeyboardInterrupt keeps from it are read again.
+    """
+
+    _thread: LoopCaller
 
     def __init__(self, reader: AsyncByteReader) -> None:
-        pass
+        self._reader = reader
+        self._turn = threading.Lock()
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Returns at most `size` bytes: those that have arrived, but at least one. See `AsyncByteReader.read`."""
+        with self._turn:
+            return self._reader.returned(self._thread.run(self._reader.next_bytes(size)))
+
+    def readinto(self, buffer: WritableBuffer) -> int:
+        """Reads bytes into a buffer, and returns their number. See `AsyncByteReader.readinto`."""
+        target = writable_view(buffer)
+        with self._turn:
+            return self._reader.returned_into(target, self._thread.run(self._reader.next_bytes(len(target))))
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Moves the position to an offset. Returns it. See `AsyncByteReader.seek`."""
+        with self._turn:
+            return self._thread.run(self._reader.seek(offset, whence))
 
     def flush(self) -> None:
         """Does nothing; `io.BufferedReader` calls it."""

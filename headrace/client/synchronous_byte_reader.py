@@ -5,10 +5,9 @@ Generated from `byte_reader.py` by `make synchronous`: change that file, not thi
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
 
-from headrace.client.byte_reader import AsyncByteReader, WritableBuffer
+from headrace.client.byte_reader import AsyncByteReader
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous import ByteReads
 
@@ -24,34 +23,6 @@ class ByteReader(ByteReads):
         super().__init__(core)
         self._thread = thread
         self._core = core
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Returns at most `size` bytes: those that have arrived, but at least one. It waits for the first.
-
-        Returns no bytes at the end of a sealed stream, and if `size` is 0. None or a negative `size` means all bytes up
-        to that end; then it waits until the stream is sealed.
-
-        Raises:
-            TruncatedError: the byte at the position was truncated. `details["start_offset"]` is the head, to `seek` to.
-            NotFoundError: the stream was deleted.
-            UnavailableError: its store could not be reached for too long. The next call tries again.
-        """
-        return self._thread.run(self._core.read(size))
-
-    def readinto(self, buffer: WritableBuffer) -> int:
-        """Reads bytes into a buffer, at most as many as it has room for. Returns their number. Raises as `read`."""
-        return self._thread.run(self._core.readinto(buffer))
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Moves the position to an offset, which may be after the tail. Returns the position.
-
-        `offset` counts from 0 (the first byte that was ever written, also if it is truncated), with `os.SEEK_CUR` from
-        the position, and with `os.SEEK_END` from the tail.
-
-        Raises:
-            InvalidRequestError: the offset would be negative, or `whence` is none of the three.
-        """
-        return self._thread.run(self._core.seek(offset, whence))
 
     def tell(self) -> int:
         """Returns the position: the offset in bytes of the next byte to read."""

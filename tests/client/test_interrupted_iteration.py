@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
-from typing import Any
+from operator import methodcaller
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -14,6 +16,8 @@ from scripted_cluster import Cluster
 from functions import wiring
 from headrace.client import (
     AsyncHeadrace,
+    ByteReader,
+    ByteStream,
     EventReader,
     GroupReader,
     GroupStream,
@@ -75,8 +79,11 @@ def test_group_continues_after_a_break(headrace: Headrace, rest: Callable[[Group
         assert reader.read_batch(timeout_s=0.1) is None
 
 
-def interrupt(reader: EventReader | GroupReader, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a KeyboardInterrupt come when the batch is there, but not with the caller yet."""
+Reader = TypeVar("Reader", EventReader, GroupReader, ByteReader)
+
+
+def interrupt(reader: Reader, call: Callable[[Reader], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a KeyboardInterrupt come when the result is there, but not with the caller yet."""
     run = reader._thread.run
 
     def interrupted(coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -86,14 +93,14 @@ def interrupt(reader: EventReader | GroupReader, kind: str, monkeypatch: pytest.
     with monkeypatch.context() as patched:
         patched.setattr(reader._thread, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            getattr(reader, kind)(timeout_s=10)
+            call(reader)
 
 
 @pytest.mark.parametrize("kind", ["read_batch", "read_arrow_batch"])
 def test_an_interrupted_call_loses_nothing(headrace: Headrace, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     pytest.importorskip("pyarrow")
     with headrace.reader("shop", "returns", start="head") as reader:
-        interrupt(reader, kind, monkeypatch)
+        interrupt(reader, methodcaller(kind, timeout_s=10), monkeypatch)
         assert set(reader.position.offsets.values()) == {0}
         assert getattr(reader, kind)(timeout_s=10) is not None
         assert set(reader.position.offsets.values()) == {sum(8 + len(event) for event in EVENTS)}
@@ -107,11 +114,50 @@ def test_an_interrupted_call_of_a_group_processes_nothing(
     reads = ReaderGroupConfiguration((GroupStream("shop", "returns"),), automatic_checkpoint_interval_ms=0)
     headrace.admin.reader_groups.create("shop", "billing", reads)
     with headrace.reader_group("shop", "billing").reader("r1") as reader:
-        interrupt(reader, kind, monkeypatch)
+        interrupt(reader, methodcaller(kind, timeout_s=10), monkeypatch)
     with headrace.reader_group("shop", "billing").reader("r2") as reader:
-        interrupt(reader, kind, monkeypatch)
+        interrupt(reader, methodcaller(kind, timeout_s=10), monkeypatch)
         assert getattr(reader, kind)(timeout_s=10) is not None
         assert getattr(reader, kind)(timeout_s=0.1) is None
+
+
+def _read_into(reader: ByteReader) -> bytes:
+    buffer = bytearray(4)
+    return bytes(buffer[: reader.readinto(buffer)])
+
+
+@pytest.fixture
+def digits(headrace: Headrace) -> ByteStream:
+    headrace.admin.create_stream("shop", "digits", scaling=ScalingPolicy.fixed(1))
+    stream = headrace.byte_stream("shop", "digits")
+    with stream.writer() as writer:
+        writer.write(b"0123456789")
+        writer.close_and_seal()
+    return stream
+
+
+@pytest.mark.parametrize("read", [methodcaller("read", 4), ByteReader.read, _read_into], ids=["some", "all", "into"])
+@pytest.mark.parametrize("start", [0, 2])
+def test_an_interrupted_call_loses_no_bytes(
+    digits: ByteStream, monkeypatch: pytest.MonkeyPatch, read: Callable[[ByteReader], bytes], start: int
+) -> None:
+    with digits.reader() as reader:
+        assert len(reader.read(start)) == start
+        for _ in range(2):
+            interrupt(reader, read, monkeypatch)
+            assert (reader.tell(), reader.available()) == (start, 10 - start)
+        found = read(reader)
+        assert reader.tell() == start + len(found)
+        assert found + reader.read() == b"0123456789"[start:]
+        assert (reader.tell(), reader.read(), reader.read(1)) == (10, b"", b"")
+
+
+def test_seeks_after_an_interrupted_call(digits: ByteStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    with digits.reader(2) as reader:
+        interrupt(reader, ByteReader.read, monkeypatch)
+        assert (reader.seek(1, os.SEEK_CUR), reader.read(2)) == (3, b"34")
+        interrupt(reader, ByteReader.read, monkeypatch)
+        assert (reader.seek(0), reader.read()) == (0, b"0123456789")
 
 
 def test_asynchronous_reader_continues_after_a_break(cluster: Cluster) -> None:
