@@ -109,10 +109,10 @@ class SegmentContainer:
     # Look-ups
 
     async def find(self, name: str) -> Segment | None:
-        """Find a segment by name, and activate it if it was evicted. Does not wait if it is in memory.
+        """Find a segment by name, and activate it if it was evicted.
 
-        Callers that find it go on in the order of their calls. The result shows the accepted state: None may mean a
-        removal that is not durable yet.
+        Callers that find it go on in the order of their calls: if it is in memory, this waits only for those before.
+        The result shows the accepted state: None may mean a removal that is not durable yet.
 
         Raises:
             CorruptError: the segment's record cannot be read, or contradicts the chunk directory.

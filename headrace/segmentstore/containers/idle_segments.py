@@ -120,7 +120,7 @@ class IdleSegments:
         try:
             found: bool | Exception = await self._look_up(name)
         except Exception as error:  # noqa: BLE001 - the waiting callers must get every error
-            found = error
+            found = error if name not in self._metadata.segments else False  # created meanwhile: needs no record
         queue.settle(partial(_set, found))
         self._leave(name, queue)
 

@@ -244,6 +244,38 @@ async def test_callers_of_a_look_up_go_on_in_their_order(world: World, later_tur
         assert went_on == [*range(3 + later_turn), 9]
 
 
+async def test_a_segment_created_meanwhile_needs_no_record(world: World):
+    """A look-up began when the creator had learnt that there is none, and had not gone on yet."""
+    async with with_evicted(world, FIRST) as (running, _):
+        container, created = running.store.owned[0].container, SEGMENTS[1]
+        look_up, looked_up, answers = container.idle._look_up, list[str](), asyncio.Event()
+        ended = asyncio.Event()
+
+        async def first_answers(name: str) -> bool:
+            looked_up.append(name)
+            if len(looked_up) > 1:
+                await answers.wait()
+                raise UnavailableError("the metadata store does not answer")
+            found = await look_up(name)
+            ended.set()
+            return found
+
+        async def find_then() -> object:
+            await ended.wait()
+            return await container.find(created)
+
+        container.idle._look_up = first_answers
+        finding = asyncio.ensure_future(find_then())
+        await container.create(created, ())
+        assert len(looked_up) == 2
+        assert not finding.done()
+        later = asyncio.ensure_future(container.find(created))
+        await asyncio.sleep(0)
+        answers.set()
+        assert await asyncio.gather(finding, later) == [container.metadata.segments[created]] * 2
+        assert not container.idle._queues
+
+
 async def test_a_look_up_that_follows_others_is_answered(world: World, monkeypatch: pytest.MonkeyPatch):
     """It comes in the turn after the last readers have found nothing more to read."""
     async with with_evicted(world, *SEGMENTS[: READS_AT_ONCE_MAX + 1]) as (running, _):
