@@ -30,8 +30,8 @@ class OrderedCalls:
         accumulator.listen(self._changed.set)
         self.filled_blocks = 0
         """The number of filled blocks for which the event loop has had a turn."""
-        self.unfinished: deque[object] = deque()
-        """The calls that have events to queue, in the order in which they began."""
+        self.unfinished: deque[asyncio.Event] = deque()
+        """Of the calls that have events to queue, in the order in which they began: set when it is a call's turn."""
 
     async def write(self, payload: bytes, routing_key: str | None) -> Ack:
         """Adds an event."""
@@ -39,26 +39,26 @@ class OrderedCalls:
             ack = self._accumulator.add(payload, routing_key)
             if ack is not None:
                 return ack
-        with self._call() as call:
-            return await self._added(call, lambda: self._accumulator.add(payload, routing_key))
+        with self._call() as turn:
+            return await self._added(turn, lambda: self._accumulator.add(payload, routing_key))
 
     async def write_batch(self, payloads: list[bytes], keys: Sequence[str | None]) -> Ack:
         """Adds checked events, with one key per event."""
         ack = self._accumulator.new_ack()
-        with self._call() as call:
+        with self._call() as turn:
             for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
                 last = first + BATCH_SLICE_EVENTS
                 add = partial(self._accumulator.add_batch, payloads[first:last], keys[first:last], ack)
-                await self._added(call, add)
+                await self._added(turn, add)
         self._accumulator.settle(ack)
         return ack
 
     async def write_slices(self, slices: Sequence[ColumnSlice]) -> Ack:
         """Adds the events of columns."""
         ack = self._accumulator.new_ack()
-        with self._call() as call:
+        with self._call() as turn:
             for one in slices:
-                await self._added(call, partial(one.add_to, self._accumulator, ack))
+                await self._added(turn, partial(one.add_to, self._accumulator, ack))
         self._accumulator.settle(ack)
         return ack
 
@@ -69,17 +69,18 @@ class OrderedCalls:
             raise self._accumulator.failure
 
     @contextmanager
-    def _call(self) -> Iterator[object]:
+    def _call(self) -> Iterator[asyncio.Event]:
         """A call that queues events behind those of all calls that began before it."""
-        call = object()
-        self.unfinished.append(call)
+        turn = asyncio.Event()
+        self.unfinished.append(turn)
         try:
-            yield call
+            yield turn
         finally:
-            self.unfinished.remove(call)
-            self._changed.set()
+            self.unfinished.remove(turn)
+            if self.unfinished:
+                self.unfinished[0].set()  # no other one: thousands of calls may wait
 
-    async def _added(self, call: object, add: Callable[[], T | None]) -> T:
+    async def _added(self, turn: asyncio.Event, add: Callable[[], T | None]) -> T:
         """Repeats `add` until it has found room. A call that is cancelled before has added nothing.
 
         If blocks were filled, the event loop first gets a turn to send them: a loop of writes may never have to wait.
@@ -87,7 +88,8 @@ class OrderedCalls:
         if self._accumulator.filled_blocks != self.filled_blocks:
             self.filled_blocks = self._accumulator.filled_blocks
             await asyncio.sleep(0)
-        await self._until(lambda: self.unfinished[0] is call)
+        if self.unfinished[0] is not turn:
+            await turn.wait()
         while not (added := add()):
             await self._until(self._accumulator.has_room)
         return added

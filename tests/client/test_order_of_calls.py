@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -116,3 +116,24 @@ async def test_a_cancelled_call_lets_later_ones_go_on(cluster: Cluster) -> None:
         cluster.start_store()
         await asyncio.wait(calls)
     assert cluster.all_events() == [b"event 0", b"event 2", b"event 3"]
+
+
+@pytest.mark.anyio
+@in_both
+async def test_a_call_that_goes_on_wakes_one_other(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, opened: Opened
+) -> None:
+    """Thousands may wait for room. If each one woke all others, they would take the square of their number."""
+    waits, wait = list[asyncio.Event](), asyncio.Event.wait
+
+    async def counted(event: asyncio.Event) -> Literal[True]:
+        waits.append(event)
+        return await wait(event)
+
+    async with opened(cluster, ONE_EVENT) as (writer, stored):
+        monkeypatch.setattr(asyncio.Event, "wait", counted)
+        events = [b"%03d" % number for number in range(200)]
+        await asyncio.gather(*(writer.write(event, "key") for event in events))
+        assert len(waits) < 10 * len(events)
+        await writer.flush()
+        assert stored() == events
