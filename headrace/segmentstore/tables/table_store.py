@@ -214,7 +214,7 @@ class TableStore:
             resident.task.add_done_callback(partial(self._upkeep_ended, resident))
 
     async def _run_upkeep(self, resident: Resident) -> None:
-        limits = self._memory.limits
+        task, limits = asyncio.current_task(), self._memory.limits
         try:
             await PeriodicTask(
                 partial(self._run_step, resident),
@@ -223,7 +223,7 @@ class TableStore:
                 retry_max_s=limits.retry_max_s,
             ).run()
         finally:
-            self._upkeep_ended(resident, resident.task)
+            self._upkeep_ended(resident, task)
 
     def _upkeep_ended(self, resident: Resident, task: asyncio.Task[None] | None) -> None:
         if resident.task is task:

@@ -62,7 +62,7 @@ class SegmentRecords:
         self._metadata = metadata
         self._claimed = ClaimedWrites(store, directory.container, directory.epoch)
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
-        self._readers: set[asyncio.Task[None]] = set()
+        self._readers: set[asyncio.Task[None] | None] = set()
 
     async def find(self, name: str) -> EvictedSegment | None:
         """Find the evicted segment with this name; None if there is none. Call it once at a time for a name.
@@ -133,21 +133,27 @@ class SegmentRecords:
 
     async def _read_wanted(self) -> None:
         """Read records until no look-up waits. Names that are added meanwhile share the next read."""
-        while self._wanted:
-            names = list(islice(self._wanted, RECORDS_PER_READ_MAX))
-            futures = [self._wanted.pop(name) for name in names]
-            try:
-                records = await asyncio.to_thread(self._store.get_many, [evicted_segment_key(name) for name in names])
-            except Exception as error:  # noqa: BLE001 - the waiting look-ups must get every error
-                for future in futures:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for future, record in zip(futures, records, strict=True):
+        reader = asyncio.current_task()
+        try:
+            while self._wanted:
+                await self._read_some()
+        finally:
+            # At once, not in a callback of the next turn: a look-up that comes before it would count on this reader.
+            self._readers.discard(reader)
+
+    async def _read_some(self) -> None:
+        names = list(islice(self._wanted, RECORDS_PER_READ_MAX))
+        futures = [self._wanted.pop(name) for name in names]
+        try:
+            records = await asyncio.to_thread(self._store.get_many, [evicted_segment_key(name) for name in names])
+        except Exception as error:  # noqa: BLE001 - the waiting look-ups must get every error
+            for future in futures:
                 if not future.done():
-                    future.set_result(record)
-        # At once, not in a callback of the next turn: a look-up that comes before it would count on this reader.
-        self._readers.discard(asyncio.current_task())
+                    future.set_exception(error)
+            return
+        for future, record in zip(futures, records, strict=True):
+            if not future.done():
+                future.set_result(record)
 
 
 def _attributes_of_table(mark: TableMark) -> dict[int, int]:
