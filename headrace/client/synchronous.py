@@ -167,7 +167,8 @@ class TransactionEvents:
 class EventReader:
     """Reads the events of a stream. Open it with `Headrace.reader`, use it with `with`. Not thread-safe.
 
-    It moves `position` in the thread of the caller: a batch that a KeyboardInterrupt keeps from it is returned again.
+    It moves `position` in the thread of the caller, at the end of a call: a batch that arrives when a KeyboardInterrupt
+    ends the wait for it is returned again.
     """
 
     def __init__(self, thread: LoopCaller, reader: AsyncEventReader) -> None:
@@ -232,8 +233,8 @@ class EventReader:
 
 
 class GroupEvents:
-    """The hand-written part of `GroupReader`. It takes batches in the thread of the caller: one that a
-    KeyboardInterrupt keeps from it does not count as processed, and is returned again. The rest is generated.
+    """The hand-written part of `GroupReader`. It takes batches in the thread of the caller, at the end of a call: one
+    that arrives when a KeyboardInterrupt ends the wait for it is returned again. The rest is generated.
     """
 
     _thread: LoopCaller
@@ -338,7 +339,8 @@ class ByteWrites:
 class ByteReads:
     """The hand-written part of `ByteReader`, which tells the classes of `io` what it can do.
 
-    It moves the position in the thread of the caller: bytes that a KeyboardInterrupt keeps from it are read again.
+    It moves the position in the thread of the caller, at the end of a call: bytes that arrive when a KeyboardInterrupt
+    ends the wait for them are read again.
     """
 
     _thread: LoopCaller
