@@ -30,7 +30,6 @@ class Scheduler:
         self._heap: list[tuple[int, int, int, int, str, Action]] = []
         self._sequence = 0
         self._paused_until: dict[int, int] = {}
-        self._put_off: set[int] = set()
         self._ties: dict[int, int] = {}
 
     def after(self, delay: int, kind: str, action: Action, store: int = -1) -> None:
@@ -49,11 +48,7 @@ class Scheduler:
         self._paused_until[store] = max(self._paused_until.get(store, 0), self.now + duration)
 
     def resume_all(self) -> None:
-        """End all pauses. What they put off runs now: a message must not wait on while later ones are delivered."""
         self._paused_until.clear()
-        self._heap[:] = [(self.now if one[2] in self._put_off else one[0], *one[1:]) for one in self._heap]
-        heapq.heapify(self._heap)
-        self._put_off.clear()
 
     def is_paused(self, store: int) -> bool:
         return self._paused_until.get(store, 0) > self.now
@@ -69,9 +64,7 @@ class Scheduler:
             until = self._paused_until.get(store, 0)
             if until > self.now:
                 heapq.heappush(self._heap, (until, sequence, sequence, store, kind, action))
-                self._put_off.add(sequence)
                 return True
-            self._put_off.discard(sequence)
         self.events += 1
         self.digest = zlib.crc32(kind.encode(), (self.digest + self.now * 31 + store) & 0xFFFFFFFF)
         action()

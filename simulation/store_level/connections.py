@@ -7,6 +7,7 @@ waits for each, which is what `fuzz.connections.Connection` promises.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -41,6 +42,7 @@ class StoreConnection:
         self._is_open = True
         self._received = wire.FrameReceiver()
         self._next_arrival = {"there": 0, "back": 0}
+        self._under_way: dict[str, deque[Callable[[], None]]] = {"there": deque(), "back": deque()}
 
     def accept(self, store: SegmentStore, memory: ReceiveMemory, random_uuid: Callable[[], int]) -> None:
         """Begin the session, in the process of the store."""
@@ -78,7 +80,10 @@ class StoreConnection:
         now, draws = self._loop.scheduler.now, self._loop.draws
         due = max(self._next_arrival[way], now + draws.between(self._delay // 2, self._delay * 2, "network delay"))
         self._next_arrival[way] = due + 1
-        to.after(due - now, "message", lambda: to.call_soon(arrive))
+        under_way = self._under_way[way]
+        under_way.append(arrive)
+        # The first one that is under way arrives: pauses may put its event off for longer than that of a later one.
+        to.after(due - now, "message", lambda: to.call_soon(under_way.popleft()))
 
     def _arrive_there(self, data: bytes) -> None:
         if self._is_open and self._channel is not None:

@@ -14,7 +14,6 @@ from simulation.draws import Draws
 from simulation.journal import SimulatedJournal
 from simulation.mutations import MUTATIONS, applied
 from simulation.runs import run_seed
-from simulation.scheduler import Scheduler
 from simulation.shrinking import as_test, seed_tape, shrink
 
 FILE_BYTES = 8 << 10
@@ -56,20 +55,6 @@ def test_left_out_decisions_change_no_others():
 def test_draws_depend_on_seed_kind_and_actor():
     drawn = {Draws(seed).number(kind, actor) for seed in (1, 2) for kind in ("a", "b") for actor in (1, 2)}
     assert len(drawn) == 8
-
-
-def test_the_end_of_all_pauses_keeps_the_order_of_a_store():
-    """The first message was put off until the end of a longer pause than the second one."""
-    scheduler, ran = Scheduler(Draws(1)), list[str]()
-    scheduler.after(20, "message", lambda: ran.append("first"), store=1)
-    scheduler.after(27, "message", lambda: ran.append("second"), store=1)
-    for now, until in [(0, 30), (25, 50), (28, 100)]:
-        scheduler.run_until(now)
-        scheduler.pause(1, until - now)
-    scheduler.run_until(40)
-    scheduler.resume_all()
-    scheduler.run_until(40)
-    assert ran == ["first", "second"]
 
 
 @given(st.integers(0, 1 << 40), st.integers(1, 1000))
