@@ -14,7 +14,7 @@ from headrace.model.log_space import LogSpace
 from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.ledger import Done
 from headrace.segmentstore.log.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal_reader import JournalReader
+from headrace.segmentstore.log.journal_interface import CommitsOfJournal
 from headrace.segmentstore.log.pending_records import PendingRecord, barrier
 
 FILE_BYTES: Final = 128 << 10
@@ -22,7 +22,7 @@ _REPORT_S: Final = 0.0002
 """Between a sync and the report of it. A store that is killed then has entries that it does not know as durable."""
 
 
-class InlineJournal:
+class InlineJournal(CommitsOfJournal):
     """`segmentstore.log.journal_interface.EntryJournal`. It copies no old files.
 
     `sync_s` says how long the next sync takes, `is_full` whether the volume has no room for clients.
@@ -31,34 +31,15 @@ class InlineJournal:
     def __init__(
         self, disk: JournalDisk, random: Random, sync_s: Callable[[], float], is_full: Callable[[], bool]
     ) -> None:
-        self._commits = JournalCommits(disk, lambda: random.getrandbits(64), file_bytes=FILE_BYTES)
+        super().__init__(JournalCommits(disk, lambda: random.getrandbits(64), file_bytes=FILE_BYTES))
         self._commits.load(_go_on)
         self._commits.begin()
-        self.entry_bytes_max = self._commits.entry_bytes_max
-        self.index = self._commits.index
-        self.reader = JournalReader(self.index)
         self._sync_s = sync_s
         self._is_full = is_full
         self._queue: list[PendingRecord] = []
         self._committed: deque[list[PendingRecord]] = deque()
         self._is_syncing = False
         self._has_ended = False
-
-    @property
-    def replica_id(self) -> bytes:
-        return self._commits.files.replica_id
-
-    @property
-    def oldest_sequence(self) -> int:
-        return self._commits.oldest_sequence
-
-    @property
-    def active_sequence(self) -> int:
-        return self._commits.active_sequence
-
-    @property
-    def oldest_needed_bytes(self) -> dict[int, int]:
-        return self._commits.oldest_needed_bytes
 
     def submit(self, pending: PendingRecord) -> None:
         if self._has_ended:

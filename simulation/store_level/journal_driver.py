@@ -16,7 +16,7 @@ from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Done
 from headrace.segmentstore.log.file_copies import FileCopy, Portion
 from headrace.segmentstore.log.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal_reader import JournalReader
+from headrace.segmentstore.log.journal_interface import CommitsOfJournal
 from headrace.segmentstore.log.pending_records import PendingRecord, barrier
 from simulation.draws import Draws
 from simulation.store_level.loop import SimulatedLoop, SimulatedProcess
@@ -26,7 +26,7 @@ _STEPS_OF_A_COMMIT: Final = 5
 """A kill meets one of so many first steps of a commit; most commits have two, a write and a sync."""
 
 
-class SimulatedJournal:
+class SimulatedJournal(CommitsOfJournal):
     """`log.journal_interface.EntryJournal`, with the settings of `Journal`."""
 
     def __init__(
@@ -45,16 +45,15 @@ class SimulatedJournal:
         self._process = process
         self._disk = disk
         self._draws = draws
-        self._commits = JournalCommits(
-            disk,
-            lambda: draws.number("salt", process.number),
-            file_bytes=file_bytes,
-            copy_from_files=copy_from_files,
-            copies=copies,
+        super().__init__(
+            JournalCommits(
+                disk,
+                lambda: draws.number("salt", process.number),
+                file_bytes=file_bytes,
+                copy_from_files=copy_from_files,
+                copies=copies,
+            )
         )
-        self.entry_bytes_max = self._commits.entry_bytes_max
-        self.index = self._commits.index
-        self.reader = JournalReader(self._commits.index)
         self.failure: UnavailableError | None = None
         self._on_failure = on_failure
         self._queue: list[PendingRecord] = []
@@ -72,22 +71,6 @@ class SimulatedJournal:
         self._commits.begin()
         self._prepare_spares()
         self._begin_copy()
-
-    @property
-    def replica_id(self) -> bytes:
-        return self._commits.files.replica_id
-
-    @property
-    def oldest_sequence(self) -> int:
-        return self._commits.oldest_sequence
-
-    @property
-    def active_sequence(self) -> int:
-        return self._commits.active_sequence
-
-    @property
-    def oldest_needed_bytes(self) -> dict[int, int]:
-        return self._commits.oldest_needed_bytes
 
     def space(self) -> LogSpace:
         return self._commits.space()

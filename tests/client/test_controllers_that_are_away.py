@@ -19,7 +19,7 @@ def test_writers_and_readers_wait_for_successors(cluster: Cluster) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/successors") and asked[now] > 0:
             asked[now] -= 1
-            raise httpx.ConnectError("nobody there")
+            raise httpx.ConnectError("no controller there")
         return cluster.handle(request)
 
     with connect("http://controller", transport=httpx.MockTransport(answer), retry_s=RETRY_S) as headrace:

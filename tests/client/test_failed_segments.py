@@ -28,7 +28,7 @@ def _error_of(ack: Ack) -> str:
 
 
 def test_no_event_moves_to_a_segment_that_has_failed(cluster: Cluster) -> None:
-    """Events without a key may go to each segment, but nobody would send them there."""
+    """Events without a key may go to each segment, but that one sends nothing any more."""
     may_answer = threading.Event()
 
     def refuse(command: wire.WireCommand) -> wire.WireCommand | None:

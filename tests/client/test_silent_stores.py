@@ -182,7 +182,7 @@ async def test_closing_refuses_those_who_wait_for_a_connection() -> None:
 
 @pytest.mark.anyio
 async def test_closing_while_connecting_logs_no_error(silent: SilentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection is made, and nobody waits for its Hello yet."""
+    """The connection is made, and no call waits for its Hello yet."""
     logged: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
     connections = SegmentConnections(_Source(silent.port), "s", "t")  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Done
+from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_index import JournalIndex
 from headrace.segmentstore.log.journal_reader import JournalReader
 from headrace.segmentstore.log.pending_records import PendingRecord
@@ -38,6 +39,34 @@ class EntryJournal(Protocol):
     def when_durable(self, done: Done) -> None: ...
 
     def space(self) -> LogSpace: ...
+
+
+class CommitsOfJournal:
+    """The part of `EntryJournal` that comes from the commits. Threads or a simulation drive these."""
+
+    def __init__(self, commits: JournalCommits) -> None:
+        self._commits = commits
+        self.entry_bytes_max = commits.entry_bytes_max
+        self.index = commits.index
+        self.reader = JournalReader(commits.index)
+
+    @property
+    def replica_id(self) -> bytes:
+        """The identity of this journal, which is made with it and lost with its volume."""
+        return self._commits.files.replica_id
+
+    @property
+    def oldest_sequence(self) -> int:
+        return self._commits.oldest_sequence
+
+    @property
+    def active_sequence(self) -> int:
+        return self._commits.active_sequence
+
+    @property
+    def oldest_needed_bytes(self) -> dict[int, int]:
+        """The bytes of the oldest file that each container needs."""
+        return self._commits.oldest_needed_bytes
 
 
 def holds_back_files(journal: EntryJournal, container: int) -> bool:

@@ -21,13 +21,13 @@ from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.ledger import Done
 from headrace.segmentstore.log.file_copies import FileCopy, Portion
 from headrace.segmentstore.log.journal_commits import JOURNAL_FILE_BYTES, Call, JournalCommits
-from headrace.segmentstore.log.journal_reader import JournalReader
+from headrace.segmentstore.log.journal_interface import CommitsOfJournal
 from headrace.segmentstore.log.pending_records import Deliver, PendingRecord, barrier
 
 _log = logging.getLogger(__name__)
 
 
-class Journal:
+class Journal(CommitsOfJournal):
     """The journal of one volume, shared by all containers of a process.
 
     `random_salt` returns unsigned 64-bit numbers. `deliver` runs a callable on the event loop, from any thread.
@@ -47,17 +47,16 @@ class Journal:
         copies: int = 1,
         on_failure: Call | None = None,
     ) -> None:
-        self._commits = JournalCommits(
-            disk,
-            random_salt,
-            file_bytes=file_bytes,
-            logs_on_volume=logs_on_volume,
-            copy_from_files=copy_from_files,
-            copies=copies,
+        super().__init__(
+            JournalCommits(
+                disk,
+                random_salt,
+                file_bytes=file_bytes,
+                logs_on_volume=logs_on_volume,
+                copy_from_files=copy_from_files,
+                copies=copies,
+            )
         )
-        self.entry_bytes_max = self._commits.entry_bytes_max
-        self.index = self._commits.index
-        self.reader = JournalReader(self._commits.index)
         self._deliver = deliver
         self._on_failure = on_failure
         self._lock = Lock()
@@ -84,11 +83,6 @@ class Journal:
             self._prepare_spares()
             self._begin_copy()
             self._thread.start()
-
-    @property
-    def replica_id(self) -> bytes:
-        """The identity of this journal, which is made with it and lost with its volume."""
-        return self._commits.files.replica_id
 
     @property
     def damaged_entries(self) -> int:
@@ -126,19 +120,6 @@ class Journal:
     @property
     def copied_bytes(self) -> int:
         return self._commits.copied_bytes
-
-    @property
-    def oldest_sequence(self) -> int:
-        return self._commits.oldest_sequence
-
-    @property
-    def active_sequence(self) -> int:
-        return self._commits.active_sequence
-
-    @property
-    def oldest_needed_bytes(self) -> dict[int, int]:
-        """The bytes of the oldest file that each container needs."""
-        return self._commits.oldest_needed_bytes
 
     @property
     def failure(self) -> UnavailableError | None:
