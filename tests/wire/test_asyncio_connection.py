@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from headrace import wire
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.wire.client_end import SILENT_PERIODS_MAX
 from headrace.wire.connections import asynchronous
-from headrace.wire.connections.asynchronous import SingleReply, open_connection
+from headrace.wire.connections.asynchronous import AsyncConnection, Flow, SingleReply, open_connection
 
 pytestmark = pytest.mark.anyio
 
@@ -174,3 +175,97 @@ async def test_connection_is_closed_if_its_opening_is_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await opening
         await asyncio.wait_for(gone.wait(), WAIT_S)
+
+
+class Transport(asyncio.Transport):
+    """Keeps what was written by each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.is_aborted = False
+
+    def write(self, data: Any) -> None:
+        assert not self.is_aborted
+        self.writes.append(bytes(data))
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+class Answering:
+    """Sends a command for each reply, then perhaps closes the connection."""
+
+    is_waiting = True
+
+    def __init__(self, following: Callable[[int], wire.WireCommand], *, closes: bool = False) -> None:
+        self._following = following
+        self._closes = closes
+        self.flow: Flow | None = None
+
+    def replied(self, reply: wire.WireCommand) -> None:
+        assert self.flow is not None
+        self.flow.send(self._following(self.flow.next_id()))
+        if self._closes:
+            self.flow.connection.close()
+
+    def lost(self, problem: Exception) -> None:
+        assert self._closes
+
+
+def _answering_connection(*listeners: Answering) -> tuple[AsyncConnection, Transport]:
+    connection, transport = AsyncConnection("store", 1), Transport()
+    connection.connection_made(transport)
+    _receive(connection, HELLO)
+    for number, listener in enumerate(listeners):
+        listener.flow = connection.open_flow(listener, number)
+    return connection, transport
+
+
+def _receive(connection: AsyncConnection, data: bytes) -> None:
+    connection.get_buffer(-1)[: len(data)] = data
+    connection.buffer_updated(len(data))
+
+
+def _replies(*listeners: Answering) -> bytes:
+    flows = [listener.flow for listener in listeners if listener.flow is not None]
+    return b"".join(wire.encode(wire.OffsetLocated(flow.next_id(), SEGMENT, 0)) for flow in flows)
+
+
+def _locate(request_id: int) -> wire.WireCommand:
+    return wire.LocateOffset(request_id, SEGMENT, 0)
+
+
+async def test_what_replies_cause_is_sent_together() -> None:
+    """Else the store syncs its log once for each of the blocks that follow acknowledgements."""
+    first, second = Answering(_locate), Answering(_locate)
+    connection, transport = _answering_connection(first, second)
+    _receive(connection, _replies(first, second))
+    (sent,) = transport.writes
+    assert len(sent) == 2 * len(wire.encode(_locate(1)))
+
+
+async def test_large_blocks_are_not_copied_to_be_sent() -> None:
+    block = bytes(asynchronous._JOIN_BYTES_MAX)
+    large = Answering(lambda request_id: wire.AppendBlockEnd(1, len(block), block, 1, 1, request_id))
+    connection, transport = _answering_connection(large)
+    _receive(connection, _replies(large))
+    assert block in transport.writes
+    assert len(transport.writes) > 1
+
+
+async def test_what_was_sent_before_a_close_leaves() -> None:
+    closing = Answering(_locate, closes=True)
+    connection, transport = _answering_connection(closing)
+    _receive(connection, _replies(closing, closing))
+    (sent,) = transport.writes
+    assert len(sent) == len(wire.encode(_locate(1)))
+    assert transport.is_aborted
+
+
+async def test_what_is_sent_outside_of_replies_leaves_at_once() -> None:
+    other = Answering(_locate)
+    _, transport = _answering_connection(other)
+    assert other.flow is not None
+    other.flow.send(_locate(other.flow.next_id()))
+    assert len(transport.writes) == 1

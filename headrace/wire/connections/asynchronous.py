@@ -17,7 +17,8 @@ from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, flow_of, request_id_of
 
 KEEP_ALIVE_PERIOD_S: Final = 3.0
-_JOIN_BYTES_MAX: Final = 16 * 1024
+_JOIN_BYTES_MAX: Final = 64 * 1024
+"""Fewer bytes are joined: copying them takes less time than another call of the system."""
 
 
 class FlowListener(Protocol):
@@ -92,6 +93,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._segment_ids: dict[int, int] = {}
         self._flow_numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
+        self._held: list[wire.Buffer] | None = None
 
     async def shake_hands(self) -> None:
         """Exchanges versions. On an UnavailableError or CorruptError, the connection is closed."""
@@ -131,8 +133,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def send(self, command: wire.WireCommand) -> None:
         if self._transport is None or self.closed is not None:
             return
-        for part in wire.encode_joined(command, _JOIN_BYTES_MAX):  # `writelines` would copy all parts into one buffer
-            self._transport.write(part)
+        parts = wire.encode_joined(command, _JOIN_BYTES_MAX)
+        if self._held is None:
+            self._write(parts)
+        else:
+            self._held += parts
 
     def close(self, why: str = "was disconnected by this client") -> None:
         """Closes the connection at once, and calls `lost` on the listeners of its flows.
@@ -153,17 +158,32 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return self._end.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
+        # The store often acknowledges several writers at once. Their next blocks leave together, so that the store
+        # receives them together and syncs its log once: this takes a seventh of its processor time at 10,000 events/s.
+        self._held = []
         try:
             for command in self._end.received(nbytes):
                 self._dispatch(command)
         except CorruptError as error:
             self._fail(error)
+        finally:
+            self._write_held()
 
     def eof_received(self) -> None:
         self._fail(self._end.unavailable("closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(self._end.unavailable(f"broke the connection: {exc}" if exc else "closed the connection"))
+
+    def _write_held(self) -> None:
+        held, self._held = self._held, None
+        if held and self.closed is None:
+            self._write([b"".join(held)] if sum(map(len, held)) <= _JOIN_BYTES_MAX else held)
+
+    def _write(self, parts: list[wire.Buffer]) -> None:
+        assert self._transport is not None, "checked by `send`"
+        for part in parts:  # `writelines` would copy all parts into one buffer
+            self._transport.write(part)
 
     def _dispatch(self, command: wire.WireCommand) -> None:
         listener = self._flows.get(flow_of(command))
@@ -188,6 +208,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _fail(self, problem: HeadraceError) -> None:
         if self.closed is not None:
             return
+        self._write_held()
         self.closed = problem
         if self._timer is not None:
             self._timer.cancel()
