@@ -167,6 +167,7 @@ def main() -> int:
 
 async def measure(results: Results, directory: Path, settings: TakeoverSettings, append_bytes: int) -> None:
     """One takeover of a log with appends of this size."""
+    pool = _touched_pool(settings.log_bytes + 2 * BLOCK_BYTES)  # first: it stops the loop for seconds
     cluster = _Cluster(directory)
     collector = QuietCollector(count().__next__)  # as in the process of a store, which is never quiet here
     collector.start()
@@ -178,7 +179,6 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
     copied_s = await cluster.all_have(TAKEN_OVER)
     other = await cluster.opened("c", OTHER)
     await cluster.stop("a")
-    pool = _touched_pool(settings.log_bytes + 2 * BLOCK_BYTES)
     log = f"{settings.log_bytes // MIB} MiB, appends of {append_bytes // KIB} KiB"
     what = f"takeover of {log}"
     async with _probed(other) as before:

@@ -63,6 +63,19 @@ class IndexMachine(RuleBasedStateMachine):
     def truncate(self, which, share):
         self.indexes[which].release_before(int(self.tiered[which] * share))
 
+    @rule(which=st.integers(0, 1), lists=st.integers(0, 5))
+    def drop_tiered(self, which, lists):
+        """Its caller may be cancelled after some lists."""
+        index = self.indexes[which]
+        before = list(index.entries_behind(0))
+        untiered = [entry for entry in before if not entry.tiered]
+        dropping = index.drop_tiered()
+        kept = [entry for _, entries in zip(range(lists), dropping, strict=False) for entry in entries]
+        left = list(index.entries_behind(0))
+        assert kept == left[: len(kept)] == untiered[: len(kept)]
+        assert [entry for entry in left if not entry.tiered] == untiered
+        assert [entry for entry in before if entry.live] == left
+
     @rule()
     def merge(self):
         shift = len(self.contents[0])

@@ -20,7 +20,10 @@ from headrace.codec.data_frames import CreateOperation
 from headrace.codec.log_record_header import RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.read_index import ReadIndex
+from headrace.segmentstore.containers import backfill
 from headrace.segmentstore.containers import recovery as recovery_module
+from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
@@ -168,6 +171,50 @@ async def test_a_long_replay_lets_the_loop_turn(world: World):
     assert seen[-1] == LONG_LOG
     steps = [after - before for before, after in pairwise(seen)]
     assert max(steps) <= recovery_module.OPERATIONS_PER_SLICE
+    await asyncio.to_thread(journal.close)
+
+
+async def test_promising_a_long_log_lets_the_loop_turn(world: World):
+    await log_of_many_operations(world)
+    journal, ledgers = start_journal(world)
+    ledger, pool = ledgers.open(0, 1), BlockPool(64 << 20)
+    recovery = Recovery(0, pool, world.clock)
+    await recovery._replay_all(ledger)
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count_turns())
+    load = await Backfill.of_replayed(recovery.metadata, pool, ledger)
+    counting.cancel()
+    assert turns >= LONG_LOG // backfill.ENTRIES_PER_TURN
+    await load.load()
+    assert load.loaded_bytes == 3 * (LONG_LOG - 1)
+    await asyncio.to_thread(journal.close)
+
+
+async def test_a_recovery_that_is_cancelled_gives_its_room_back(world: World, monkeypatch: pytest.MonkeyPatch):
+    await log_of_many_operations(world)
+    journal, ledgers = start_journal(world)
+    ledger, pool = ledgers.open(0, 1), BlockPool(64 << 20)
+    promised, drop_tiered = [], ReadIndex.drop_tiered
+
+    def cancelling(index):
+        for kept in drop_tiered(index):
+            promised.extend(kept)
+            recovering.cancel()
+            yield kept
+
+    monkeypatch.setattr(ReadIndex, "drop_tiered", cancelling)
+    recovering = asyncio.ensure_future(Recovery(0, pool, world.clock).run(ledger))
+    with pytest.raises(asyncio.CancelledError):
+        await recovering
+    assert 0 < len(promised) < LONG_LOG - 1
+    assert pool.untiered_bytes == 0
     await asyncio.to_thread(journal.close)
 
 

@@ -115,17 +115,21 @@ class ReadIndex:
             tiered.append(entry)
         self._pool.mark_tiered(tiered)
 
-    def drop_tiered(self) -> list[Reservation]:
-        """Remove the appends that are tiered; return the others."""
-        entries = list(self.entries_behind(0))
-        for entry in entries:
-            if entry.tiered:
-                self._pool.release(entry)
-        kept = [entry for entry in entries if entry.live]
-        self._lists = [
-            kept[first : first + ENTRIES_PER_LIST_MAX] for first in range(0, len(kept), ENTRIES_PER_LIST_MAX)
-        ]
-        return kept
+    def drop_tiered(self) -> Iterator[list[Reservation]]:
+        """Remove the appends that are tiered, one list after the other; yields the others of each list, if any."""
+        position = 0
+        while position < len(self._lists):
+            entries = self._lists[position]
+            for entry in entries:
+                if entry.tiered:
+                    self._pool.release(entry)
+            kept = [entry for entry in entries if entry.live]
+            if kept:
+                self._lists[position] = kept
+                position += 1
+                yield kept
+            else:
+                del self._lists[position]
 
     def release_before(self, offset: int) -> None:
         """Remove the appends that end at or before `offset`."""

@@ -79,7 +79,7 @@ class Recovery:
         """
         try:
             await self._replay_all(ledger)
-            load = Backfill(self.metadata, self._pool, ledger)
+            load = await Backfill.of_replayed(self.metadata, self._pool, ledger)
         except BaseException:
             self.metadata.release_memory()  # these segments are discarded, so other containers need the room
             raise
