@@ -199,17 +199,10 @@ class SimulatedJournal:
 
     def read(self, container: int, epoch: int, first: int, last: int, bytes_max: int) -> list[Entry]:
         """Entries as long as they are here, at least one. Raises DiskError: one of them is damaged."""
-        found: list[Entry] = []
-        size = 0
         try:
-            for stored in self._reader.ledger(container, epoch, first, last + 1):
-                if stored.header.entry != first + len(found) or (found and size + len(stored.payload) > bytes_max):
-                    break
-                found.append(stored.as_sent())
-                size += len(stored.payload)
+            return self._reader.entries_to_send(container, epoch, first, last, bytes_max)
         except (OSError, CorruptError) as error:
             raise DiskError(str(error)) from error
-        return found
 
     def _random_salt(self) -> int:
         """Begins with the number of the store, and so does the identity that is made of two of them."""

@@ -13,7 +13,7 @@ import pytest
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log import journal_reader, journal_scan, replica_sessions
+from headrace.segmentstore.log import journal_reader, journal_scan
 from headrace.segmentstore.log.entry_runs import LedgerState
 from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
@@ -21,7 +21,6 @@ from headrace.segmentstore.log.journal_reader import JournalReader
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
 from headrace.segmentstore.log.pending_records import PendingRecord, ignore, truncation_record
-from headrace.segmentstore.log.replica_sessions import read_entries
 
 FILE_BYTES = 64 << 10
 WAIT_S = 20
@@ -148,17 +147,17 @@ def test_no_read_is_larger_than_a_window(journal, monkeypatch):
 
 def test_answer_has_a_bound_on_its_entries(journal, monkeypatch):
     """The other end refuses more of them."""
-    monkeypatch.setattr(replica_sessions, "ENTRIES_PER_ANSWER_MAX", 3)
+    monkeypatch.setattr(journal_reader, "ENTRIES_PER_ANSWER_MAX", 3)
     for entry in range(5):
         submit(journal, 7, entry, b"")
-    assert [one.header.entry for one in read_entries(journal, 0, 7, 1, 4, 1 << 20)] == [1, 2, 3]
+    assert [one.header.entry for one in journal.reader.entries_to_send(0, 7, 1, 4, 1 << 20)] == [1, 2, 3]
 
 
-def test_read_entries_keep_no_memory_of_what_is_between_them(journal):
+def test_entries_to_send_keep_no_memory_of_what_is_between_them(journal):
     for entry in range(10):
         submit(journal, 7, entry, b"wanted")
         submit(journal, 8, entry, bytes(3_000))
-    payloads = [one.payload for one in read_entries(journal, 0, 7, 0, 9, 1 << 20)]
+    payloads = [one.payload for one in journal.reader.entries_to_send(0, 7, 0, 9, 1 << 20)]
     assert payloads == [b"wanted"] * 10
     assert sum(len(memoryview(payload).obj) for payload in payloads) == 10 * len(b"wanted")
 

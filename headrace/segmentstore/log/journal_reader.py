@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from headrace.codec import log_record_header
 from headrace.codec.log_record_header import Codec
 from headrace.codec.payload_compression import decompress_payload
-from headrace.codec.replica_messages import Entry
+from headrace.codec.replica_messages import ENTRIES_PER_ANSWER_MAX, Entry
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log import journal_scan
 from headrace.segmentstore.log.entry_runs import EntryPart
@@ -85,6 +85,22 @@ class JournalReader:
         """
         parts, pin = self._index.ledger(container, epoch, first_entry, end_entry)
         return _read(container, parts if bytes_max is None else _first_bytes(parts, bytes_max), pin)
+
+    def entries_to_send(self, container: int, epoch: int, first: int, last: int, bytes_max: int) -> list[Entry]:
+        """Entries of one ledger from `first` on up to the first that is not here, as many as one answer may have.
+
+        They have at most `bytes_max` bytes with their headers, or there is one. Blocks.
+
+        Raises:
+            CorruptError: an entry has changed on disk.
+            OSError: it cannot be read.
+        """
+        found: list[Entry] = []
+        for stored in self.ledger(container, epoch, first, min(last + 1, first + ENTRIES_PER_ANSWER_MAX), bytes_max):
+            if stored.header.entry != first + len(found):
+                break
+            found.append(stored.as_sent())
+        return found
 
 
 def _first_bytes(parts: Sequence[EntryPart], bytes_max: int) -> Sequence[EntryPart]:

@@ -47,7 +47,6 @@ from headrace.segmentstore.log.appended_entries import AppendedEntries, SentEntr
 from headrace.segmentstore.log.entry_encoder import EncodedEntry, EntryEncoder
 from headrace.segmentstore.log.owner_parts import LogPlan, OwnerParts
 from headrace.segmentstore.log.record_requests import RecordRequests
-from headrace.segmentstore.log.replica_sessions import read_entries
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -321,7 +320,8 @@ class OwnedLog:
             epoch, first, end = part
             async with parts.catch_ups.slots:
                 try:
-                    read = partial(read_entries, parts.journal, self.container, epoch, first, end - 1, effect.bytes_max)
+                    entries = parts.journal.reader.entries_to_send
+                    read = partial(entries, self.container, epoch, first, end - 1, effect.bytes_max)
                     found = await parts.threads.run(read)
                 except (CorruptError, OSError) as error:
                     parts.on_damage(self.container, error)

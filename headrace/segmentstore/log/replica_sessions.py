@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordHeader, RecordKind
 from headrace.codec.replica_messages import (
-    ENTRIES_PER_ANSWER_MAX,
     NACK_DISK_FULL,
     Ack,
     AckItem,
@@ -272,8 +271,7 @@ class ReplicaSessions:
         try:
             async with self._reads:
                 read = partial(
-                    read_entries,
-                    self._journal,
+                    self._journal.reader.entries_to_send,
                     message.container,
                     message.epoch,
                     message.first,
@@ -326,21 +324,3 @@ class _Replica:
                     sessions.answer(link, message)  # type: ignore[arg-type]
                 case AnswerFromJournal(link, read):
                     sessions.read(link, read)
-
-
-def read_entries(
-    journal: EntryJournal, container: int, epoch: int, first: int, last: int, bytes_max: int
-) -> list[Entry]:
-    """Entries of one ledger from `first` on, at most `bytes_max`, but at least one if the journal has it. Blocks.
-
-    Raises:
-        CorruptError: an entry has changed on disk.
-        OSError: it cannot be read.
-    """
-    found: list[Entry] = []
-    end = min(last + 1, first + ENTRIES_PER_ANSWER_MAX)
-    for stored in journal.reader.ledger(container, epoch, first, end, bytes_max):
-        if stored.header.entry != first + len(found):
-            break
-        found.append(stored.as_sent())
-    return found
