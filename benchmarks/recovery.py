@@ -8,12 +8,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.touched_pool import touched_pool
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.system_clock import SystemClock
 from headrace.codec import data_frames
 from headrace.codec.data_frames import CreateOperation, Operation, StoredOperation
 from headrace.model.errors import HeadraceError
-from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
+from headrace.segmentstore.cache.block_pool import BLOCK_BYTES
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
@@ -73,11 +74,12 @@ async def _write(directory: Path, appends: int, append_bytes: int, stored_share:
 
 
 async def _bring_back(directory: Path, log_bytes: int) -> Recovered:
+    pool = touched_pool(log_bytes + 2 * BLOCK_BYTES)
     started_s = time.perf_counter()
     disk, journal = _open(directory)
     scanned_s = time.perf_counter()
     ledger = OneCopyLedgers(journal).open(CONTAINER, 1)
-    recovery = Recovery(CONTAINER, BlockPool(log_bytes + 2 * BLOCK_BYTES), SystemClock())
+    recovery = Recovery(CONTAINER, pool, SystemClock())
     load = await recovery.run(ledger)
     replayed_s = time.perf_counter()
     await load.load()

@@ -30,6 +30,7 @@ from benchmarks.latencies import Latencies
 from benchmarks.machine import machine_facts, versions
 from benchmarks.results import Results, document
 from benchmarks.settings import KIB, MIB
+from benchmarks.touched_pool import touched_pool
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.replicas import MemoryReplicaNetwork
@@ -41,8 +42,7 @@ from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.containers import ContainerClaim
 from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.model.replica_placement import Placement
-from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
-from headrace.segmentstore.cache.reservations import Reservation
+from headrace.segmentstore.cache.block_pool import BLOCK_BYTES
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
@@ -167,7 +167,7 @@ def main() -> int:
 
 async def measure(results: Results, directory: Path, settings: TakeoverSettings, append_bytes: int) -> None:
     """One takeover of a log with appends of this size."""
-    pool = _touched_pool(settings.log_bytes + 2 * BLOCK_BYTES)  # first: it stops the loop for seconds
+    pool = touched_pool(settings.log_bytes + 2 * BLOCK_BYTES)  # first: it stops the loop for seconds
     cluster = _Cluster(directory)
     collector = QuietCollector(count().__next__)  # as in the process of a store, which is never quiet here
     collector.start()
@@ -207,19 +207,6 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
     results.add(f"a new member has {log}", copied_s, "s")
     results.add(f"{what}, until appends are taken", appends_s, "s")
     results.add(f"{what}, until all is in memory", seconds, "s")
-
-
-def _touched_pool(capacity_bytes: int) -> BlockPool:
-    """All its memory was used before. A virtual machine takes milliseconds for the first use of a huge page."""
-    pool = BlockPool(capacity_bytes)
-    held: list[Reservation] = []
-    while (reservation := pool.reserve(MIB)) is not None:
-        for part in reservation.parts:
-            part[:] = bytes(len(part))
-        held.append(reservation)
-    for reservation in held:
-        pool.release(reservation)
-    return pool
 
 
 async def _write(ledger: ReplicatedLedger, appends: int, append_bytes: int) -> None:
