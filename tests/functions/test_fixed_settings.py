@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from functions_in_memory import Call, FunctionWorld
 from lambda_context import FunctionContext
-from stream_world import Calls, WatchedStore
 
 from functions import wiring
 from functions.processors import aborts, batches, commits, dead_letters, scaling_reports, stream_requests, tables
+from fuzz.watched_ports import Calls, WatchedStore
 from headrace import topology
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 

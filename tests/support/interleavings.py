@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stream_world import Crash, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Crash
 from headrace.model.errors import UnavailableError
 
 CALLS_MAX = 20_000

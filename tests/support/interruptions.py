@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import pytest
-from stream_world import Calls, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Calls
 from headrace.model.errors import UnavailableError
 
 CALLS_MAX = 600

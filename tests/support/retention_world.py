@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from stream_world import Calls, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Calls
 from headrace import topology
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from stream_world import Calls, Crash
+from fuzz.watched_ports import Calls, Crash
 
 TURNS_MAX = 400
 

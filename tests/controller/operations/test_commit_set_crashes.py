@@ -12,8 +12,9 @@ from functools import partial
 
 import pytest
 from stream_commits import all_bytes
-from stream_world import Crash, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.metadata.commit_writer import find_commit_writer
 from headrace.model.errors import HeadraceError

@@ -17,10 +17,11 @@ from functools import partial
 
 import pytest
 from interleavings import Interleaving, Trouble
-from simulated_workers import ShuffledWorkers
 from stream_commits import all_bytes
-from stream_world import Crash, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.shuffled_workers import ShuffledWorkers
+from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.controller.steps import transaction_commits

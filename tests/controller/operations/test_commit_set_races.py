@@ -10,11 +10,12 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_workers import ShuffledWorkers
 from stream_commits import all_bytes, transaction_with
-from stream_world import Crash, StreamWorld
+from stream_world import StreamWorld
 from turns import run_in_turns
 
+from fuzz.shuffled_workers import ShuffledWorkers
+from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.controller.steps import transaction_commits
 from headrace.model import commit_runs

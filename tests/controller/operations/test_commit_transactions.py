@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from stream_commits import all_bytes, states, transaction_with
-from stream_world import Crash, StreamWorld, ranges
+from stream_world import StreamWorld, ranges
 
+from fuzz.watched_ports import Crash
 from headrace.controller.steps import transaction_commits
 from headrace.metadata.stream import current_key
 from headrace.metadata.writer_mark import writer_mark_sort

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from interruptions import Work, assert_crashes_lose_and_double_nothing, assert_two_at_once_do_it_once
-from stream_world import Calls, WatchedStore
 
+from fuzz.watched_ports import Calls, WatchedStore
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.controller.ticks.assign_containers import assign_containers, take_unassigned

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from interruptions import assert_crashes_lose_and_double_nothing, work_on_request
 from soundness import assert_sound
-from stream_world import Crash, StreamWorld, ranges
+from stream_world import StreamWorld, ranges
 
+from fuzz.watched_ports import Crash
 from headrace.api.streams import ScaleStatus
 from headrace.controller.steps import transaction_commits
 from headrace.controller.write_dead_letter import handle_dead_letter

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from stream_commits import all_bytes, states, transaction_with
-from stream_world import Crash, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Crash
 from headrace.controller.steps import transaction_commits
 from headrace.model import commit_runs
 from headrace.model.commit_runs import TRANSACTIONS_PER_RUN_MAX

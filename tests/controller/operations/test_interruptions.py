@@ -17,9 +17,9 @@ from interruptions import (
     assert_two_at_once_do_it_once,
     undisturbed,
 )
-from stream_world import Calls, Crash
 from turns import run_in_turns
 
+from fuzz.watched_ports import Calls, Crash
 from headrace.model.errors import UnavailableError
 
 CALLS = ["read", "segment store append", "write"]

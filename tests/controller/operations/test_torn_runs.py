@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stream_world import Crash, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Crash
 from headrace.model.errors import ConflictError
 from headrace.model.stream_state import StreamState
 

@@ -17,10 +17,10 @@ from interruptions import (
     assert_dying_one_call_later_each_time_still_ends,
     undisturbed,
 )
-from simulated_workers import ShuffledWorkers
 from stream_world import StreamWorld
 from turns import run_in_turns
 
+from fuzz.shuffled_workers import ShuffledWorkers
 from headrace.controller.operations.commit_transactions import CommitProcessor
 from headrace.controller.steps import transaction_commits
 from headrace.metadata.transaction_messages import COMMIT, TransactionMessage, message_body

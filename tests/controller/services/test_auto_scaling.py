@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interruptions import Work, after_each_crash, after_each_sleep
-from stream_world import Calls, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Calls
 from headrace.controller.services.auto_scaling import AutoScalingService, ReportOutcome
 from headrace.metadata.cold_mark import cold_mark_key
 from headrace.model.errors import ConflictError, InvalidRequestError, UnavailableError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from stream_world import Calls, WatchedStore
 
+from fuzz.watched_ports import Calls, WatchedStore
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.api.cluster_logs import EpochsRaised
 from headrace.controller.services import cluster_logs

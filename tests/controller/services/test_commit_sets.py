@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from simulated_workers import ShuffledWorkers
 from stream_commits import all_bytes, transaction_with
 from stream_world import StreamWorld
 
+from fuzz.shuffled_workers import ShuffledWorkers
 from headrace.api.transactions import CommitSetView
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata.commit_writer import find_commit_writer

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from stream_world import Crash, StreamWorld, ranges
+from stream_world import StreamWorld, ranges
 
+from fuzz.watched_ports import Crash
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, Delivery
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError

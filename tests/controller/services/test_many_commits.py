@@ -11,8 +11,9 @@ from functools import partial
 
 import pytest
 from old_commit_sets import mark_old_set, old_sets
-from stream_world import Crash, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Crash
 from headrace.model.errors import ConflictError, NotFoundError, SealedError
 from headrace.model.transactions import COMMIT_SET_KEPT_MS, TransactionState
 from headrace.ports.metadata_store import Check, Key, Write, WriteConflictError

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from stream_commits import all_bytes, states
-from stream_world import Crash, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Crash
 from headrace.metadata.transaction import open_key, replace_open
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.errors import HeadraceError, UnavailableError

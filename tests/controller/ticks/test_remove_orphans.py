@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from stream_world import Crash, StreamWorld, ranges
+from stream_world import StreamWorld, ranges
 
+from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.controller.steps.segment_creation import CREATION_LOOKED_AT_AFTER_MS
 from headrace.controller.ticks.remove_orphans import creation_ticks

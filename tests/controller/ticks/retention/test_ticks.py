@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from retention_world import BY_SIZE, PERIOD_MS, Retention, sizes
-from stream_world import Crash, StreamWorld
+from stream_world import StreamWorld
 
+from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.controller.ticks import apply_retention
 from headrace.controller.ticks.apply_retention import LOOK_S_MAX, PUT_OFF_MS, RetentionTicks

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from stream_world import Crash
 from watermark_world import SILENT_MS, WatermarkWorld
 
+from fuzz.watched_ports import Crash
 from headrace.controller.ticks import watermark_ticks
 from headrace.controller.ticks.due_work import WORK_S_MAX
 from headrace.controller.ticks.watermark_ticks import ScheduleEntry
