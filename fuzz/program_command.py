@@ -1,4 +1,4 @@
-"""`python -m fuzz segments` and `python -m fuzz tables`: the random programs of seeds, one after the other."""
+"""`python -m fuzz segments`, `tables` and `controller`: the random programs of seeds, one after the other."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ from fuzz.program_trace import Trace
 from fuzz.randomness import Random
 from fuzz.seeds import seed_range
 
-PROGRAMS: Final = ("segments", "tables")
+PROGRAMS: Final = {
+    "segments": "random programs on segments of a store in memory",
+    "tables": "random programs on tables of a store in memory",
+    "controller": "random programs of clients, processors and ticks of a controller in memory",
+}
+"""The programs, and what `--help` says of them."""
 _TRACEBACK_LINES: Final = -6
 
 Program = Callable[[int, Trace], Coroutine[Any, Any, Counter[str]]]
 
 
 def add_program_arguments(parser: ArgumentParser) -> None:
-    """The options of both programs."""
+    """The options of all programs."""
     parser.add_argument("--seeds", type=seed_range, default=range(1, 101), metavar="A-B", help="by default 1-100")
 
 
 def run_programs(options: Namespace) -> int:
     """Runs the seeds, and prints what happened. Returns 1 if one of them has failed."""
-    logging.disable(logging.CRITICAL)  # a store complains about the faults
+    logging.disable(logging.CRITICAL)  # stores and the controller complain about the faults
     failed: list[int] = []
     happened: Counter[str] = Counter()
     for seed in options.seeds:
@@ -46,7 +51,11 @@ def run_programs(options: Namespace) -> int:
 
 
 def run_seed(what: str, seed: int, trace: Trace) -> Counter[str]:
-    """Run the program of one seed in virtual time. Raises as the program, or StuckError."""
+    """Run the program of one seed; that of a store in virtual time. Raises as the program, or StuckError."""
+    if what == "controller":
+        from fuzz.controller_programs import run_controller_program
+
+        return run_controller_program(seed, trace)
     from fuzz.virtual_time import run_in_virtual_time
 
     return run_in_virtual_time(_program(what)(seed, trace), Random(seed))

@@ -1,0 +1,126 @@
+"""What happens to streams under their writers: scales, truncations, updates, seals, deletions, and lost volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fuzz.controller_model import SCOPE, STREAMS
+from fuzz.controller_run import ControllerRun
+from headrace.model.errors import ConflictError, IllegalStateError, UnavailableError
+from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.streams import Stream
+
+TRANSACTION: Final = "#transaction."
+"""What is before the id in the name of a segment of a transaction."""
+
+_ATTEMPTS_TO_SEAL: Final = 8
+_ATTEMPTS_TO_DELETE: Final = 10
+_SEGMENTS_MAX: Final = 4
+_BYTES_AHEAD: Final = 1_000
+_CHANGES: Final = ("scale", "scale", "scale", "truncate", "update", "wait")
+_ENDS: Final = ("seal", "delete")
+
+
+class StreamChanges:
+    """Each public method is the work of one process."""
+
+    def __init__(self, run: ControllerRun) -> None:
+        self._run = run
+        self._random = run.random
+        self._plane = run.plane
+
+    def administer(self, *, ends: bool) -> None:
+        """Change streams, with `ends` also seal and delete them. A stream that does not exist is created again."""
+        for _ in range(self._random.randint(1, 3)):
+            stream = self._random.choice(STREAMS)
+            what = self._random.choice(_CHANGES + (_ENDS if ends else ()))
+            with self._run.refusals_noted(what):
+                self._change(what, stream)
+
+    def _change(self, what: str, stream: str) -> None:
+        stored = self._plane.records.find(SCOPE, stream)
+        if stored is None:
+            configuration = StreamConfiguration(ScalingPolicy.fixed(1))
+            self._run.retry(lambda: self._plane.streams.create_stream(SCOPE, stream, configuration))
+            self._run.note(f"create {stream} again")
+            return
+        match what:
+            case "scale":
+                self._scale(stored.stream)
+            case "truncate":
+                self._truncate(stream)
+            case "update":
+                self._update(stored.stream)
+            case "seal":
+                self._seal(stream)
+            case "delete":
+                self._delete(stream)
+            case _:
+                self._run.give_turn()
+        self._run.note(what)
+
+    def _scale(self, stream: Stream) -> None:
+        sealed, created = self._scale_plan(stream.epoch.segments)
+        self._run.retry(lambda: self._plane.streams.scale_stream(SCOPE, stream.name, sealed, created))
+
+    def _scale_plan(self, segments: Sequence[StreamSegment]) -> tuple[list[int], list[KeyRange]]:
+        """A split, a merge or a replacement: segments that are sealed, and the ranges of new ones."""
+        place = self._random.randrange(len(segments))
+        sealed, low, high = [segments[place].segment_id], segments[place].key_range.low, segments[place].key_range.high
+        if len(segments) < _SEGMENTS_MAX and self._random.random() < 0.6:
+            middle = (low + high) / 2
+            return sealed, [KeyRange(low, middle), KeyRange(middle, high)]
+        if place + 1 < len(segments):
+            following = segments[place + 1]
+            return [*sealed, following.segment_id], [KeyRange(low, following.key_range.high)]
+        return sealed, [KeyRange(low, high)]
+
+    def _truncate(self, stream: str) -> None:
+        """Truncate at the tail, or wrongly after it."""
+        self._run.model.truncated.add(stream)
+        offsets = dict(self._plane.segments.stream_cut(SCOPE, stream, "tail").offsets)
+        if self._random.random() < 0.15:
+            offsets = {one: at + _BYTES_AHEAD for one, at in offsets.items()}
+        self._run.retry(lambda: self._plane.streams.truncate_stream(SCOPE, stream, offsets))
+
+    def _update(self, stream: Stream) -> None:
+        scaling = ScalingPolicy.fixed(self._random.choice((1, 1, 2, 3)))
+        configuration = StreamConfiguration(scaling, retention=stream.configuration.retention)
+        self._run.retry(lambda: self._plane.streams.update_stream(SCOPE, stream.name, configuration))
+
+    def _seal(self, stream: str) -> None:
+        self._run.retry(lambda: self._plane.streams.seal_stream(SCOPE, stream), _ATTEMPTS_TO_SEAL)
+
+    def _delete(self, stream: str) -> None:
+        """Delete a stream once it is sealed. Stops asking after some attempts."""
+        self._seal(stream)
+        for _ in range(_ATTEMPTS_TO_DELETE):
+            self._run.collect()
+            try:
+                self._plane.streams.delete_stream(SCOPE, stream)
+            except (IllegalStateError, ConflictError, UnavailableError):
+                self._run.give_turn()
+            else:
+                return
+
+    def lose_volumes(self) -> None:
+        """Lose volumes with segments of transactions, some time after each other."""
+        model, store = self._run.model, self._plane.bare_store
+        for _ in range(self._random.randint(1, 3)):
+            for _ in range(self._random.randint(1, 30)):
+                self._run.give_turn()
+            names = [one for one in self._plane.bare_segment_stores.names() if TRANSACTION in one]
+            if not names:
+                continue
+            name = self._random.choice(names)
+            place = name.split("/")[1], int(name.partition(TRANSACTION)[2], 16)
+            if place not in model.transactions:
+                continue
+            self._plane.bare_segment_stores.lose_volume(name)
+            model.lost.add(place)
+            if store.query(f"transactions/{SCOPE}/{place[0]}", first="order/", last="order0", limit=1).records:
+                model.lost_during_commits.add(place[0])
+            self._run.note("lost volume")
+            self._run.trace.note(f"lost {name}")

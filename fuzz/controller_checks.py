@@ -1,0 +1,263 @@
+"""What must hold when nothing is left to do: outcomes of transactions, events, records and segments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Final
+
+from fuzz.checker import WrongStateError
+from fuzz.controller_changes import TRANSACTION
+from fuzz.controller_clients import EVENT_BYTES
+from fuzz.controller_model import KEYS, SCOPE, STREAMS, Decision, ModelTransaction, SetCall
+from fuzz.controller_run import ControllerRun
+from headrace.metadata.commit_writer import find_commit_writer
+from headrace.metadata.leftovers import find_leftovers
+from headrace.model.names import mark_segment_name, segment_name
+from headrace.model.stream_state import StreamState
+from headrace.model.transactions import TransactionState
+from headrace.model.truncation import segments_left
+
+_AT_REST: Final = (TransactionState.OPEN, TransactionState.COMMITTED, TransactionState.ABORTED)
+_ENDED: Final = (None, TransactionState.COMMITTED, TransactionState.ABORTED)
+_OF_COMMITS: Final = ("commit-part", "order", "run")
+"""Beginnings of keys of records that are gone when all commits are complete."""
+
+
+class ControllerChecks:
+    """Every method raises WrongStateError."""
+
+    def __init__(self, run: ControllerRun) -> None:
+        self._run = run
+        self._plane = run.plane
+        self._model = run.model
+
+    def check_all(self) -> None:
+        """The checks of a control plane in which no message and no tick has anything left to do."""
+        self.check_outcomes()
+        for stream in STREAMS:
+            if self._run.exists(stream):
+                self.check_events(stream)
+        self.check_records()
+        self.check_segments()
+
+    # Outcomes
+
+    def check_outcomes(self) -> None:
+        """Each transaction has the outcome that its clients were told, and a set has one outcome in each stream."""
+        for transaction in self._model.transactions.values():
+            if self._model.is_present(transaction):
+                self._check_outcome(transaction)
+        self._check_sets()
+        for call in self._model.calls:
+            self._check_answer(call)
+
+    def _check_outcome(self, transaction: ModelTransaction) -> None:
+        place = transaction.place
+        state = self._model.state(place)
+        require(state in _AT_REST, f"{place} is {state}, and nothing is left to do")
+        assert state is not None
+        if place in self._model.decided:
+            may_be_lost = bool(self._model.lost) and state is TransactionState.ABORTED
+            require(state is TransactionState.COMMITTED or may_be_lost, f"{place} of a decided set is {state}")
+        elif not transaction.is_committed_alone:
+            require(not state.is_commit, f"{place} is {state}, and no client has committed it")
+
+    def _check_sets(self) -> None:
+        members: dict[tuple[str, Decision], list[int]] = {}
+        for (stream, identifier), decision in self._model.decided.items():
+            known = self._model.transactions.get((stream, identifier))
+            if known is not None and self._model.is_present(known):
+                members.setdefault((stream, decision), []).append(identifier)
+        for (stream, decision), identifiers in members.items():
+            states = Counter(self._model.state((stream, one)) for one in identifiers)
+            is_partly_lost = stream in self._model.lost_during_commits
+            require(len(states) == 1 or is_partly_lost, f"{decision} in {stream} is {dict(states)}")
+            if TransactionState.ABORTED in states:
+                has_lost = any((stream, one) in self._model.lost for one in identifiers)
+                require(has_lost, f"{decision} in {stream} is {dict(states)}, and lost nothing")
+
+    def _check_answer(self, call: SetCall) -> None:
+        if call.is_new:
+            absent = [one for one in call.places() if one not in self._model.decided]
+            require(not absent, f"{call} was new, and {absent} are in no decided set")
+        elif call.is_new is False:
+            later = [one for one in self._model.decisions if (one.writer, one.home) == (call.writer, call.home)]
+            require(
+                any(one.epoch >= call.epoch for one in later), f"{call}: no set of this or a later epoch was decided"
+            )
+            for place in call.places():
+                is_open = self._model.state(place) is TransactionState.OPEN
+                if is_open and self._model.is_present(self._model.transactions[place]):
+                    self._run.note("open member of a set of a committed epoch")
+
+    # Events
+
+    def check_events(self, stream: str) -> None:
+        """A reader sees the events of each committed transaction once, in an order that agrees with the answers."""
+        committed = [
+            one
+            for place, one in self._model.transactions.items()
+            if place[0] == stream
+            and self._model.is_present(one)
+            and self._model.state(place) is TransactionState.COMMITTED
+        ]
+        for key, events in enumerate(self._read(stream)):
+            owners = {event: one for one in committed for its, event in one.events if its == key}
+            shown = self._without_partly_lost(stream, key, events)
+            where = f"{stream}, key {key}"
+            surplus = Counter(shown) - Counter(owners.keys())
+            require(not surplus, f"{where}: too many of {dict(surplus)}")
+            if stream not in self._model.truncated:
+                require(len(shown) == len(owners), f"{where}: {sorted(owners.keys() - set(shown))} are missing")
+            order = [owners[one] for one in shown]
+            self._check_order(where, order)
+            for one in committed:
+                its = [event for event in shown if owners[event] is one]
+                require(its == sorted(its), f"{where}: the events of {one.place} are {its}")
+
+    def _read(self, stream: str) -> list[list[int]]:
+        """The numbers of the events of each key, in order."""
+        found: list[list[int]] = [[] for _ in KEYS]
+        for one in self._plane.segments.between(SCOPE, stream, None, None).ranges:
+            length = one.end_offset - one.start_offset
+            data = self._plane.bare_segment_stores.read(one.segment.name, one.start_offset, length)
+            require(len(data) % EVENT_BYTES == 0, f"{one.segment.name} ends in the middle of an event")
+            for start in range(0, len(data), EVENT_BYTES):
+                found[data[start]].append(int.from_bytes(data[start + 1 : start + EVENT_BYTES], "big"))
+        return found
+
+    def _without_partly_lost(self, stream: str, key: int, events: list[int]) -> list[int]:
+        """Without the events of transactions that lost a segment after their commit began: other segments of them may
+        have been merged by then."""
+        if stream not in self._model.lost_during_commits:
+            return events
+        aborted = [
+            self._model.transactions[one]
+            for one in self._model.lost
+            if one[0] == stream and self._model.state(one) is TransactionState.ABORTED
+        ]
+        partly = {event for one in aborted for its, event in one.events if its == key}
+        counts = Counter(events)
+        return [one for one in events if one not in partly or counts[one] > 1]
+
+    def _check_order(self, where: str, order: list[ModelTransaction]) -> None:
+        """A commit that was answered before another was called is first, as is an earlier epoch of a writer."""
+        distinct = [order[0], *(after for before, after in pairwise(order) if after is not before)] if order else []
+        for index, one in enumerate(distinct):
+            for later in distinct[index + 1 :]:
+                if later is one:
+                    continue
+                was_first = (
+                    later.committed is not None and one.first_commit is not None and later.committed < one.first_commit
+                )
+                require(not was_first, f"{where}: {one.place} is before {later.place}, which was committed first")
+                mine, its = self._model.decided.get(one.place), self._model.decided.get(later.place)
+                if mine and its and (mine.writer, mine.home) == (its.writer, its.home):
+                    is_turned = mine.epoch > its.epoch and mine.number > its.number
+                    require(not is_turned, f"{where}: {mine} is before {its}")
+
+    # Records
+
+    def check_records(self) -> None:
+        """No record of a request or a commit is left, and all streams are at rest."""
+        pending = self._model.pending_sets()
+        for (partition, sort), (_, body) in self._plane.everything().items():
+            require(not partition.startswith("requests/"), f"the intent {sort} is left: {body}")
+            what, _, name = sort.partition("/")
+            if not partition.startswith("transactions/") or name in pending:
+                continue
+            require(what not in _OF_COMMITS, f"{partition} {sort} is left: {body}")
+            stored = self._plane.records.find(SCOPE, partition.rpartition("/")[2])
+            require(stored is not None, f"{partition} {sort} is left of a stream that was deleted: {body}")
+            assert stored is not None
+            if what == "open":
+                require(body["state"] == "OPEN", f"{partition} {sort} is left: {body}")
+                # A service that failed while it began a transaction has not seen the seal: the transaction times out.
+                is_known = (stored.stream.name, int(name, 16)) in self._model.transactions
+                is_wrong = is_known and stored.stream.state is StreamState.SEALED
+                require(not is_wrong, f"{partition} {sort} is open in a sealed stream")
+        for stream in STREAMS:
+            self._check_at_rest(stream)
+
+    def _check_at_rest(self, stream: str) -> None:
+        stored = self._plane.records.find(SCOPE, stream)
+        if stored is None:
+            return
+        found = stored.stream
+        require(found.state in (StreamState.ACTIVE, StreamState.SEALED), f"{stream} is {found.state}")
+        require(found.pending is None and found.following is None, f"{stream} has a request: {found}")
+
+    def check_no_pending_set(self) -> None:
+        """After a writer has asked for its epoch, no set of it is pending."""
+        for home, writer in self._model.writers():
+            stored = find_commit_writer(self._plane.bare_store, SCOPE, home, writer)
+            is_pending = stored is not None and stored.writer.pending is not None
+            require(not is_pending, f"{writer} at {home} has a pending set: {stored}")
+
+    def check_all_ended(self) -> None:
+        """No transaction is open after the longest lease."""
+        for place in self._model.transactions:
+            state = self._model.state(place)
+            require(state in _ENDED, f"{place} is {state}")
+
+    # Segments
+
+    def check_segments(self, *, orphans: bool = False) -> None:
+        """Each segment of an epoch exists, and no segment of a transaction that has ended.
+
+        With `orphans` no other segment may exist, except those that the stream has noted to delete.
+        """
+        opened = {sort.partition("/")[2] for partition, sort in self._plane.everything() if sort.startswith("open/")}
+        names = self._plane.bare_segment_stores.names()
+        left = [one for one in names if TRANSACTION in one and one.partition(TRANSACTION)[2] not in opened]
+        require(not left, f"segments of transactions that have ended: {left}")
+        for stream in STREAMS:
+            mark = mark_segment_name(SCOPE, stream)
+            prefix = f"{SCOPE}/{stream}/"
+            present = {one for one in names if TRANSACTION not in one and one.startswith(prefix) and one != mark}
+            expected = self._expected_segments(stream)
+            require(expected <= present, f"{stream}: segments {sorted(expected - present)} are missing")
+            unknown = present - expected
+            if orphans:
+                noted = self._noted_segments(stream)
+                require(unknown <= noted, f"{stream}: segments {sorted(unknown - noted)} are left")
+
+    def _expected_segments(self, stream: str) -> set[str]:
+        """The segments of all epochs, as far as they were not truncated."""
+        if not self._run.exists(stream):
+            return set()
+        stored, truncation = self._plane.records.get_with_truncation(SCOPE, stream)
+        found = stored.stream
+        epochs = self._plane.records.history.epochs(found, range(found.epoch.number + 1))
+        every = {one.segment_id: one for epoch in epochs for one in epoch.segments}
+        left = segments_left(every.values(), truncation)
+        return {segment_name(SCOPE, stream, one.segment_id) for one in left}
+
+    def _noted_segments(self, stream: str) -> set[str]:
+        stored = self._plane.records.find(SCOPE, stream)
+        leftovers = None if stored is None else find_leftovers(self._plane.bare_store, stored.stream)
+        return {segment_name(SCOPE, stream, one) for one in (leftovers.identifiers if leftovers else ())}
+
+    def check_forgotten(self) -> None:
+        """When all leases and the memory of outcomes have ended, only the committed epochs of writers are left."""
+        for (partition, sort), (_, body) in self._plane.everything().items():
+            is_due = partition.startswith(("transactions-due/", "creations/", "requests/"))
+            is_of_transaction = partition.startswith("transactions/") and not sort.startswith("commit-writer/")
+            require(not is_due and not is_of_transaction, f"{partition} {sort} is left: {body}")
+
+    def check_deleted(self) -> None:
+        """Nothing is left of streams that were deleted but their tombstones."""
+        left = ("transactions", "creations/", "requests/", "retention-due", "watermark")
+        for (partition, sort), (_, body) in self._plane.everything().items():
+            require(not partition.startswith(left), f"{partition} {sort} is left of deleted streams: {body}")
+            if partition.startswith("streams/"):
+                require(sort == "current", f"{partition} {sort} is left of deleted streams: {body}")
+        names = self._plane.bare_segment_stores.names()
+        require(not names, f"segments of deleted streams are left: {names}")
+
+
+def require(condition: bool, text: str) -> None:
+    """Raises WrongStateError with the text."""
+    if not condition:
+        raise WrongStateError(text)

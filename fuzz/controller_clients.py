@@ -1,0 +1,175 @@
+"""Clients of the controller: writers of transactions and of commit sets, and clients that interfere with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fuzz.controller_model import KEYS, LONG_MS, SCOPE, STREAMS, ModelTransaction
+from fuzz.controller_run import ControllerRun
+from headrace.api.transactions import TransactionSegmentView
+from headrace.controller.services.transactions import TransactionService
+from headrace.model.errors import IllegalStateError, NotFoundError, SealedError
+from headrace.model.transactions import WriterTime
+
+EVENT_BYTES: Final = 5
+SHORT_LEASE_MS: Final = 20_000
+_ATTEMPTS_PER_SET: Final = 3
+_LABELS: Final = (None, "w0/1/x", "z")
+_PREFIXES: Final = ("w0/", "w1/1", "z")
+
+
+def event_bytes(key: int, event: int) -> bytes:
+    """An event: the index of its key, and its number."""
+    return bytes([key]) + event.to_bytes(EVENT_BYTES - 1, "big")
+
+
+class Clients:
+    """The work of clients. Each method is what one process does."""
+
+    def __init__(self, run: ControllerRun) -> None:
+        self._run = run
+        self._random = run.random
+        self._plane = run.plane
+        self._model = run.model
+
+    def begin(self, stream: str, label: str | None = None, lease_ms: int = LONG_MS) -> ModelTransaction:
+        """Begin a transaction, and write a few events into it."""
+        service, on_demand = self._run.service(), self._random.random() < 0.5
+        view = service.create_transaction(SCOPE, stream, lease_ms, label=label, on_demand=on_demand)
+        transaction = self._model.add((stream, view.transaction_id), may_expire=lease_ms < LONG_MS)
+        self._run.trace.note(f"begun {stream} {view.transaction_id:x}, labelled {label}")
+        for _ in range(self._random.randint(1, 3)):
+            self._write_event(transaction, view.segments, on_demand=on_demand)
+        return transaction
+
+    def _write_event(
+        self, transaction: ModelTransaction, segments: Sequence[TransactionSegmentView], *, on_demand: bool
+    ) -> None:
+        key = self._random.randrange(len(KEYS))
+        (owner,) = [one for one in segments if one.key_range.low <= KEYS[key] < one.key_range.high]
+        if on_demand:
+            self._run.retry(lambda: self._run.service().create_segments(SCOPE, *transaction.place, [owner.segment_id]))
+        self._run.give_turn()
+        event, name = self._model.next_event(), owner.transaction_segment
+        stores = self._plane.bare_segment_stores
+        try:
+            stores.append(name, event_bytes(key, event), stores.segment_info(name).length)
+        except (NotFoundError, SealedError) as error:
+            raise IllegalStateError(f"{name} is gone") from error
+        transaction.events.append((key, event))
+
+    def write_transactions(self) -> None:
+        """A writer that commits or aborts its transactions one by one."""
+        stream = self._random.choice(STREAMS)
+        for _ in range(self._random.randint(1, 3)):
+            with self._run.refusals_noted("transaction"):
+                self._write_transaction(stream)
+
+    def _write_transaction(self, stream: str) -> None:
+        run, random, model = self._run, self._random, self._model
+        lease_ms = random.choice((LONG_MS, LONG_MS, SHORT_LEASE_MS))
+        transaction = self.begin(stream, random.choice(_LABELS), lease_ms)
+        place = transaction.place
+        if random.random() < 0.3:
+            run.retry(lambda: run.service().ping_transaction(SCOPE, *place, SHORT_LEASE_MS))
+        if random.random() < 0.2:
+            run.retry(lambda: run.service().abort_transaction(SCOPE, *place))
+            run.note("abort")
+            return
+        transaction.is_committed_alone = True
+        transaction.first_commit = model.next_moment()
+        noted = WriterTime("u", transaction.first_commit) if random.random() < 0.3 else None
+        run.retry(lambda: run.service().commit_transaction(SCOPE, *place, noted))
+        transaction.committed = model.next_moment()
+        run.note("commit")
+
+    def write_sets(self, writer: str, home: str, epochs: range, *, asks: bool) -> None:
+        """A writer that commits a set for each epoch, and after an error the epoch again with other transactions.
+
+        With `asks` it first asks which epoch was committed, as a sink does after a restart.
+        """
+        for epoch in epochs:
+            for attempt in range(_ATTEMPTS_PER_SET):
+                with self._run.refusals_noted("set"):
+                    if not (asks and self._is_committed(writer, home, epoch)):
+                        self._write_set(writer, home, epoch, attempt)
+                    break
+
+    def _is_committed(self, writer: str, home: str, epoch: int) -> bool:
+        answer = self._run.retry(lambda: self._run.service().sets.committed_epoch(SCOPE, home, writer))
+        return answer.epoch is not None and answer.epoch >= epoch
+
+    def _write_set(self, writer: str, home: str, epoch: int, attempt: int) -> None:
+        run, random = self._run, self._random
+        if run.has_large_sets:
+            streams = random.choices(random.sample(STREAMS, 2), k=random.randint(3, 9))
+        else:
+            streams = random.choices(STREAMS, k=random.randint(1, 5))
+        members: dict[str, list[int]] = {}
+        for stream in streams:
+            place = self.begin(stream, f"{writer}/{epoch}/{attempt}").place
+            members.setdefault(stream, []).append(place[1])
+        others = [one.place for one in self._model.transactions.values() if not one.may_expire]
+        if others and random.random() < 0.25:  # perhaps a transaction of another writer
+            stream, identifier = random.choice(others)
+            if identifier not in members.get(stream, ()):
+                members.setdefault(stream, []).append(identifier)
+        abort_labels = writer if random.random() < 0.3 else None
+        self.commit_set(writer, home, epoch, members, abort_labels)
+
+    def commit_set(
+        self,
+        writer: str,
+        home: str,
+        epoch: int,
+        members: dict[str, list[int]],
+        abort_labels: str | None = None,
+        attempts: int | None = None,
+    ) -> None:
+        """Commit a set; `attempts` bounds the repetitions."""
+        run = self._run
+        call = self._model.call(writer, home, epoch, members)
+        run.trace.note(f"{call}")
+
+        def commit() -> bool:
+            service = run.service().sets
+            view = service.commit_all(SCOPE, home, call.members, writer=writer, epoch=epoch, abort_labels=abort_labels)
+            return view.new
+
+        is_new = run.retry(commit) if attempts is None else run.retry(commit, attempts)
+        self._model.answered(call, is_new=is_new)
+        run.note("set" if is_new else "set of a committed epoch")
+
+    def interfere(self) -> None:
+        """A client that aborts, commits and renews transactions of others."""
+        for _ in range(2):
+            with self._run.refusals_noted("interference"):
+                self._interfere()
+                self._run.note("interference")
+
+    def _interfere(self) -> None:
+        run, random = self._run, self._random
+        if random.random() < 0.5 or not self._model.transactions:
+            stream, prefix = random.choice(STREAMS), random.choice(_PREFIXES)
+            run.retry(lambda: run.service().abort_labelled(SCOPE, stream, prefix))
+            return
+        transaction = random.choice(list(self._model.transactions.values()))
+        random.choice((_abort, self._commit, _ping, self._create_segments))(run.service(), transaction)
+
+    def _commit(self, service: TransactionService, transaction: ModelTransaction) -> None:
+        transaction.is_committed_alone = True
+        transaction.first_commit = transaction.first_commit or self._model.next_moment()
+        service.commit_transaction(SCOPE, *transaction.place)
+
+    def _create_segments(self, service: TransactionService, transaction: ModelTransaction) -> None:
+        view = service.segments_of(SCOPE, *transaction.place)
+        service.create_segments(SCOPE, *transaction.place, [self._random.choice(view.segments).segment_id])
+
+
+def _abort(service: TransactionService, transaction: ModelTransaction) -> None:
+    service.abort_transaction(SCOPE, *transaction.place)
+
+
+def _ping(service: TransactionService, transaction: ModelTransaction) -> None:
+    service.ping_transaction(SCOPE, *transaction.place, 1_000 * SHORT_LEASE_MS)

@@ -1,0 +1,185 @@
+"""What the controller was asked for, what it answered, and which commit sets it decided: a model of transactions.
+
+The model learns of each decision right after the write that makes it. It knows from the answers in which order commits
+must be in a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fuzz.checker import WrongStateError
+from fuzz.control_plane import ControlPlane
+from headrace.metadata.commit_part import find_commit_part
+from headrace.metadata.commit_writer import find_commit_writer
+from headrace.metadata.transaction import decode_transaction, done_key, open_key
+from headrace.model.commit_sets import CommitWriter
+from headrace.model.transactions import TransactionState
+
+SCOPE: Final = "s"
+STREAMS: Final = ("a", "b", "c")
+WRITERS: Final = ("w0", "w1")
+KEYS: Final = (0.1, 0.4, 0.8)
+"""The positions of the routing keys."""
+
+LONG_MS: Final = 24 * 3600 * 1000
+"""The longest lease: no transaction with it expires before the processes have ended."""
+
+Place = tuple[str, int]
+"""The stream and the id of a transaction."""
+
+
+@dataclass(slots=True)
+class ModelTransaction:
+    """A transaction that a client has begun. `events` are numbers with the index of their key.
+
+    `first_commit` is the moment of the first call that commits it, and `committed` the moment of an answer that says
+    so. Moments are counted, and are no times of the clock.
+    """
+
+    place: Place
+    incarnation: int
+    may_expire: bool
+    events: list[tuple[int, int]] = field(default_factory=list)
+    is_committed_alone: bool = False
+    """Whether a client has called commit for it, and not for a set with it."""
+    first_commit: int | None = None
+    committed: int | None = None
+
+
+@dataclass(slots=True)
+class SetCall:
+    """A call that commits a set. `is_new` is its answer, or None without an answer."""
+
+    writer: str
+    home: str
+    epoch: int
+    members: Mapping[str, Sequence[int]]
+    is_new: bool | None = None
+
+    def places(self) -> list[Place]:
+        return [(stream, one) for stream, ids in self.members.items() for one in ids]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A commit set that was decided. `number` is its place among all decisions, and -1 the incarnation without home."""
+
+    writer: str
+    home: str
+    epoch: int
+    incarnation: int
+    number: int
+
+
+class ControllerModel:
+    """Transactions and commit sets of all streams. Sets are at home in the streams `homes`."""
+
+    def __init__(self, plane: ControlPlane, homes: Sequence[str]) -> None:
+        self.homes = homes
+        self.transactions: dict[Place, ModelTransaction] = {}
+        self.calls: list[SetCall] = []
+        self.decided: dict[Place, Decision] = {}
+        self.decisions: list[Decision] = []
+        self.truncated: set[str] = set()
+        """Streams whose first events may be gone."""
+        self.lost: set[Place] = set()
+        """Transactions that lost a segment with a volume."""
+        self.lost_during_commits: set[str] = set()
+        """Streams in which a segment was lost while commits waited."""
+        self._plane = plane
+        self._moment = 0
+        self._events = 0
+        self._last_set: dict[tuple[str, str], str] = {}
+
+    def next_moment(self) -> int:
+        self._moment += 1
+        return self._moment
+
+    def next_event(self) -> int:
+        self._events += 1
+        return self._events
+
+    def add(self, place: Place, *, may_expire: bool) -> ModelTransaction:
+        """A transaction that has just begun."""
+        transaction = ModelTransaction(place, self.incarnation(place[0]), may_expire)
+        self.transactions[place] = transaction
+        return transaction
+
+    def call(self, writer: str, home: str, epoch: int, members: Mapping[str, Sequence[int]]) -> SetCall:
+        """A call that commits a set, and that begins now."""
+        made = SetCall(writer, home, epoch, {stream: tuple(ids) for stream, ids in members.items()})
+        self.calls.append(made)
+        for place in made.places():
+            transaction = self.transactions[place]
+            transaction.first_commit = transaction.first_commit or self.next_moment()
+        return made
+
+    def answered(self, call: SetCall, *, is_new: bool) -> None:
+        """The answer to a call that commits a set. All its decided members are committed now."""
+        call.is_new = is_new
+        now = self.next_moment()
+        for place in call.places():
+            if place in self.decided:
+                self.transactions[place].committed = now
+
+    def incarnation(self, stream: str) -> int:
+        """The number by which incarnations of a stream differ; -1 if the stream does not exist."""
+        found = self._plane.records.find(SCOPE, stream)
+        return -1 if found is None else found.stream.first_segment_number
+
+    def is_present(self, transaction: ModelTransaction) -> bool:
+        """Whether the incarnation of the stream exists that the transaction was begun in."""
+        return self.incarnation(transaction.place[0]) == transaction.incarnation
+
+    def state(self, place: Place) -> TransactionState | None:
+        """The state in the records, or None for a transaction that is unknown or forgotten."""
+        for key in (open_key(SCOPE, *place), done_key(SCOPE, *place)):
+            record = self._plane.bare_store.get(key)
+            if record is not None:
+                return decode_transaction(record.body).state
+        return None
+
+    def writers(self) -> Iterator[tuple[str, str]]:
+        """The writers of commit sets: home stream and name."""
+        for home in self.homes:
+            for writer in WRITERS:
+                yield home, writer
+
+    def pending_sets(self) -> set[str]:
+        """The sets that are begun and not decided."""
+        found = (find_commit_writer(self._plane.bare_store, SCOPE, *one) for one in self.writers())
+        return {one.writer.pending.set_id for one in found if one is not None and one.writer.pending is not None}
+
+    def follow(self) -> None:
+        """Learn of the set that the last call has decided. Raises WrongStateError."""
+        for home, writer in self.writers():
+            stored = find_commit_writer(self._plane.bare_store, SCOPE, home, writer)
+            if stored is None or (set_id := stored.writer.set_id) is None:
+                continue
+            if self._last_set.get((home, writer)) != set_id:
+                self._last_set[home, writer] = set_id
+                self._decide(home, stored.writer, set_id)
+
+    def _decide(self, home: str, writer: CommitWriter, set_id: str) -> None:
+        assert writer.epoch is not None
+        decision = Decision(writer.name, home, writer.epoch, self.incarnation(home), len(self.decisions))
+        for former in self.decisions:
+            is_same = (former.writer, former.home, former.incarnation) == (writer.name, home, decision.incarnation)
+            if is_same and former.epoch >= decision.epoch:
+                raise WrongStateError(f"{decision} follows {former}")
+        self.decisions.append(decision)
+        for stream in STREAMS:
+            stored = find_commit_part(self._plane.bare_store, SCOPE, stream, set_id)
+            if stored is None:
+                continue
+            if stored.part.order is None:
+                raise WrongStateError(f"{decision}: its part in {stream} has no place in the order")
+            for identifier in stored.part.members:
+                if (stream, identifier) in self.decided:
+                    raise WrongStateError(
+                        f"{stream} {identifier:x} is in {self.decided[stream, identifier]}, {decision}"
+                    )
+                self.decided[stream, identifier] = decision

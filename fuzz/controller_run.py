@@ -1,0 +1,98 @@
+"""What the processes of one seed share: the control plane, the model, the messages, and what has happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from fuzz.control_plane import ControlPlane
+from fuzz.controller_model import SCOPE, STREAMS, ControllerModel
+from fuzz.process_turns import TURN
+from fuzz.program_trace import Trace
+from fuzz.randomness import Random
+from fuzz.shuffled_workers import ShuffledWorkers
+from headrace.controller.services.transactions import TransactionService
+from headrace.model.errors import ConflictError, CorruptError, HeadraceError, UnavailableError
+from headrace.model.stream_configuration import RetentionPolicy
+
+_SERVICES: Final = 3
+_HOMES: Final = 2
+_REPEATED_SHARES: Final = (0.0, 0.1, 0.4)
+_ATTEMPTS: Final = 4
+_RETAINED_BYTES: Final = 20
+
+T = TypeVar("T")
+Message = tuple[str, dict[str, Any]]
+"""The kind of a queue, and the body of a message of it."""
+
+
+class ControllerRun:
+    """The state of one seed. `waiting` are messages without a processor, `processed` those that a processor had."""
+
+    def __init__(self, seed: int, random: Random, trace: Trace) -> None:
+        self.random = random
+        self.trace = trace
+        self.plane = ControlPlane(seed, ShuffledWorkers(seed))
+        self.model = ControllerModel(self.plane, random.sample(STREAMS, _HOMES))
+        self.happened: Counter[str] = Counter()
+        self.waiting: list[Message] = []
+        self.processed: list[Message] = []
+        self.repeated_share = random.choice(_REPEATED_SHARES)
+        self.has_large_sets = random.random() < 0.4
+        self._services = [self.plane.another_transaction_service() for _ in range(_SERVICES)]
+        for stream in STREAMS:
+            retention = RetentionPolicy.by_size(_RETAINED_BYTES) if random.random() < 0.2 else None
+            if retention is not None:
+                self.model.truncated.add(stream)
+            self.plane.create(stream, segments=random.choice((1, 1, 2)), retention=retention)
+
+    def service(self) -> TransactionService:
+        """One of several processes that answer clients, each with what it remembers."""
+        return self.random.choice(self._services)
+
+    def give_turn(self) -> None:
+        """Let other processes run."""
+        self.plane.calls(TURN, lambda: None)
+
+    def note(self, text: str) -> None:
+        self.happened[text] += 1
+        self.trace.note(text)
+
+    @contextmanager
+    def refusals_noted(self, what: str) -> Iterator[None]:
+        """Errors that a client or a tick may meet are counted. Others are raised, as all that say that records are
+        corrupt."""
+        try:
+            yield
+        except CorruptError:
+            raise
+        except HeadraceError as error:
+            self.happened[f"{what}: {type(error).__name__}"] += 1
+            self.trace.note(f"{what}: {error!r}")
+
+    def retry(self, call: Callable[[], T], attempts: int = _ATTEMPTS) -> T:
+        """Repeat a call as a client does."""
+        for _ in range(attempts - 1):
+            try:
+                return call()
+            except (UnavailableError, ConflictError):
+                self.give_turn()
+        return call()
+
+    def collect(self) -> None:
+        """Take the messages out of the queues."""
+        plane = self.plane
+        for kind, queue in (
+            ("request", plane.bare_queue),
+            ("commit", plane.bare_commits),
+            ("abort", plane.bare_aborts),
+        ):
+            while messages := queue.receive():
+                for message in messages:
+                    self.waiting.append((kind, message.body))
+                    queue.acknowledge(message.receipt)
+
+    def exists(self, stream: str) -> bool:
+        return self.plane.records.find(SCOPE, stream) is not None

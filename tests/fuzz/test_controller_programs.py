@@ -1,0 +1,153 @@
+"""A few seeds of the random programs on the controller, deliberate bugs that they find, and how their processes end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fuzz import process_turns
+from fuzz.checker import WrongStateError
+from fuzz.controller_programs import run_controller_program
+from fuzz.process_turns import Faults, Process, Turns
+from fuzz.program_trace import STEPS_KEPT, Trace
+from fuzz.randomness import Random
+from fuzz.watched_ports import Calls
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.controller.services import commit_sets as set_service
+from headrace.controller.steps import transaction_commits
+from headrace.controller.steps.transaction_aborts import TransactionAborts
+from headrace.model import commit_sets
+from headrace.model.commit_runs import PlannedRun, plan_run
+
+SEED_OF_FORGOTTEN_MEMBER = 1
+SEED_OF_IGNORED_EPOCH = 3
+SEED_OF_LEFT_SEGMENT = 2
+
+
+class WholeTrace(Trace):
+    """Keeps all steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+
+    def note(self, text: str) -> None:
+        super().note(text)
+        self.steps.append(text)
+
+
+@pytest.fixture
+def threads_end() -> Iterator[None]:
+    """The test leaves no thread."""
+    before = threading.enumerate()
+    yield
+    assert threading.enumerate() == before
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_controller_is_as_its_model(seed: int):
+    happened = run_controller_program(seed, Trace())
+    assert happened.total() > 0
+
+
+def test_a_seed_does_the_same_in_each_run():
+    first, second = WholeTrace(), WholeTrace()
+    assert run_controller_program(5, first) == run_controller_program(5, second)
+    assert first.steps == second.steps
+    assert len(first.steps) > STEPS_KEPT
+
+
+def test_a_run_that_forgets_a_member_of_a_set_is_found(monkeypatch: pytest.MonkeyPatch):
+    def forgetful(marks: Any, parts: Any) -> PlannedRun:
+        planned = plan_run(marks, parts)
+        is_whole = len(planned.transactions) > 1 and planned.sets and planned.sets[-1].rest is None
+        return replace(planned, transactions=planned.transactions[:-1]) if is_whole else planned
+
+    monkeypatch.setattr(transaction_commits, "plan_run", forgetful)
+    with pytest.raises(WrongStateError, match="of a decided set is"):
+        run_controller_program(SEED_OF_FORGOTTEN_MEMBER, Trace())
+
+
+@pytest.mark.usefixtures("threads_end")
+def test_a_commit_that_ignores_the_epoch_is_found(monkeypatch: pytest.MonkeyPatch):
+    for module in (commit_sets, set_service):
+        monkeypatch.setattr(module, "is_committed", lambda _writer, _epoch: False)
+    with pytest.raises(WrongStateError, match=r"Decision.* follows Decision"):
+        run_controller_program(SEED_OF_IGNORED_EPOCH, Trace())
+
+
+def test_an_abort_that_leaves_a_segment_is_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(TransactionAborts, "delete_segments", lambda _aborts, _stream, _transaction: None)
+    with pytest.raises(WrongStateError, match="segments of transactions that have ended"):
+        run_controller_program(SEED_OF_LEFT_SEGMENT, Trace())
+
+
+def run_processes(*works: Callable[[Calls], object], deaths: float = 0, check: Any = None) -> int:
+    calls = Calls()
+    turns = Turns(calls, ManualClock(), Random(1), Faults(deaths=deaths), Trace(), check or (lambda: None))
+    return turns.run([Process(f"process {number}", partial(work, calls)) for number, work in enumerate(works)])
+
+
+def call_a_hundred_times(calls: Calls) -> None:
+    for _ in range(100):
+        calls("write", lambda: None)
+
+
+@pytest.mark.usefixtures("threads_end")
+def test_processes_that_do_not_end_are_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(process_turns, "CALLS_MAX", 500)
+
+    def call_forever(calls: Calls) -> None:
+        while True:
+            calls("read", lambda: None)
+
+    with pytest.raises(WrongStateError, match="after 500 calls"):
+        run_processes(call_forever, call_a_hundred_times)
+
+
+@pytest.mark.usefixtures("threads_end")
+def test_a_failed_process_ends_the_others():
+    def fail(calls: Calls) -> None:
+        calls("read", lambda: None)
+        raise ValueError("this process fails")
+
+    with pytest.raises(ValueError, match="this process fails"):
+        run_processes(call_a_hundred_times, fail, call_a_hundred_times)
+
+
+@pytest.mark.usefixtures("threads_end")
+def test_a_failed_check_is_raised_even_if_it_is_suppressed():
+    def check() -> None:
+        raise WrongStateError("the check fails")
+
+    def suppress(calls: Calls) -> None:
+        with contextlib.suppress(WrongStateError):
+            calls("write", lambda: None)
+
+    with pytest.raises(WrongStateError, match="the check fails"):
+        run_processes(suppress, check=check)
+
+
+@pytest.mark.usefixtures("threads_end")
+def test_deaths_and_ends_are_counted():
+    assert run_processes(call_a_hundred_times, call_a_hundred_times) == 0
+    assert run_processes(call_a_hundred_times, call_a_hundred_times, deaths=10) == 2
+
+
+def test_only_one_process_runs_at_a_time():
+    order: list[tuple[str, int]] = []
+
+    def work(name: str, calls: Calls) -> None:
+        for step in range(50):
+            order.append((name, step))
+            calls("read", partial(order.append, (name, step)))
+
+    run_processes(partial(work, "first"), partial(work, "second"))
+    assert {name for name, _ in order} == {"first", "second"}
+    assert [one for one in order if one[0] == "first"] == [("first", step) for step in range(50) for _ in range(2)]
