@@ -83,6 +83,7 @@ class StreamChanges:
         offsets = dict(self._plane.segments.stream_cut(SCOPE, stream, "tail").offsets)
         if self._random.random() < 0.15:
             offsets = {one: at + _BYTES_AHEAD for one, at in offsets.items()}
+        self._run.retention.note_other(stream, offsets)
         self._run.retry(lambda: self._plane.streams.truncate_stream(SCOPE, stream, offsets))
 
     def _update(self, stream: Stream) -> None:
@@ -104,6 +105,14 @@ class StreamChanges:
                 self._run.give_turn()
             else:
                 return
+
+    def delete_scope(self) -> None:
+        """Delete the scope with everything in it, some time after the others have begun."""
+        for _ in range(self._random.randint(1, 200)):
+            self._run.give_turn()
+        with self._run.refusals_noted("delete scope"):
+            self._run.retry(lambda: self._plane.scope_deletions.delete_scope_recursively(SCOPE))
+            self._run.note("delete scope")
 
     def lose_volumes(self) -> None:
         """Lose volumes with segments of transactions, some time after each other."""

@@ -14,9 +14,10 @@ from headrace import topology
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.abort_transaction import AbortProcessor
 from headrace.controller.operations.commit_transactions import CommitProcessor
-from headrace.controller.ticks.apply_retention import RetentionTicks
+from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.controller.ticks.remove_orphans import creation_ticks
+from headrace.controller.ticks.watermark_ticks import watermark_ticks
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.metadata.stream_buckets import bucket_of
 from headrace.model.dead_letters import Delivery, cause_of
@@ -30,11 +31,10 @@ from headrace.model.errors import (
 )
 from headrace.ports.deadlines import WorkLeftError, time_limit
 
-_RETENTION_PERIOD_MS: Final = 1_000
 _TIME_LIMITS_S: Final = (None, 30.0)
 _FAILURES_BEFORE_LETTER: Final = 2
 _PAUSES_MS: Final = (11_000, 61_000, 61_000)
-_TICKS: Final = ("expire", "expire", "resend", "creations", "retention")
+_TICKS: Final = ("expire", "expire", "resend", "creations", "retention", "watermarks")
 _PASSES: Final = 5
 _PASS_MS: Final = 200_000
 _REPEATS_MAX: Final = 30
@@ -50,9 +50,8 @@ class Messages:
         self._plane = run.plane
         self._failures: Counter[str] = Counter()
         plane = run.plane
-        self._retention = RetentionTicks(
-            plane.store, plane.segment_stores, plane.clock, plane.accept_truncation, _RETENTION_PERIOD_MS
-        )
+        advancer = WatermarkAdvancer(plane.store, plane.segment_stores, plane.clock)
+        self._watermarks = watermark_ticks(plane.store, plane.clock, advancer.advance)
 
     def process(self, message: Message, limit_s: float | None = None) -> None:
         """Process a message in a new process."""
@@ -155,8 +154,10 @@ class Messages:
                 plane.resend_intents(bucket)
             case "creations":
                 creation_ticks(plane.tools()).run(bucket)
+            case "retention":
+                self._run.retention.ticks.run(bucket)
             case _:
-                self._retention.run(bucket)
+                self._watermarks.run(bucket)
 
     def settle(self, passes: int = _PASSES, pass_ms: int = _PASS_MS) -> None:
         """Run all ticks and process all messages without faults, until nothing is left to do.
@@ -186,7 +187,8 @@ class Messages:
                 break
         else:
             raise WrongStateError(f"{_TICKS_MAX} ticks leave transactions to expire in bucket {bucket}")
-        self._retention.run(bucket)
+        self._run.retention.ticks.run(bucket)
+        self._watermarks.run(bucket)
         creation_ticks(self._plane.tools()).run(bucket)
 
     def _settle(self, message: Message, *, is_last: bool) -> None:

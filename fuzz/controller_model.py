@@ -85,6 +85,8 @@ class ControllerModel:
         self.decisions: list[Decision] = []
         self.truncated: set[str] = set()
         """Streams whose first events may be gone."""
+        self.retained: set[str] = set()
+        """Streams that were created with a retention policy."""
         self.lost: set[Place] = set()
         """Transactions that lost a segment with a volume."""
         self.lost_during_commits: set[str] = set()

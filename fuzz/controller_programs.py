@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Final
 from unittest import mock
@@ -18,6 +18,8 @@ from fuzz.checker import WrongStateError
 from fuzz.controller_changes import StreamChanges
 from fuzz.controller_checks import ControllerChecks, require
 from fuzz.controller_clients import Clients
+from fuzz.controller_group_checks import GroupChecks
+from fuzz.controller_groups import GROUPS, TABLES, Readers
 from fuzz.controller_messages import Messages
 from fuzz.controller_model import LONG_MS, SCOPE, STREAMS, WRITERS
 from fuzz.controller_run import ControllerRun, Message
@@ -40,6 +42,7 @@ _FAULTS: Final = (
     Faults(sleeps=1, jumps=0.5),
     Faults(sleeps=1, jumps=1, deaths=0.2, lost_answers=1, refusals=1),
 )
+_READERS_SHARE: Final = 0.5
 _STORM_SHARE: Final = 0.35
 _PROCESSORS_OF_STORM_MAX: Final = 6
 _STORM_EPOCH: Final = 90
@@ -95,8 +98,11 @@ class _ControllerProgram:
         self._clients = Clients(self._run)
         self._changes = StreamChanges(self._run)
         self._messages = Messages(self._run)
+        self._readers = Readers(self._run)
         self._checks = ControllerChecks(self._run)
+        self._group_checks = GroupChecks(self._run)
         self._faults = random.choice(_FAULTS)
+        self._has_readers = random.random() < _READERS_SHARE
         self._undisturbed_calls = 0
 
     @property
@@ -105,17 +111,24 @@ class _ControllerProgram:
 
     def run(self) -> None:
         self._trace.note(f"{self._faults}")
+        if self._has_readers:
+            with self._undisturbed():
+                self._readers.begin()
         for _ in range(self._random.randint(1, 3)):
             processes = self._storm() if self._random.random() < _STORM_SHARE else self._mix()
             self._run.happened["death"] += self._run_together(processes)
         with self._undisturbed():
             self._messages.settle()
-        self._checks.check_all()
+        self._check_all()
         with self._undisturbed():
             self._end()
 
+    def _check_all(self) -> None:
+        self._checks.check_all()
+        self._group_checks.check_all()
+
     def _run_together(self, processes: list[Process]) -> int:
-        plane, follow = self._plane, self._run.model.follow
+        plane, follow = self._plane, self._run.follow
         return Turns(plane.calls, plane.clock, self._random, self._faults, self._trace, follow).run(processes)
 
     @contextmanager
@@ -128,8 +141,8 @@ class _ControllerProgram:
         finally:
             calls.calm()
 
-    def _follow_undisturbed(self, _kind: str) -> None:
-        self._run.model.follow()
+    def _follow_undisturbed(self, kind: str) -> None:
+        self._run.follow(kind)
         self._undisturbed_calls += 1
         if self._undisturbed_calls > CALLS_MAX:
             raise WrongStateError(f"after {CALLS_MAX} calls without faults there is still something to do")
@@ -152,6 +165,12 @@ class _ControllerProgram:
             work = partial(self._changes.administer, ends=random.random() < 0.3)
             found.append(Process("administrator", work))
         found += [Process("volumes", self._changes.lose_volumes)] * (random.random() < 0.25)
+        found += [Process("scope", self._changes.delete_scope)] * (random.random() < 0.03)
+        if self._has_readers:
+            for _ in range(random.randint(1, 4)):
+                readers = self._readers
+                works = (readers.manage_groups, readers.read, readers.note_positions, readers.manage_tables)
+                found.append(Process("reader", random.choice(works)))
         found += [Process("processor", self._messages.consume) for _ in range(random.randint(1, 4))]
         found += [Process("tick", self._messages.tick) for _ in range(random.randint(0, 2))]
         random.shuffle(found)
@@ -211,21 +230,41 @@ class _ControllerProgram:
                 self._plane.commit_sets.committed_epoch(SCOPE, home, writer)
         self._checks.check_no_pending_set()
         self._messages.settle()
-        self._checks.check_all()
+        self._check_all()
         self._plane.clock.advance(LONG_MS + 60_000)
         self._messages.settle()
         self._checks.check_all_ended()
         self._checks.check_segments(orphans=True)
         self._messages.settle(4, _FORGOTTEN_MS)
         self._checks.check_forgotten()
-        for stream in STREAMS:
-            if self._run.exists(stream):
-                self._use_and_delete(stream)
+        self._delete_everything()
         self._plane.clock.advance(LONG_MS + 120_000)
         self._messages.settle(3, LONG_MS)
         self._checks.check_deleted()
 
-    def _use_and_delete(self, stream: str) -> None:
+    def _delete_everything(self) -> None:
+        plane = self._plane
+        for stream in STREAMS:
+            if self._run.exists(stream):
+                self._use(stream)
+        if self._random.random() < 0.3:
+            with suppress(NotFoundError):
+                plane.scope_deletions.delete_scope_recursively(SCOPE)
+            plane.drain()
+            return
+        for name in GROUPS:
+            group = self._group_checks.group(name)
+            if group is not None:
+                plane.reader_groups.delete_reader_group(SCOPE, name, group.group_id)
+        for table in TABLES:
+            with suppress(NotFoundError):
+                plane.tables.delete_table(SCOPE, table)
+        for stream in STREAMS:
+            if self._run.exists(stream):
+                plane.streams.delete_stream(SCOPE, stream)
+        plane.drain()
+
+    def _use(self, stream: str) -> None:
         plane = self._plane
         stored = plane.records.get(SCOPE, stream)
         if stored.stream.state is StreamState.ACTIVE:
@@ -242,6 +281,3 @@ class _ControllerProgram:
                 require(state is TransactionState.COMMITTED, f"the last transaction {one:x} of {stream} is {state}")
             plane.streams.seal_stream(SCOPE, stream)
             plane.drain()
-        plane.streams.delete_stream(SCOPE, stream)
-        plane.drain()
-        require(not self._run.exists(stream), f"{stream} was deleted and exists")

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from fuzz.control_plane import ControlPlane
 from fuzz.controller_model import SCOPE, STREAMS, ControllerModel
+from fuzz.controller_retention import WatchedRetention
 from fuzz.process_turns import TURN
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random
@@ -21,6 +22,7 @@ _SERVICES: Final = 3
 _HOMES: Final = 2
 _REPEATED_SHARES: Final = (0.0, 0.1, 0.4)
 _ATTEMPTS: Final = 4
+_CHANGES_RECORDS: Final = ("write", "transaction")
 _RETAINED_BYTES: Final = 20
 
 T = TypeVar("T")
@@ -36,6 +38,7 @@ class ControllerRun:
         self.trace = trace
         self.plane = ControlPlane(seed, ShuffledWorkers(seed))
         self.model = ControllerModel(self.plane, random.sample(STREAMS, _HOMES))
+        self.retention = WatchedRetention(self.plane)
         self.happened: Counter[str] = Counter()
         self.waiting: list[Message] = []
         self.processed: list[Message] = []
@@ -46,7 +49,14 @@ class ControllerRun:
             retention = RetentionPolicy.by_size(_RETAINED_BYTES) if random.random() < 0.2 else None
             if retention is not None:
                 self.model.truncated.add(stream)
+                self.model.retained.add(stream)
             self.plane.create(stream, segments=random.choice((1, 1, 2)), retention=retention)
+
+    def follow(self, kind: str) -> None:
+        """Learn of what the last call, of this kind, has changed in the records. Raises WrongStateError."""
+        if kind in _CHANGES_RECORDS:
+            self.model.follow()
+            self.retention.follow()
 
     def service(self) -> TransactionService:
         """One of several processes that answer clients, each with what it remembers."""

@@ -66,9 +66,9 @@ class Turns:
         random: Random,
         faults: Faults,
         trace: Trace,
-        check: Callable[[], None],
+        check: Callable[[str], None],
     ) -> None:
-        """`check` is called after each call, and raises WrongStateError."""
+        """`check` is called after each call, with its kind, and raises WrongStateError."""
         self._calls, self._clock = calls, clock
         self._random, self._faults, self._trace, self._check = random, faults, trace, check
         self._keeps_turn = random.choice(_KEEPS_TURN)
@@ -143,7 +143,7 @@ class Turns:
 
     def _after(self, kind: str) -> None:
         try:
-            self._check()
+            self._check(kind)
         except WrongStateError as error:
             self._failure = self._failure or error  # also if the process that made the call would suppress it
             raise

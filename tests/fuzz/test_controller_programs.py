@@ -19,15 +19,20 @@ from fuzz.program_trace import STEPS_KEPT, Trace
 from fuzz.randomness import Random
 from fuzz.watched_ports import Calls
 from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.controller.operations import delete_reader_group
 from headrace.controller.services import commit_sets as set_service
 from headrace.controller.steps import transaction_commits
 from headrace.controller.steps.transaction_aborts import TransactionAborts
+from headrace.metadata import retention_plans
+from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model import commit_sets
 from headrace.model.commit_runs import PlannedRun, plan_run
 
-SEED_OF_FORGOTTEN_MEMBER = 1
-SEED_OF_IGNORED_EPOCH = 3
+SEED_OF_FORGOTTEN_MEMBER = 2
+SEED_OF_IGNORED_EPOCH = 1
 SEED_OF_LEFT_SEGMENT = 2
+SEED_OF_LEFT_SUBSCRIPTION = 23
+SEED_OF_UNREAD_EVENTS = 27
 
 
 class WholeTrace(Trace):
@@ -88,9 +93,22 @@ def test_an_abort_that_leaves_a_segment_is_found(monkeypatch: pytest.MonkeyPatch
         run_controller_program(SEED_OF_LEFT_SEGMENT, Trace())
 
 
+def test_a_subscription_that_is_left_is_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(delete_reader_group, "unsubscribe", lambda _tools, _stored, _names: None)
+    with pytest.raises(WrongStateError, match="has the subscribers"):
+        run_controller_program(SEED_OF_LEFT_SUBSCRIPTION, Trace())
+
+
+def test_retention_that_ignores_subscribers_is_found(monkeypatch: pytest.MonkeyPatch):
+    ignorant = type("Ignorant", (SubscriberRecords,), {"all": lambda _records, _stream: []})
+    monkeypatch.setattr(retention_plans, "SubscriberRecords", ignorant)
+    with pytest.raises(WrongStateError, match="retention truncates"):
+        run_controller_program(SEED_OF_UNREAD_EVENTS, Trace())
+
+
 def run_processes(*works: Callable[[Calls], object], deaths: float = 0, check: Any = None) -> int:
     calls = Calls()
-    turns = Turns(calls, ManualClock(), Random(1), Faults(deaths=deaths), Trace(), check or (lambda: None))
+    turns = Turns(calls, ManualClock(), Random(1), Faults(deaths=deaths), Trace(), check or (lambda _kind: None))
     return turns.run([Process(f"process {number}", partial(work, calls)) for number, work in enumerate(works)])
 
 
@@ -123,7 +141,7 @@ def test_a_failed_process_ends_the_others():
 
 @pytest.mark.usefixtures("threads_end")
 def test_a_failed_check_is_raised_even_if_it_is_suppressed():
-    def check() -> None:
+    def check(_kind: str) -> None:
         raise WrongStateError("the check fails")
 
     def suppress(calls: Calls) -> None:
