@@ -46,7 +46,7 @@ class Faults:
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """What a process does, and how it ended: `error` is None if its work is done, and Crash if it died."""
+    """What a process does, and how it ended: `error` is None if its work is done, and a Crash if it died."""
 
     name: str
     work: Callable[[], object]
@@ -56,8 +56,12 @@ class Process:
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
 
+class _RunOver(BaseException):
+    """Ends a process of a run that is over. Not an Exception, so that no retry suppresses it."""
+
+
 class Turns:
-    """Runs processes together. Only one thread runs at any time: that of `_current`, or the one that called `run`."""
+    """Runs processes together. Only the thread of `_current` runs at any time."""
 
     def __init__(
         self,
@@ -76,35 +80,43 @@ class Turns:
         self._current: Process | None = None
         self._failure: BaseException | None = None
         self._is_over = False
-        self._turn_is_back = threading.Semaphore(0)
+        self._all_ended = threading.Semaphore(0)
         self._turns = 0
         self._made = 0
 
     def run(self, processes: Sequence[Process]) -> int:
         """Run the processes to their ends; how many died.
 
-        Raises the error of a process that failed, after all threads have ended. WrongStateError also if the processes
-        keep each other from ending.
+        If one fails, the others end at their next calls. Its error is raised when all threads have ended. If the
+        processes keep each other from ending, the error is WrongStateError.
         """
         self._running = list(processes)
         threads = [threading.Thread(target=self._run_process, args=(one,), daemon=True) for one in processes]
         self._calls.before, self._calls.after = self._before, self._after
         for thread in threads:
             thread.start()
+        self._wake_next()
         try:
-            while self._running and self._failure is None:
-                self._current = self._choose()
-                self._current.turn.release()
-                self._turn_is_back.acquire()
-        finally:
+            self._all_ended.acquire()
+        except BaseException:  # The search is interrupted.
             self._is_over = True
-            for process, thread in zip(processes, threads, strict=True):
-                process.turn.release()
+            self._all_ended.acquire()
+            raise
+        finally:
+            for thread in threads:
                 thread.join()
             self._calls.calm()
         if self._failure is not None:
             raise self._failure
         return sum(one.is_dead for one in processes)
+
+    def _wake_next(self) -> None:
+        """Give the turn to a process, or end the run if none is left."""
+        if not self._running:
+            self._all_ended.release()
+            return
+        self._current = self._choose()
+        self._current.turn.release()
 
     def _choose(self) -> Process:
         self._turns += 1
@@ -122,17 +134,22 @@ class Turns:
         try:
             if not self._is_over:
                 process.work()
-        except Crash as error:
+        except (Crash, _RunOver) as error:
             process.error = error
         except BaseException as error:  # noqa: BLE001 - `run` raises it
             process.error = error
-            self._failure = self._failure or error
+            self._fail(error)
         if not self._is_over:
-            self._trace.note(
-                f"{process.name}: ended with {process.error!r}" if process.error else f"{process.name}: ended"
-            )
+            self._trace.note(f"{process.name}: ended" + (f" with {process.error!r}" if process.error else ""))
         self._running.remove(process)
-        self._turn_is_back.release()
+        self._wake_next()
+
+    def _fail(self, error: BaseException) -> None:
+        """End the run: each process ends at its next call."""
+        if self._failure is None:
+            self._trace.note(f"failed with {error!r}")
+            self._failure = error
+        self._is_over = True
 
     def _before(self, kind: str) -> None:
         process = self._give_turn(kind)
@@ -145,7 +162,7 @@ class Turns:
         try:
             self._check(kind)
         except WrongStateError as error:
-            self._failure = self._failure or error  # also if the process that made the call would suppress it
+            self._fail(error)  # also if the process that made the call suppresses the error
             raise
         is_change = kind in ("write", "transaction", "send") or kind.startswith("segment store")
         if is_change and self._happens(self._faults.lost_answers):
@@ -157,21 +174,24 @@ class Turns:
         """Let others run, and return the process when it has the turn again. Raises Crash if it dies here."""
         process = self._current
         if self._is_over or process is None:
-            raise Crash(kind)
+            raise _RunOver(kind)
         if self._happens(self._faults.sleeps):
             process.wakes_at = self._turns + self._random.choice(_SLEEPS_TURNS)
         if self._happens(self._faults.jumps):
             jump_ms = self._random.choice(_JUMPS_MS)
             self._trace.note(f"{jump_ms} ms pass")
             self._clock.advance(jump_ms)
-        self._turn_is_back.release()
-        process.turn.acquire()
-        if self._is_over:
-            raise Crash(kind)
+        following = self._choose()
+        if following is not process:
+            self._current = following
+            following.turn.release()
+            process.turn.acquire()
         self._made += 1
         if self._made > CALLS_MAX:
-            self._failure = self._failure or WrongStateError(f"after {CALLS_MAX} calls the processes have not ended")
-        if process.is_dead or self._failure is not None or self._happens(self._faults.deaths):
+            self._fail(WrongStateError(f"after {CALLS_MAX} calls the processes have not ended"))
+        if self._is_over:
+            raise _RunOver(kind)
+        if process.is_dead or self._happens(self._faults.deaths):
             process.is_dead = True
             raise Crash(kind)
         return process
