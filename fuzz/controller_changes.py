@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from fuzz.controller_messages import Messages
 from fuzz.controller_model import SCOPE, STREAMS
-from fuzz.controller_run import ControllerRun
+from fuzz.controller_run import RETAINED_BYTES, ControllerRun
 from headrace.model.errors import ConflictError, IllegalStateError, UnavailableError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
 TRANSACTION: Final = "#transaction."
@@ -17,6 +19,7 @@ TRANSACTION: Final = "#transaction."
 
 _ATTEMPTS_TO_SEAL: Final = 8
 _ATTEMPTS_TO_DELETE: Final = 10
+_ATTEMPTS_TO_RECREATE: Final = 20
 _SEGMENTS_MAX: Final = 4
 _BYTES_AHEAD: Final = 1_000
 _CHANGES: Final = ("scale", "scale", "scale", "truncate", "update", "wait")
@@ -26,8 +29,9 @@ _ENDS: Final = ("seal", "delete")
 class StreamChanges:
     """Each public method is the work of one process."""
 
-    def __init__(self, run: ControllerRun) -> None:
+    def __init__(self, run: ControllerRun, messages: Messages) -> None:
         self._run = run
+        self._messages = messages
         self._random = run.random
         self._plane = run.plane
 
@@ -42,9 +46,7 @@ class StreamChanges:
     def _change(self, what: str, stream: str) -> None:
         stored = self._plane.records.find(SCOPE, stream)
         if stored is None:
-            configuration = StreamConfiguration(ScalingPolicy.fixed(1))
-            self._run.retry(lambda: self._plane.streams.create_stream(SCOPE, stream, configuration))
-            self._run.note(f"create {stream} again")
+            self._create(stream)
             return
         match what:
             case "scale":
@@ -60,6 +62,11 @@ class StreamChanges:
             case _:
                 self._run.give_turn()
         self._run.note(what)
+
+    def _create(self, stream: str) -> None:
+        configuration = StreamConfiguration(ScalingPolicy.fixed(1))
+        self._run.retry(lambda: self._plane.streams.create_stream(SCOPE, stream, configuration))
+        self._run.note("create again")
 
     def _scale(self, stream: Stream) -> None:
         sealed, created = self._scale_plan(stream.epoch.segments)
@@ -87,8 +94,11 @@ class StreamChanges:
         self._run.retry(lambda: self._plane.streams.truncate_stream(SCOPE, stream, offsets))
 
     def _update(self, stream: Stream) -> None:
-        scaling = ScalingPolicy.fixed(self._random.choice((1, 1, 2, 3)))
-        configuration = StreamConfiguration(scaling, retention=stream.configuration.retention)
+        scaling, retention = ScalingPolicy.fixed(self._random.choice((1, 1, 2, 3))), stream.configuration.retention
+        if self._random.random() < 0.1:
+            retention = RetentionPolicy.by_size(RETAINED_BYTES) if retention is None else None
+            self._run.model.truncated.add(stream.name)
+        configuration = StreamConfiguration(scaling, retention=retention)
         self._run.retry(lambda: self._plane.streams.update_stream(SCOPE, stream.name, configuration))
 
     def _seal(self, stream: str) -> None:
@@ -105,6 +115,37 @@ class StreamChanges:
                 self._run.give_turn()
             else:
                 return
+
+    def recreate(self) -> None:
+        """Seal and delete a stream, process its requests, and create it again as soon as it is gone."""
+        stream = self._random.choice(STREAMS)
+        for _ in range(self._random.randint(0, 100)):
+            self._run.give_turn()
+        for _ in range(_ATTEMPTS_TO_RECREATE):
+            with self._run.refusals_noted("other incarnation"):
+                stored = self._plane.records.find(SCOPE, stream)
+                if stored is None:
+                    self._create(stream)
+                    return
+                if stored.stream.state is StreamState.SEALED:
+                    self._plane.streams.delete_stream(SCOPE, stream)
+                else:
+                    self._seal(stream)
+                self._messages.process_requests(stream)
+
+    def replay_letters(self) -> None:
+        """An operator that replays and drops dead letters."""
+        letters = self._plane.dead_letters
+        for _ in range(self._random.randint(2, 6)):
+            for _ in range(self._random.randint(1, 60)):
+                self._run.give_turn()
+            with self._run.refusals_noted("replay"):
+                found = letters.list_letters(100).items
+                if found:
+                    letter = self._random.choice(found)
+                    change = letters.replay_letter if self._random.random() < 0.8 else letters.drop_letter
+                    change(letter.letter_id)
+                    self._run.note(f"{letter.status} letter: {change.__name__}")
 
     def delete_scope(self) -> None:
         """Delete the scope with everything in it, some time after the others have begun."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from fuzz.checker import WrongStateError
 from fuzz.controller_changes import TRANSACTION
-from fuzz.controller_clients import EVENT_BYTES
+from fuzz.controller_clients import parse_events
 from fuzz.controller_model import KEYS, SCOPE, STREAMS, Decision, ModelTransaction, SetCall
 from fuzz.controller_run import ControllerRun
 from headrace.metadata.commit_writer import find_commit_writer
@@ -102,7 +102,9 @@ class ControllerChecks:
             and self._model.is_present(one)
             and self._model.state(place) is TransactionState.COMMITTED
         ]
-        for key, events in enumerate(self._read(stream)):
+        read = self._read(stream)
+        self._check_readings(stream, read)
+        for key, events in enumerate(read):
             owners = {event: one for one in committed for its, event in one.events if its == key}
             shown = self._without_partly_lost(stream, key, events)
             where = f"{stream}, key {key}"
@@ -122,10 +124,20 @@ class ControllerChecks:
         for one in self._plane.segments.between(SCOPE, stream, None, None).ranges:
             length = one.end_offset - one.start_offset
             data = self._plane.bare_segment_stores.read(one.segment.name, one.start_offset, length)
-            require(len(data) % EVENT_BYTES == 0, f"{one.segment.name} ends in the middle of an event")
-            for start in range(0, len(data), EVENT_BYTES):
-                found[data[start]].append(int.from_bytes(data[start + 1 : start + EVENT_BYTES], "big"))
+            for key, event in parse_events(data):
+                found[key].append(event)
         return found
+
+    def _check_readings(self, stream: str, read: list[list[int]]) -> None:
+        """A reader that followed the stream from its head has read the beginning of it, and nothing else."""
+        incarnation = self._model.incarnation(stream)
+        if stream in self._model.truncated:
+            return
+        for reading in self._model.readings:
+            if (reading.stream, reading.incarnation) == (stream, incarnation):
+                for key, events in enumerate(reading.events):
+                    beginning = read[key][: len(events)]
+                    require(events == beginning, f"{stream}, key {key}: a reader has read {events}, not {beginning}")
 
     def _without_partly_lost(self, stream: str, key: int, events: list[int]) -> list[int]:
         """Without the events of transactions that lost a segment after their commit began: other segments of them may

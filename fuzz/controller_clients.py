@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from fuzz.checker import WrongStateError
 from fuzz.controller_model import KEYS, LONG_MS, SCOPE, STREAMS, ModelTransaction
 from fuzz.controller_run import ControllerRun
 from headrace.api.transactions import TransactionSegmentView
@@ -22,6 +23,14 @@ _PREFIXES: Final = ("w0/", "w1/1", "z")
 def event_bytes(key: int, event: int) -> bytes:
     """An event: the index of its key, and its number."""
     return bytes([key]) + event.to_bytes(EVENT_BYTES - 1, "big")
+
+
+def parse_events(data: bytes) -> list[tuple[int, int]]:
+    """The events in bytes of a segment, as indexes of keys with numbers. Raises WrongStateError."""
+    if len(data) % EVENT_BYTES:
+        raise WrongStateError(f"{len(data)} bytes end in the middle of an event")
+    starts = range(0, len(data), EVENT_BYTES)
+    return [(data[start], int.from_bytes(data[start + 1 : start + EVENT_BYTES], "big")) for start in starts]
 
 
 class Clients:

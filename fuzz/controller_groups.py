@@ -35,7 +35,7 @@ class Readers:
 
     def begin(self) -> None:
         """Let reader groups and subscribers exist from the beginning. Not the work of a process."""
-        for _ in range(self._random.randint(0, len(GROUPS))):
+        for _ in range(self._random.randint(1, len(GROUPS))):
             self._create_group()
         self._plane.drain()
         for name in SUBSCRIBERS:

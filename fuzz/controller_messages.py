@@ -85,6 +85,15 @@ class Messages:
                 continue
             self._consume(message)
 
+    def process_requests(self, stream: str) -> None:
+        """Process the waiting requests on a stream."""
+        self._run.collect()
+        self._run.give_turn()
+        for message in [one for one in self._run.waiting if one[0] == "request" and one[1].get("stream") == stream]:
+            if message in self._run.waiting:  # Another process may have taken it.
+                self._run.waiting.remove(message)
+                self._consume(message)
+
     def _consume(self, message: Message) -> None:
         run = self._run
         run.processed.append(message)

@@ -74,6 +74,15 @@ class Decision:
     number: int
 
 
+@dataclass(slots=True)
+class Reading:
+    """The events of each key that a reader has read from the head on, in an incarnation of a stream."""
+
+    stream: str
+    incarnation: int
+    events: list[list[int]]
+
+
 class ControllerModel:
     """Transactions and commit sets of all streams. Sets are at home in the streams `homes`."""
 
@@ -81,6 +90,7 @@ class ControllerModel:
         self.homes = homes
         self.transactions: dict[Place, ModelTransaction] = {}
         self.calls: list[SetCall] = []
+        self.readings: list[Reading] = []
         self.decided: dict[Place, Decision] = {}
         self.decisions: list[Decision] = []
         self.truncated: set[str] = set()

@@ -18,6 +18,7 @@ from fuzz.checker import WrongStateError
 from fuzz.controller_changes import StreamChanges
 from fuzz.controller_checks import ControllerChecks, require
 from fuzz.controller_clients import Clients
+from fuzz.controller_followers import Followers
 from fuzz.controller_group_checks import GroupChecks
 from fuzz.controller_groups import GROUPS, TABLES, Readers
 from fuzz.controller_messages import Messages
@@ -42,7 +43,6 @@ _FAULTS: Final = (
     Faults(sleeps=1, jumps=0.5),
     Faults(sleeps=1, jumps=1, deaths=0.2, lost_answers=1, refusals=1),
 )
-_READERS_SHARE: Final = 0.5
 _STORM_SHARE: Final = 0.35
 _PROCESSORS_OF_STORM_MAX: Final = 6
 _STORM_EPOCH: Final = 90
@@ -96,13 +96,13 @@ class _ControllerProgram:
         self._trace = trace
         self._plane = self._run.plane
         self._clients = Clients(self._run)
-        self._changes = StreamChanges(self._run)
         self._messages = Messages(self._run)
+        self._changes = StreamChanges(self._run, self._messages)
         self._readers = Readers(self._run)
+        self._followers = Followers(self._run)
         self._checks = ControllerChecks(self._run)
         self._group_checks = GroupChecks(self._run)
         self._faults = random.choice(_FAULTS)
-        self._has_readers = random.random() < _READERS_SHARE
         self._undisturbed_calls = 0
 
     @property
@@ -111,7 +111,7 @@ class _ControllerProgram:
 
     def run(self) -> None:
         self._trace.note(f"{self._faults}")
-        if self._has_readers:
+        if self._run.has_readers:
             with self._undisturbed():
                 self._readers.begin()
         for _ in range(self._random.randint(1, 3)):
@@ -166,11 +166,13 @@ class _ControllerProgram:
             found.append(Process("administrator", work))
         found += [Process("volumes", self._changes.lose_volumes)] * (random.random() < 0.25)
         found += [Process("scope", self._changes.delete_scope)] * (random.random() < 0.03)
-        if self._has_readers:
-            for _ in range(random.randint(1, 4)):
-                readers = self._readers
-                works = (readers.manage_groups, readers.read, readers.note_positions, readers.manage_tables)
-                found.append(Process("reader", random.choice(works)))
+        found += [Process("incarnations", self._changes.recreate)] * (random.random() < 0.15)
+        found += [Process("operator", self._changes.replay_letters)] * (random.random() < 0.2)
+        found += [Process("follower", self._followers.follow) for _ in range(random.randint(0, 2))]
+        if self._run.has_readers:
+            readers = self._readers
+            works = (readers.manage_groups, readers.read, readers.note_positions, readers.manage_tables)
+            found += [Process("reader", work) for work in random.choices(works, (3, 2, 1, 1), k=random.randint(2, 5))]
         found += [Process("processor", self._messages.consume) for _ in range(random.randint(1, 4))]
         found += [Process("tick", self._messages.tick) for _ in range(random.randint(0, 2))]
         random.shuffle(found)

@@ -20,10 +20,11 @@ from headrace.model.stream_configuration import RetentionPolicy
 
 _SERVICES: Final = 3
 _HOMES: Final = 2
+_READERS_SHARE: Final = 0.4
 _REPEATED_SHARES: Final = (0.0, 0.1, 0.4)
 _ATTEMPTS: Final = 4
 _CHANGES_RECORDS: Final = ("write", "transaction")
-_RETAINED_BYTES: Final = 20
+RETAINED_BYTES: Final = 5
 
 T = TypeVar("T")
 Message = tuple[str, dict[str, Any]]
@@ -45,8 +46,10 @@ class ControllerRun:
         self.repeated_share = random.choice(_REPEATED_SHARES)
         self.has_large_sets = random.random() < 0.4
         self._services = [self.plane.another_transaction_service() for _ in range(_SERVICES)]
+        self.has_readers = random.random() < _READERS_SHARE
+        retained_share = 0.5 if self.has_readers else 0.1
         for stream in STREAMS:
-            retention = RetentionPolicy.by_size(_RETAINED_BYTES) if random.random() < 0.2 else None
+            retention = RetentionPolicy.by_size(RETAINED_BYTES) if random.random() < retained_share else None
             if retention is not None:
                 self.model.truncated.add(stream)
                 self.model.retained.add(stream)

@@ -29,10 +29,10 @@ from headrace.model import commit_sets
 from headrace.model.commit_runs import PlannedRun, plan_run
 
 SEED_OF_FORGOTTEN_MEMBER = 2
-SEED_OF_IGNORED_EPOCH = 1
-SEED_OF_LEFT_SEGMENT = 2
-SEED_OF_LEFT_SUBSCRIPTION = 23
-SEED_OF_UNREAD_EVENTS = 27
+SEED_OF_IGNORED_EPOCH = 3
+SEED_OF_LEFT_SEGMENT = 1
+SEED_OF_LEFT_SUBSCRIPTION = 8
+SEED_OF_UNREAD_EVENTS = 13
 
 
 class WholeTrace(Trace):
