@@ -7,7 +7,7 @@ from typing import Final
 
 from fuzz.checker import WrongStateError
 from fuzz.controller_model import KEYS, LONG_MS, SCOPE, STREAMS, ModelTransaction
-from fuzz.controller_run import ControllerRun
+from fuzz.controller_run import ATTEMPTS, ControllerRun
 from headrace.api.transactions import TransactionSegmentView
 from headrace.controller.services.transactions import TransactionService
 from headrace.model.errors import IllegalStateError, NotFoundError, SealedError
@@ -134,7 +134,7 @@ class Clients:
         epoch: int,
         members: dict[str, list[int]],
         abort_labels: str | None = None,
-        attempts: int | None = None,
+        attempts: int = ATTEMPTS,
     ) -> None:
         """Commit a set; `attempts` bounds the repetitions."""
         run = self._run
@@ -146,7 +146,7 @@ class Clients:
             view = service.commit_all(SCOPE, home, call.members, writer=writer, epoch=epoch, abort_labels=abort_labels)
             return view.new
 
-        is_new = run.retry(commit) if attempts is None else run.retry(commit, attempts)
+        is_new = run.retry(commit, attempts)
         self._model.answered(call, is_new=is_new)
         run.note("set" if is_new else "set of a committed epoch")
 

@@ -22,7 +22,7 @@ _SERVICES: Final = 3
 _HOMES: Final = 2
 _READERS_SHARE: Final = 0.4
 _REPEATED_SHARES: Final = (0.0, 0.1, 0.4)
-_ATTEMPTS: Final = 4
+ATTEMPTS: Final = 4
 _CHANGES_RECORDS: Final = ("write", "transaction")
 RETAINED_BYTES: Final = 5
 
@@ -75,8 +75,7 @@ class ControllerRun:
 
     @contextmanager
     def refusals_noted(self, what: str) -> Iterator[None]:
-        """Errors that a client or a tick may meet are counted. Others are raised, as all that say that records are
-        corrupt."""
+        """Count an error that a client or a tick may meet. CorruptError and errors of other kinds are raised."""
         try:
             yield
         except CorruptError:
@@ -85,7 +84,7 @@ class ControllerRun:
             self.happened[f"{what}: {type(error).__name__}"] += 1
             self.trace.note(f"{what}: {error!r}")
 
-    def retry(self, call: Callable[[], T], attempts: int = _ATTEMPTS) -> T:
+    def retry(self, call: Callable[[], T], attempts: int = ATTEMPTS) -> T:
         """Repeat a call as a client does."""
         for _ in range(attempts - 1):
             try:
