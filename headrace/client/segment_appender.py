@@ -44,6 +44,7 @@ from headrace.wire.connections.asynchronous import (
     answer_within,
     appending_ended,
     close_unresponsive,
+    mark_retrieved,
     problem_of,
 )
 
@@ -184,6 +185,7 @@ class SegmentAppender:
                 renewal = self._connections.tokens.when_replaced(self.segment_name, self._setup.token, self._renew)
                 self._resume(flow, reply.last_event_number)
                 self._ended = asyncio.get_running_loop().create_future()
+                self._ended.add_done_callback(mark_retrieved)
                 self._send()
                 ended = await self._until_ended(flow, self._ended)
                 self._ended = None

@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+import httpx
 import pytest
 from scripted_cluster import HOLD_S, Cluster
 
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
+from headrace.client import AsyncHeadrace, segment_appender
 from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.wire import client_end
@@ -114,6 +116,30 @@ def test_reader_leaves_a_silent_store_that_has_lost_its_segment(cluster: Cluster
         cluster.port = silent.other_port
         reading.join(WAIT_S)
         assert found == [b"event"]
+
+
+@pytest.mark.anyio
+async def test_writer_that_leaves_a_slow_store_logs_no_error(
+    cluster: Cluster, silent: SilentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of the connection that it closes itself belongs to an append for which it does not wait any longer."""
+    monkeypatch.setattr(segment_appender, "APPEND_TIMEOUT_S", HOLD_S)
+    logged: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    silent.sets_up = True
+    transport = httpx.MockTransport(cluster.handle)
+    async with AsyncHeadrace("http://controller", transport=transport) as headrace:
+        writer = await headrace.writer("s", "t")
+        ack = await writer.write(b"event", "key")
+        async with asyncio.timeout(WAIT_S):
+            while len(silent.accepted) <= 1:
+                await asyncio.sleep(HOLD_S / 10)
+            cluster.port = silent.other_port
+            await ack
+        await writer.close()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert logged == []
 
 
 class _Source:
