@@ -1,5 +1,5 @@
 """`python -m fuzz WHAT`: a decoder to give any bytes to, or `kill-nine`, `power-cuts`, `soak`, `segments`, `tables`,
-`controller`, `lost-stores`, `spark-sink`.
+`clients`, `controller`, `lost-stores`, `spark-sink`.
 
 Ends with exit code 0 if nothing was found. What breaks a decoder is left in build/fuzz; a torture prints the seed with
 which it can be repeated.
@@ -44,8 +44,8 @@ def main() -> int:
     soak = commands.add_parser("soak", help="saturated load; memory, log and unstored bytes stay bounded")
     soak.add_argument("--minutes", type=float, default=1)
     soak.add_argument("--seed", type=int, default=1)
-    for name, program in PROGRAMS.items():
-        add_program_arguments(commands.add_parser(name, help=f"{program}, one seed after the other"))
+    for name, subject in PROGRAMS.items():
+        add_program_arguments(commands.add_parser(name, help=f"random programs on {subject}, one seed after the other"))
     stores = commands.add_parser("lost-stores", help="three stores with three copies, one seed after the other")
     stores.add_argument("--seed", type=int, default=1, help="the first one")
     stores.add_argument("--rounds", type=int, default=1, help="at least so many seeds")

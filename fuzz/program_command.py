@@ -1,4 +1,4 @@
-"""`python -m fuzz segments`, `tables` and `controller`: the random programs of seeds, one after the other."""
+"""The random programs on segments, tables, clients and the controller: their seeds, one after the other."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from fuzz.randomness import Random
 from fuzz.seeds import seed_range
 
 PROGRAMS: Final = {
-    "segments": "random programs on segments of a store in memory",
-    "tables": "random programs on tables of a store in memory",
-    "controller": "random programs of clients, processors and ticks of a controller in memory",
+    "segments": "the segments of a store in memory",
+    "tables": "the tables of a store in memory",
+    "clients": "writers and readers of the client",
+    "controller": "clients, processors and ticks of a controller in memory",
 }
-"""The programs, and what `--help` says of them."""
+"""What the random programs run on, by their names on the command line."""
+
 _TRACEBACK_LINES: Final = -6
 
 Program = Callable[[int, Trace], Coroutine[Any, Any, Counter[str]]]
@@ -31,7 +33,7 @@ def add_program_arguments(parser: ArgumentParser) -> None:
 
 def run_programs(options: Namespace) -> int:
     """Runs the seeds, and prints what happened. Returns 1 if one of them has failed."""
-    logging.disable(logging.CRITICAL)  # stores and the controller complain about the faults
+    logging.disable(logging.CRITICAL)  # stores, clients and the controller complain about the faults
     failed: list[int] = []
     happened: Counter[str] = Counter()
     for seed in options.seeds:
@@ -51,7 +53,10 @@ def run_programs(options: Namespace) -> int:
 
 
 def run_seed(what: str, seed: int, trace: Trace) -> Counter[str]:
-    """Run the program of one seed; that of a store in virtual time. Raises as the program, or StuckError."""
+    """Run the program of one seed, all but that of the controller in virtual time.
+
+    Raises as the program, or StuckError.
+    """
     if what == "controller":
         from fuzz.controller_programs import run_controller_program
 
@@ -66,6 +71,10 @@ def _program(what: str) -> Program:
         from fuzz.segment_programs import run_segment_program
 
         return run_segment_program
+    if what == "clients":
+        from fuzz.client_programs import run_client_program
+
+        return run_client_program
     from fuzz.table_programs import run_table_program
 
     return run_table_program

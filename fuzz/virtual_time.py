@@ -14,13 +14,16 @@ from typing import Any, Final, TypeVar
 
 from fuzz.randomness import Random
 
+TURNS_MAX: Final = 500_000
+"""So many turns of the loop may be at the same time."""
+
 _THREAD_DELAYS_S: Final = (0.0, 0.0, 0.0005, 0.004)
 
 _Result = TypeVar("_Result")
 
 
 class StuckError(AssertionError):
-    """All tasks wait for each other."""
+    """All tasks wait for each other, or they run on and on without a wait for time."""
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -29,6 +32,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self, random: Random) -> None:
         self._random = random
         self._now_s = 0.0
+        self._turns = 0
         super().__init__(_NoWaiting(self._pass_time))
         self._numbers = count()
         self.set_task_factory(lambda loop, work, **options: _Task(next(self._numbers), work, loop=loop, **options))
@@ -57,6 +61,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.call_later(self._random.choice(_THREAD_DELAYS_S), call)
 
     def _pass_time(self, seconds: float) -> None:
+        self._turns = 0 if seconds else self._turns + 1
+        if self._turns > TURNS_MAX:
+            self._turns = 0  # the tasks still have to be cancelled
+            raise StuckError(f"the tasks run on and on at {self._now_s} s")
         self._now_s += seconds
 
 

@@ -1,0 +1,238 @@
+"""The controller of a random client program: answers the client's HTTP requests, late, with errors, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import httpx
+
+from fuzz.client_network import FIRST_PORT, HOST
+from fuzz.client_patches import now_s
+from fuzz.client_streams import SCOPE, StoredSegment, StoredStream, StoredTransaction
+from fuzz.client_tokens import TokenBook
+from fuzz.randomness import Random
+from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
+from headrace.api.segments import RangeBetween, RangesBetween, SegmentEndpoint, SegmentView, Successor, Successors
+from headrace.api.stream_cuts import stream_cut_json
+from headrace.api.transactions import TransactionSegmentView, TransactionView
+from headrace.model.errors import HeadraceError, IllegalStateError, SealedError
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.transactions import TransactionState, transaction_text
+
+_PATH: Final = f"/v1/scopes/{SCOPE}/streams/"
+_ID_BITS: Final = 128
+_UNRECORDED_SHARE: Final = 0.2
+_ENDED: Final = {
+    TransactionState.COMMITTING: "transaction_committed",
+    TransactionState.COMMITTED: "transaction_committed",
+    TransactionState.ABORTED: "transaction_aborted",
+}
+
+Query = Mapping[str, str]
+Body = Mapping[str, Any]
+
+
+class ClientController(httpx.AsyncBaseTransport):
+    """The client's transport. `spawn` runs what goes on after an answer."""
+
+    def __init__(
+        self,
+        random: Random,
+        streams: dict[str, StoredStream],
+        tokens: TokenBook,
+        spawn: Callable[[Any], object],
+        pause: Callable[[], float],
+    ) -> None:
+        self.happened: Counter[str] = Counter()
+        self.is_calm = False
+        self.is_down = False
+        self.failing_share = 0.0
+        self._random = random
+        self._streams = streams
+        self._tokens = tokens
+        self._spawn = spawn
+        self._pause = pause
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(self._pause())
+        fails = not self.is_calm and self._random.random() < self.failing_share
+        kind = self._random.choice(("connect", "lost", "status")) if fails else ""
+        if self.is_down or kind == "connect":
+            self.happened["controller failures"] += 1
+            raise httpx.ConnectError("the controller is down")
+        headers = {TOKENS: TOKENS_REQUIRED} if self._tokens.are_wanted and self._random.random() < 0.7 else {}
+        if kind == "status":
+            self.happened["controller failures"] += 1
+            error = {"code": "unavailable", "message": "the controller is busy", "retry": "later"}
+            return httpx.Response(503, json={"error": error}, headers=headers)
+        body = json.loads(request.content) if request.content else {}
+        try:
+            answer = self._answer(request.method, request.url.path, dict(request.url.params), body)
+        except HeadraceError as refused:
+            error = {"code": refused.specific_code, "message": refused.message, "retry": refused.retry}
+            return httpx.Response(412, json={"error": error}, headers=headers)
+        await asyncio.sleep(self._pause())
+        if kind == "lost":
+            self.happened["lost answers"] += 1
+            raise httpx.ReadTimeout("the answer is lost")
+        return httpx.Response(200, json=answer, headers=headers)
+
+    def _answer(self, method: str, path: str, query: Query, body: Body) -> dict[str, Any]:
+        name, *parts = path.removeprefix(_PATH).split("/")
+        stream = self._streams[name]
+        match method, parts:
+            case _, ["delegation-token"]:
+                token, expires_ms = self._tokens.issue()
+                return {"token": token, "expiresMs": expires_ms}
+            case "GET", ["segments"]:
+                shown = [] if stream.is_sealed and "epoch" not in query else stream.active
+                segments = [_view(stream, one).to_json() for one in shown]
+                return {"segments": segments, "epoch": stream.epoch, "sealed": stream.is_sealed}
+            case "GET", ["segments", identifier, "successors"]:
+                return self._successors(stream, stream.segments[int(identifier)])
+            case "GET", ["segments", identifier, "endpoint"]:
+                owner = stream.segments[int(identifier)].owner
+                return SegmentEndpoint(HOST, FIRST_PORT + owner, "local", 1, 0).to_json()
+            case "POST", ["segments", "between"]:
+                return _between(stream, _offsets(body["from"]), _offsets(body["to"])).to_json()
+            case "GET", ["stream-cut"]:
+                return stream_cut_json(cut_at(stream, query["at"]))
+            case _, ["writers", *_]:
+                return {}
+            case _, ["transactions", *rest]:
+                return self._transactions(stream, method, rest, body)
+        raise AssertionError(f"no answer to {method} {path}")
+
+    def _successors(self, stream: StoredStream, segment: StoredSegment) -> dict[str, Any]:
+        if not self.is_calm and self._random.random() < _UNRECORDED_SHARE:
+            return Successors((), False).to_json()
+        found = [Successor(_view(stream, one), tuple(stream.segments[one].predecessors)) for one in segment.successors]
+        return Successors(tuple(found), stream.is_sealed and not found).to_json()
+
+    # Transactions
+
+    def _transactions(self, stream: StoredStream, method: str, parts: list[str], body: Body) -> dict[str, Any]:
+        match method, parts:
+            case "POST", []:
+                return _transaction_json(stream, self._begin(stream, body))
+            case "POST", [text, "segments"]:
+                transaction = stream.transactions[text]
+                _check_open(transaction)
+                for parent in body["segments"]:
+                    _create_segment(stream, transaction, int(parent))
+            case "GET", [text]:
+                transaction = stream.transactions[text]
+            case "PUT", [text, "lease"]:
+                transaction = stream.transactions[text]
+                _check_open(transaction)
+                transaction.lease_end_ms = int(now_s() * 1000) + int(body["lease"])
+            case "PUT", [text, "state"]:
+                transaction = stream.transactions[text]
+                self._end(stream, transaction, TransactionState(body["state"]))
+            case _:
+                raise AssertionError(f"no answer to {method} {parts}")
+        return _transaction_json(stream, transaction)
+
+    def _begin(self, stream: StoredStream, body: Body) -> StoredTransaction:
+        if not stream.begins_transactions:
+            raise SealedError("the stream is sealed")
+        text = transaction_text(self._random.getrandbits(_ID_BITS))
+        lease_ms = int(body["lease"])
+        lease_end_ms = int(now_s() * 1000) + lease_ms
+        transaction = StoredTransaction(text, stream.epoch, lease_end_ms, tuple(stream.active))
+        stream.transactions[text] = transaction
+        self.happened["transactions"] += 1
+        self._spawn(self._expire(stream, transaction))
+        return transaction
+
+    def _end(self, stream: StoredStream, transaction: StoredTransaction, state: TransactionState) -> None:
+        is_commit = state is TransactionState.COMMITTING
+        if transaction.state is TransactionState.OPEN:
+            if is_commit:
+                transaction.state = TransactionState.COMMITTING
+                self._spawn(stream.commit(transaction, self._pause))
+            else:
+                stream.abort(transaction)
+        elif is_commit == (transaction.state is TransactionState.ABORTED):
+            _check_open(transaction)
+
+    async def _expire(self, stream: StoredStream, transaction: StoredTransaction) -> None:
+        while transaction.state is TransactionState.OPEN:
+            left_s = transaction.lease_end_ms / 1000 - now_s()
+            if left_s <= 0:
+                self.happened["expired leases"] += 1
+                stream.abort(transaction)
+            else:
+                await asyncio.sleep(left_s)
+
+
+def cut_at(stream: StoredStream, at: str) -> StreamCut:
+    """Return the cut at the head or the tail."""
+    if at == "head":
+        return StreamCut.of(SCOPE, stream.name, dict.fromkeys(stream.first, 0))
+    return StreamCut.of(SCOPE, stream.name, {one: len(stream.segments[one].data) for one in stream.active})
+
+
+def _between(stream: StoredStream, start: dict[int, int], end: dict[int, int] | None) -> RangesBetween:
+    end = end or cut_at(stream, "tail").offsets
+    after, before = set(start), set(end)
+    for identifier, segment in stream.segments.items():  # in the order in which they were made
+        if not after.isdisjoint(segment.predecessors):
+            after.add(identifier)
+    for identifier in reversed(stream.segments):
+        if identifier in before:
+            before.update(stream.segments[identifier].predecessors)
+    found = [one for one in stream.segments if one in after and one in before]
+    ranges = [
+        RangeBetween(
+            _view(stream, one),
+            start.get(one, 0),
+            end.get(one, len(stream.segments[one].data)),
+            tuple(each for each in stream.segments[one].predecessors if each in found),
+            tuple(each for each in stream.segments[one].successors if each in found),
+        )
+        for one in found
+    ]
+    return RangesBetween(tuple(ranges), StreamCut.of(SCOPE, stream.name, start), StreamCut.of(SCOPE, stream.name, end))
+
+
+def _view(stream: StoredStream, identifier: int) -> SegmentView:
+    segment = stream.segments[identifier]
+    return SegmentView(identifier, segment.name, segment.key_range, 0)
+
+
+def _offsets(found: Mapping[str, int] | None) -> Any:
+    return None if found is None else {int(one): offset for one, offset in found.items()}
+
+
+def _transaction_json(stream: StoredStream, transaction: StoredTransaction) -> dict[str, Any]:
+    segments = [
+        TransactionSegmentView(
+            parent,
+            stream.segments[parent].name,
+            transaction.segment_name(stream, parent),
+            stream.segments[parent].key_range,
+        )
+        for parent in transaction.parents
+    ]
+    view = TransactionView(
+        transaction.text, transaction.state, 0, transaction.lease_end_ms, None, tuple(segments), None, on_demand=True
+    )
+    return view.to_json()
+
+
+def _create_segment(stream: StoredStream, transaction: StoredTransaction, parent: int) -> None:
+    if parent not in transaction.segments:
+        of = stream.segments[parent]
+        segment = StoredSegment(transaction.segment_name(stream, parent), of.key_range, parent=of)
+        transaction.segments[parent] = segment
+        stream.add(segment)
+
+
+def _check_open(transaction: StoredTransaction) -> None:
+    if transaction.state is not TransactionState.OPEN:
+        raise IllegalStateError("the transaction is not open", code=_ENDED[transaction.state])

@@ -1,0 +1,107 @@
+"""Tasks that use an event writer: single events, batches and columns, with cancelled calls, flushes and waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fuzz.client_model import WITHOUT_KEY, ClientModel, EventName, event_of
+from fuzz.client_patches import now_s
+from fuzz.randomness import Random
+from headrace.client import HeadraceError, ordered_calls
+from headrace.client.event_blocks import Ack
+from headrace.client.event_writer import AsyncEventWriter
+
+pa.array([b""])  # imports numpy.random, which takes a number from `secrets`, before that comes from a seed
+
+_KEYS: Final = 3
+_BATCH_EVENTS_MAX: Final = 12
+_SIZES_BYTES: Final = (0, 0, 5, 40, 150, 280, 400, 1_000)
+_PAUSES_S: Final = (0.0, 0.001, 0.02, 0.3, 5.0)
+_WAITS_S: Final = (0.001, 0.05, 3.0, 200.0)
+
+
+class WriterUser:
+    """Several tasks that share one writer. `tag` makes its keys unique."""
+
+    def __init__(self, writer: AsyncEventWriter, model: ClientModel, random: Random, tag: str) -> None:
+        self.error: HeadraceError | None = None
+        """What the writer has raised. It accepts no more events."""
+        self._writer = writer
+        self._model = model
+        self._random = random
+        self._tag = tag
+        self._accepted: list[EventName] = []
+
+    async def produce(self, calls: int) -> None:
+        """Write until so many calls are done, or until the writer fails."""
+        for _ in range(calls):
+            try:
+                await self._write()
+                await self._do_between()
+            except HeadraceError as error:
+                self.error = error
+                return
+
+    async def _write(self) -> None:
+        random, model = self._random, self._model
+        kind = random.random()
+        keys = self._keys(1 if kind < 0.5 else random.randrange(1, _BATCH_EVENTS_MAX))
+        names = [model.new_name(self._tag + key if key else WITHOUT_KEY + self._tag) for key in keys]
+        call = asyncio.ensure_future(self._call(kind, names, [self._tag + key if key else None for key in keys]))
+        if random.random() < 0.05:
+            await asyncio.sleep(random.choice((0, 0, 0.001)))
+            call.cancel()
+        try:
+            ack = await call
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                call.cancel()
+                raise
+            model.happened["cancelled calls"] += 1
+            if len(names) <= ordered_calls.BATCH_SLICE_EVENTS:  # else a slice of the batch may be written
+                model.not_written(names)
+            return
+        self._accepted += names
+        model.written(names, ack)
+        if random.random() < 0.3:
+            with suppress(TimeoutError, HeadraceError):
+                async with asyncio.timeout(random.choice(_WAITS_S)):
+                    await ack
+
+    def _keys(self, count: int) -> list[str | None]:
+        """Routing keys without the tag. None stands for an event without a key."""
+        random = self._random
+        if random.random() < 0.4:
+            return [str(random.randrange(_KEYS))] * count
+        return [random.choice((None, "0", "1", "2")) for _ in range(count)]
+
+    def _call(self, kind: float, names: Sequence[EventName], keys: list[str | None]) -> Coroutine[Any, Any, Ack]:
+        random, writer = self._random, self._writer
+        are_small = random.random() < 0.5
+        events = [event_of(name, 3 if are_small else random.choice(_SIZES_BYTES)) for name in names]
+        if kind < 0.5:
+            return writer.write(events[0], keys[0])
+        if kind < 0.8:
+            return writer.write_batch(events, keys[0] if len(set(keys)) == 1 else keys)
+        return writer.write_many(pa.array(events, pa.binary()), pa.array(keys, pa.string()))
+
+    async def _do_between(self) -> None:
+        random, writer = self._random, self._writer
+        if random.random() < 0.2:
+            await asyncio.sleep(random.random() * random.choice(_PAUSES_S))
+        if random.random() < 0.02:
+            before = list(self._accepted)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(random.choice(_WAITS_S)):
+                    await writer.flush()
+                    self._model.check_stored(before, "flushed")
+        if random.random() < 0.01:
+            with suppress(TimeoutError, HeadraceError):
+                async with asyncio.timeout(random.choice(_WAITS_S)):
+                    await writer.note_time(int(now_s() * 1000))
