@@ -214,7 +214,7 @@ class MemoryTransport(asyncio.Transport):
             space[:count] = rest[:count]
             rest = rest[count:]
             for type_code, payload in self._frames.received(count):
-                if self._has_ended:
+                if self._has_ended or self._drops_requests:
                     return
                 self.session.received(wire.decode(type_code, payload))
 

@@ -14,10 +14,12 @@ import pytest
 
 from fuzz import virtual_time
 from fuzz.checker import WrongStateError
+from fuzz.client_network import FIRST_PORT, HOST, ClientNetwork, MemoryTransport, NetworkFaults, StoreState
 from fuzz.client_programs import run_client_program
 from fuzz.program_trace import STEPS_KEPT, Trace
 from fuzz.randomness import Random
 from fuzz.virtual_time import StuckError, run_in_virtual_time
+from headrace import wire
 from headrace.client import event_writer
 from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.event_blocks import Block
@@ -110,6 +112,31 @@ def test_a_connection_that_is_left_open_is_found(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(SegmentConnections, "close", close)
     with pytest.raises(WrongStateError, match="a closed writer has"):
         run_clients(SEED_OF_OPEN_CONNECTION, Trace())
+
+
+def test_a_store_receives_nothing_behind_a_reset():
+    """Also what the client has sent with it by one call."""
+    received: list[wire.WireCommand] = []
+
+    class Session:
+        def __init__(self, transport: MemoryTransport) -> None:
+            self._transport = transport
+
+        def received(self, command: wire.WireCommand) -> None:
+            received.append(command)
+            self._transport.reset(drops_requests=True)
+
+        def disconnected(self) -> None:
+            assert len(received) == 1
+
+    async def send_two() -> None:
+        network = ClientNetwork(Random(1), NetworkFaults(), [StoreState(0)], Session)
+        transport, _ = await network.connect(asyncio.BufferedProtocol, HOST, FIRST_PORT)
+        transport.write(2 * wire.encode(wire.KeepAlive()))
+        await asyncio.sleep(1)
+
+    run_in_virtual_time(send_two(), Random(1))
+    assert len(received) == 1
 
 
 def test_tasks_that_run_on_and_on_are_found(monkeypatch: pytest.MonkeyPatch):
