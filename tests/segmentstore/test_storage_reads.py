@@ -292,3 +292,28 @@ async def test_reads_of_a_removed_segment_let_others_go_on(world: World):
         replies = [await client.receive() for _ in range(STORAGE_READS_MAX + 1)]
         assert sum(isinstance(each, wire.NoSuchSegment) for each in replies) == STORAGE_READS_MAX
         assert [each.request_id for each in replies if isinstance(each, wire.SegmentRead)] == [4]
+
+
+async def test_a_second_source_of_a_name_is_read_itself(world: World):
+    """A remembered run of the first source must not be taken for one of the second."""
+    target, source = SEGMENTS[0], SEGMENTS[1]
+
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(target)
+        owned = running.store.owner_of(target)
+        for number, event in enumerate([b"first", b"other"], 1):
+            await client.create(source)
+            await client.set_up(source, WRITER)
+            await client.append(WRITER, 1, event)
+            await running.flush()
+            await owned.writer.stop()  # tier 2 keeps the bytes under the name of the source
+            assert await client.call(wire.MergeSegments(3, target, source)) == wire.SegmentsMerged(
+                3, target, source, 5 * number
+            )
+            owned.container.metadata.segments[target].index.release_all()
+            assert await client.read_all(target) == b"firstother"[: 5 * number]
+            owned.writer.start()
+            await running.flush()
+            await running.until(lambda: not owned.container.metadata.deletions)
+        assert await client.read_all(target) == b"firstother"
