@@ -130,19 +130,19 @@ def _next_merge(segment: Segment) -> PendingMerge | None:
     return None
 
 
-def places_of(segment: Segment, offset: int, length: int) -> list[tuple[str, int, int]]:
-    """The names and offsets under which the directory may have the bytes, and the maximum length at each.
+def places_of(segment: Segment, offset: int, length: int) -> list[tuple[Segment, int, int]]:
+    """The segments and offsets under whose names the directory may have the bytes, and the maximum length at each.
 
     Merged bytes are under the name of their source until the storage writer moves them. A move may be done without its
     knowledge, if the reply of the directory was lost or after a crash.
     """
-    inner: list[tuple[str, int, int]] = []
+    inner: list[tuple[Segment, int, int]] = []
     for merge in segment.merges:
         if merge.offset <= offset < merge.end:
             length = min(length, merge.end - offset)
             inner = places_of(merge.source, offset - merge.offset, length)
             break
-    return [*inner, (segment.name, offset, length)]
+    return [*inner, (segment, offset, length)]
 
 
 def end_of_large_event(merges: Iterable[PendingMerge], offset: int) -> int | None:

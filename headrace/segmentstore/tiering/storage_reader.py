@@ -34,8 +34,6 @@ _log = logging.getLogger(__name__)
 
 REMEMBERED_WINDOWS_MAX: Final = 256
 
-_WindowKey = tuple[int, str]
-
 
 class StoredBytes(NamedTuple):
     """Bytes of a segment from tier 2, the place in time of their run, and the token for the read that goes on."""
@@ -52,7 +50,8 @@ class StorageReader:
         self._directory = directory
         self._cache = cache
         self._times = StoredTimes(directory, chunk_storage)
-        self._windows: OrderedDict[_WindowKey, list[ChunkRun]] = OrderedDict()
+        self._windows: OrderedDict[int, list[ChunkRun]] = OrderedDict()
+        """By the number of the segment: after its removal another one may get its name."""
 
     def read_ahead(self) -> ReadAhead:
         """For a reader of one segment that may read on; to be closed."""
@@ -72,18 +71,18 @@ class StorageReader:
             ThrottledError, UnavailableError: tier 2 does not answer.
         """
         large = length >= LARGE_READ_BYTES_MIN or (ahead is not None and ahead.reads_on(offset))
-        for name, position, most in places_of(segment, offset, length):
-            hint = run_hint(token, position) if name == segment.name else None
-            run = await self._find(segment.number, name, position, hint)
+        for place, position, most in places_of(segment, offset, length):
+            hint = run_hint(token, position) if place is segment else None
+            run = await self._find(place, position, hint)
             if run is not None:
                 try:
                     data = await self._read_run(run, position, most, large=large)
                 except NotFoundError as error:
-                    run = await self._find_replacement(segment, offset, run, name, position, error)
+                    run = await self._find_replacement(segment, offset, run, place, position, error)
                     data = await self._read_run(run, position, most, large=large)
                 end = position + len(data)
                 if ahead is not None:
-                    behind = self._windows.get((segment.number, name), []) if ahead.reads_on(offset) else []
+                    behind = self._windows.get(place.number, []) if ahead.reads_on(offset) else []
                     ahead.answered(offset + len(data), pieces_behind(behind, position))
                 next_token = encode_read_token(end, run.offset if end < run.end else end)
                 # Memory may know it better; of bytes that the directory still has under a source's name only memory
@@ -110,11 +109,11 @@ class StorageReader:
         return memoryview(data)[inside : inside + most]
 
     async def _find_replacement(
-        self, segment: Segment, offset: int, run: ChunkRun, name: str, position: int, error: NotFoundError
+        self, segment: Segment, offset: int, run: ChunkRun, place: Segment, position: int, error: NotFoundError
     ) -> ChunkRun:
         """What is in the place of a run whose object is gone or too short."""
-        self._windows.pop((segment.number, name), None)
-        found = await self._find(segment.number, name, position)
+        self._windows.pop(place.number, None)
+        found = await self._find(place, position)
         if segment.accepted.removed or offset < segment.accepted.start_offset:
             raise error
         if found is None or found.object_name == run.object_name:
@@ -155,8 +154,8 @@ class StorageReader:
         """The number of the append at `offset`, as `StoredTimes.ordering_at`, raising as it."""
         return await self._times.ordering_at(segment, offset)
 
-    async def _find(self, number: int, name: str, position: int, hint: int | None = None) -> ChunkRun | None:
-        key = (number, name)
+    async def _find(self, place: Segment, position: int, hint: int | None = None) -> ChunkRun | None:
+        key, name = place.number, place.name
         run = _covering(self._windows.get(key, []), position)
         if run is None and hint is not None:
             window = await self._directory.page(name, first=hint)
