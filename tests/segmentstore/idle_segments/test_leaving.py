@@ -25,9 +25,14 @@ from store_world import World
 from headrace import wire
 from headrace.adapters.dynamodb.items import TRANSACTION_BYTES_MAX
 from headrace.codec.container_snapshots import SegmentSnapshot, WritersGone
-from headrace.metadata.evicted_segment import SegmentRecord, evicted_segment_key, segment_record_body
+from headrace.metadata.evicted_segment import (
+    SegmentRecord,
+    decode_segment_record,
+    evicted_segment_key,
+    segment_record_body,
+)
 from headrace.model.errors import UnavailableError
-from headrace.ports.metadata_store import BODY_BYTES_MAX
+from headrace.ports.metadata_store import BODY_BYTES_MAX, WriteConflictError
 from headrace.segmentstore.tiering.evictor import ATTRIBUTES_PER_BATCH_MAX, EVICTABLE_ATTRIBUTES_MAX
 from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX
 
@@ -178,3 +183,41 @@ async def test_a_segment_removed_meanwhile_gets_no_record(world: World, monkeypa
         assert world.metadata.get(evicted_segment_key(FIRST)) is None
         await client.create(FIRST)
         assert await client.read_all(FIRST) == b""
+
+
+async def test_a_record_written_again_has_no_later_number(world: World):
+    """Else a store without this log tells the writer that events are there which it lacks."""
+    held, reached = threading.Event(), threading.Event()
+    honest = world.metadata.write
+
+    def unheard(*writes):
+        honest(*writes)
+        raise UnavailableError("no answer")
+
+    def conflicting(*writes):
+        try:
+            honest(*writes)
+        except WriteConflictError:  # with the record of which the store has not heard
+            reached.set()
+            held.wait(20)
+            raise
+
+    async with running_store(world) as running:
+        client = await running.connect()
+        await client.create(FIRST)
+        await write(client, FIRST, [b"0"])
+        await rest(running)
+        world.metadata.write = unheard
+        evictor = running.store.owned[0].evictor
+        with pytest.raises(UnavailableError):
+            await evictor.sweep()
+        world.metadata.write = conflicting
+        sweep = asyncio.ensure_future(evictor.sweep())
+        await asyncio.to_thread(reached.wait, 20)
+        await client.append(WRITER, 1, b"1")
+        held.set()
+        assert await sweep == 0
+        record = world.metadata.get(evicted_segment_key(FIRST))
+        assert record is not None
+        state = decode_segment_record(record.body).state
+        assert (state.length, state.attributes[WRITER]) == (1, 0)
