@@ -71,8 +71,10 @@ class IdleSegments:
         )
 
     def state_of(self, segment: Segment) -> SegmentSnapshot:
-        """The state to write to the record of a segment before it is evicted."""
-        return replace(without_number(segment.snapshot()), writers_gone=self._writers.gone_of(segment))
+        """The state to write to the record of a segment before it is evicted. Later changes do not affect it."""
+        state = without_number(segment.snapshot())
+        own, gone = frozenset(state.client_attributes), self._writers.gone_of(segment)
+        return replace(state, attributes=dict(state.attributes), client_attributes=own, writers_gone=gone)
 
     def evict(self, segment: Segment, state: bytes, forget: Callable[[Segment], bool]) -> bool:
         """Evict a segment whose record is written. Returns False if it is in use, or has changed since.
