@@ -1,0 +1,190 @@
+"""A segment with the name of a removed one, when the newest snapshot in tier 2 has the removed one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from lost_volumes import NEVER_S, SEGMENTS, killed, lose_volume, pointer, shape
+from segment_writes import WRITER, write
+from store_world import RunningStore, World
+
+from headrace import wire
+from headrace.codec.container_snapshots import ContainerSnapshot
+
+pytestmark = pytest.mark.anyio
+
+NAME = SEGMENTS[0]
+
+
+@pytest.fixture
+def world(make_world: type[World]):
+    """Snapshots are only written when something waits for them."""
+    world = make_world(container_count=1)
+    world.limits = replace(world.limits, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
+    return world
+
+
+async def snapshot(running: RunningStore) -> None:
+    writer = running.store.owned[0].writer
+    before = pointer(running.world)
+    writer._snapshots.want()
+    await running.until(lambda: pointer(running.world) != before)
+
+
+async def snapshot_of_the_segment(running: RunningStore, client: Any) -> None:
+    await snapshot(running)
+    await client.call(wire.DeleteSegment(3, NAME))
+
+
+async def snapshot_of_its_seal(running: RunningStore, client: Any) -> None:
+    await client.call(wire.SealSegment(3, NAME))
+    await snapshot_of_the_segment(running, client)
+
+
+async def snapshot_of_its_removal(running: RunningStore, client: Any) -> None:
+    """From before tier 2 has nothing more of the removed segment."""
+    writer = running.store.owned[0].writer
+    await writer.stop()
+    await client.call(wire.DeleteSegment(3, NAME))
+    writer._snapshots.want()
+    await writer._snapshots.advance()
+    writer.start()
+
+
+@pytest.mark.parametrize("event", [b"new", b"a longer event than before"])
+@pytest.mark.parametrize("remove", [snapshot_of_the_segment, snapshot_of_its_seal, snapshot_of_its_removal])
+async def test_segment_of_a_used_name_is_restored(world: World, remove, event):
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(NAME)
+        await write(client, NAME, [b"removed"] * 3)
+        await running.flush()
+        await remove(running, client)
+        await client.create(NAME)
+        await write(client, NAME, [event])
+        await running.flush()
+    lose_volume(world)
+    async with world.running() as running:
+        client = await running.connect()
+        assert await shape(client, NAME) == (True, False, 0, len(event))
+        assert await client.set_up(NAME, WRITER) == wire.NO_ATTRIBUTE_VALUE  # as of the snapshot before its bytes
+        await running.flush()
+        assert await client.read_all(NAME) == event
+
+
+async def test_merge_into_a_segment_of_a_used_name_is_restored(world: World):
+    source = f"{NAME}#transaction.{1:032x}"
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(NAME)
+        await write(client, NAME, [b"removed"])
+        await running.flush()
+        await snapshot_of_the_segment(running, client)
+        await client.create(source)
+        await write(client, source, [b"merged"])
+        await running.flush()
+        await client.create(NAME)
+        await client.call(wire.MergeSegments(4, NAME, source))
+        await running.flush()
+    lose_volume(world)
+    async with world.running() as running:
+        client = await running.connect()
+        assert await shape(client, NAME) == (True, False, 0, 6)
+        assert await client.set_up(NAME, WRITER) == wire.NO_ATTRIBUTE_VALUE
+        assert await client.read_all(NAME) == b"merged"
+
+
+async def test_source_of_a_used_name_reaches_tier_2(world: World):
+    """Its own removal, which waits for the merge, is not that of the earlier segment."""
+    world.limits = replace(world.limits, object_bytes_max=4)  # so that it is flushed under its own name
+
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(NAME)
+        await write(client, NAME, [b"removed"])
+        await running.flush()
+        await snapshot_of_the_segment(running, client)
+        await client.create(NAME)
+        await client.create(SEGMENTS[1])
+        await write(client, SEGMENTS[1], [b"own"])
+        await running.flush()
+        owned = running.store.owned[0]
+        await owned.writer.stop()
+        await write(client, NAME, [b"merged"])
+        await client.call(wire.MergeSegments(4, SEGMENTS[1], NAME))
+        owned.writer.start()
+        await running.flush()
+    lose_volume(world)
+    async with world.running() as running:
+        assert await (await running.connect()).read_all(SEGMENTS[1]) == b"ownmerged"
+
+
+async def test_a_segment_created_after_a_recovery_is_restored(world: World):
+    """The log does not tell which names tier 2's snapshot has."""
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(NAME)
+        await write(client, NAME, [b"removed"])
+        await running.flush()
+        await snapshot_of_the_segment(running, client)
+        await running.until(lambda: not running.store.owned[0].container.metadata.deletions)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(NAME)
+        await write(client, NAME, [b"new"])
+        await running.flush()
+    lose_volume(world)
+    async with world.running() as running:
+        assert await (await running.connect()).read_all(NAME) == b"new"
+
+
+async def test_a_snapshot_from_before_two_removals_is_too_old(world: World):
+    async with world.running() as running:
+        client = await running.connect()
+        container, upkeep = running.store.owned[0].container, running.store.owned[0].writer._upkeep
+        for event in (b"first", b"second"):
+            await client.create(NAME)
+            await write(client, NAME, [event])
+            await running.flush()
+            await client.call(wire.DeleteSegment(3, NAME))
+            await running.until(lambda: not container.metadata.deletions)
+        await client.create(NAME)
+        upkeep.note_snapshot(ContainerSnapshot(2, {NAME: 1}, ()))
+        assert upkeep.must_wait(container.metadata.segments[NAME])
+        upkeep.note_snapshot(ContainerSnapshot(4, {}, ()))
+        assert not upkeep.must_wait(container.metadata.segments[NAME])
+
+
+async def test_a_used_name_costs_one_snapshot_a_new_one_none(world: World):
+    async with world.running() as running:
+        client = await running.connect()
+        for name in SEGMENTS[:3]:
+            await client.create(name)
+            await write(client, name, [b"first"])
+        await running.flush()
+        assert pointer(world) is None
+        await snapshot_of_the_segment(running, client)
+        told = pointer(world)
+        await client.create(NAME)
+        for number in range(3):
+            await write(client, NAME, [b"next"], first=number)
+            await running.flush()
+            told, before = pointer(world), told
+            assert (told != before) is (number == 0)
+
+
+async def test_a_drain_does_not_wait_for_time(world: World):
+    """Its last bytes may be the first ones of a segment."""
+    async with world.running() as running:
+        client = await running.connect()
+        for event in (b"removed", b"new"):
+            await client.create(NAME)
+            await write(client, NAME, [event])
+            if event == b"removed":
+                await snapshot_of_the_segment(running, client)
+        assert await running.store.hand_over(0, 20.0)
+    lose_volume(world)
+    async with world.running() as running:
+        assert await (await running.connect()).read_all(NAME) == b"new"
