@@ -108,7 +108,9 @@ def assemble(
     tables = TableStore(container, reader, index_store, parts.table_memory, backfill)
     names = ObjectNames(container.container, epoch)
     small_runs = SmallRuns(limits.compacted_runs_min)
-    upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max, tables.continue_upkeep)
+    upkeep = DirectoryUpkeep(
+        container, directory, small_runs, limits.object_bytes_max, tables.continue_upkeep, covered=covered
+    )
     snapshot_writer = SnapshotWriter(container, snapshots, clock, limits, upkeep.note_snapshot, covered=covered)
     writer = StorageWriter(
         container,

@@ -84,6 +84,14 @@ class Chain:
         assert len(counted) == writes
         await self.check(running, segment)
 
+    async def rest_recovered(self, running):
+        """The storage writer rests once it has written a snapshot, for which the first bytes of segments wait."""
+        owned = running.store.owned[0]
+        snapshots = owned.writer._snapshots
+        snapshots.want()
+        await running.until(lambda: snapshots.written > 0)
+        await owned.writer.stop()
+
     async def end(self, running):
         """All of it comes to rest in the last segment, and nothing under the others' names."""
         last = CHAIN[-1]
@@ -119,7 +127,7 @@ async def test_bytes_of_a_move_lost_in_a_crash_follow_further_merges(world: Worl
         await chain.begin(running, own=own)
     for (source, target), unheard_here in zip(pairwise(CHAIN), (*unheard, False), strict=True):
         async with world.running(graceful=False) as running:
-            await running.store.owned[0].writer.stop()
+            await chain.rest_recovered(running)
             await chain.merge(running, source, target, own=own)
             if unheard_here:
                 await chain.move_without_a_word(running, target, writes)

@@ -13,7 +13,7 @@ from typing import Final
 from headrace.codec.container_snapshots import ContainerSnapshot
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import CorruptError
-from headrace.model.names import is_transient_segment_name
+from headrace.model.names import is_transaction_segment_name, is_transient_segment_name
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.pending_merges import DueMove, due_move
@@ -33,7 +33,8 @@ TRIMMED_AT_ONCE_MAX: Final = 4
 class DirectoryUpkeep:
     """Updates the chunk directory of one container, in the passes of its storage writer. It owns their tiered state.
 
-    `on_stored` is called when tier 2 has received more bytes of the container.
+    `on_stored` is called when tier 2 has received more bytes of the container. `covered`: tier 2's snapshot has all
+    that the container is now.
     """
 
     def __init__(
@@ -43,6 +44,8 @@ class DirectoryUpkeep:
         small_runs: SmallRuns,
         object_bytes_max: int,
         on_stored: Callable[[], None],
+        *,
+        covered: bool,
     ) -> None:
         self._container = container
         self._directory = directory
@@ -50,6 +53,9 @@ class DirectoryUpkeep:
         self._object_bytes_max = object_bytes_max
         self._on_stored = on_stored
         self._looked_at = -1  # number of the segment that was trimmed last in this pass
+        self._used_names: dict[str, int] = {}
+        """Names, with numbers, of removed segments that tier 2's snapshot may have: those that this owner removed."""
+        self._knows_used_names = covered
 
     def take_as_stored(self, place: Segment, run: ChunkRun) -> None:
         """Note that the directory has this run of `place`, a segment of the container or a source of a pending merge.
@@ -78,11 +84,34 @@ class DirectoryUpkeep:
         self._on_stored()
 
     def note_snapshot(self, snapshot: ContainerSnapshot) -> None:
-        """Note that tier 2 has this snapshot, with the start offsets in it."""
+        """Note that tier 2 has this snapshot, with the segments and start offsets in it."""
+        former = self._used_names
+        removed = snapshot.deletions
+        self._used_names = {name: last for name, last in former.items() if removed.get(name, last + 1) <= last}
+        self._knows_used_names = True
         for told in snapshot.segments:
+            if told.number <= former.get(told.name, -1):
+                self._used_names[told.name] = former[told.name]
             segment = self._container.metadata.segments.get(told.name)
             if segment is not None and segment.number == told.number:
                 segment.tiered.told_start = told.start_offset
+
+    def must_wait(self, segment: Segment) -> bool:
+        """Whether tier 2 must have a newer snapshot before it gets the first bytes of a segment, or of its merges.
+
+        The present snapshot may have a removed segment of the same name. A store without this log would take the new
+        runs for those of the removed one: it would delete them, give them its seal and the numbers of its writers, or
+        refuse the container.
+        """
+        if not segment.merges:
+            return self._may_be_mistaken(segment)
+        sources = (source for merge in segment.merges for source in merge.sources())
+        return self._may_be_mistaken(segment) or any(map(self._may_be_mistaken, sources))
+
+    def _may_be_mistaken(self, segment: Segment) -> bool:
+        if segment.tiered.length or not _may_be_used_again(segment.name):
+            return False
+        return not self._knows_used_names or segment.name in self._used_names
 
     def _contradiction(self, segment: Segment, run: ChunkRun, what: str) -> CorruptError:
         message = f"the chunk directory has {segment.name} {what}"
@@ -95,6 +124,8 @@ class DirectoryUpkeep:
         """Move the runs of merged segments to their targets in the directory. Returns whether there were any."""
         more = False
         for segment in list(self._container.dirty.values()):
+            if segment.merges and self.must_wait(segment):
+                continue
             while not segment.accepted.removed and (due := due_move(segment, self._object_bytes_max)) is not None:
                 more = True
                 done = FlushMark([segment])
@@ -159,6 +190,8 @@ class DirectoryUpkeep:
                     continue
                 if metadata.has_records and not is_transient_segment_name(name):
                     await self._directory.remove_record(name)  # last: runs without it would belong to no segment
+            if _may_be_used_again(name):
+                self._used_names[name] = metadata.deleted_numbers[name]
             container.note_deletion_stored(name)
         return bool(ready)
 
@@ -222,6 +255,11 @@ class DirectoryUpkeep:
         container = self._container
         removal = container.metadata.deletions.get(segment.name, -1)
         return segment.accepted.removed and removal <= container.log.durable_entry
+
+
+def _may_be_used_again(name: str) -> bool:
+    """Whether another segment may get this name. Those of transactions and large events have a new UUID each."""
+    return not (is_transaction_segment_name(name) or is_transient_segment_name(name))
 
 
 class FlushMark:

@@ -212,7 +212,10 @@ class StorageWriter:
         await self._backfill.wait()
         upkeep = self._upkeep
         more = await upkeep.forget_removed(self._uploads.merged_sources)
+        waits = False
         if self._uploads or self._flush_due():
+            if waits := self._waits_for_snapshot:
+                self._snapshots.want()
             more |= await upkeep.move_merged()
             more |= await self._flush()
             more |= await upkeep.move_merged()
@@ -222,7 +225,7 @@ class StorageWriter:
             self._checkpoints.write()
         self._checkpoints.truncate_log()
         await self._snapshots.advance()
-        return more
+        return more or (waits and not self._waits_for_snapshot)
 
     # Flushing
 
@@ -283,15 +286,24 @@ class StorageWriter:
             with contextlib.ExitStack() as release:
                 object_name = release.enter_context(self._names.new())
                 started_s = self._clock.monotonic_s()
-                packed = pack(self._untiered(), object_name, self._limits.object_bytes_max, self._uploads.packed_end)
+                packed = pack(self._untiered(), object_name, self._limits.object_bytes_max, self._packed_end)
                 if not packed.runs:
                     return
                 self._uploads.start(packed, object_name, release.pop_all(), started_s)
 
+    @property
+    def _waits_for_snapshot(self) -> bool:
+        """Whether there are bytes that tier 2 may only get after a snapshot."""
+        return any(map(self._upkeep.must_wait, self._untiered()))
+
+    def _packed_end(self, segment: Segment) -> int | None:
+        """As `ObjectUploads.packed_end`. None also for a segment that must wait for a snapshot."""
+        return None if self._upkeep.must_wait(segment) else self._uploads.packed_end(segment)
+
     def _unpacked_bytes(self) -> int:
         """The durable bytes that could be packed now."""
         wanted = [segment for segment in self._container.dirty.values() if not segment.accepted.removed]
-        ends = [(segment, self._uploads.packed_end(segment)) for segment in wanted]
+        ends = [(segment, self._packed_end(segment)) for segment in wanted]
         return sum(segment.durable.length - end for segment, end in ends if end is not None)
 
     async def _enter_objects(self, uploads: Sequence[Upload]) -> None:
