@@ -16,6 +16,8 @@ from headrace import wire
 from headrace.segmentstore.connections.limits import (
     CONTROL_FRAME_BYTES_MAX,
     HELD_READS_MAX,
+    READ_BYTES_MAX,
+    REPLIES_PER_TURN_BYTES_MAX,
     STALL_S,
     STORAGE_READS_MAX,
     UNTAKEN_REPLY_BYTES_MAX,
@@ -215,3 +217,64 @@ async def test_commands_go_on_after_too_many_reads_at_a_tail(world: World):
         for _ in range(HELD_READS_MAX):
             assert isinstance(await reader.receive(), wire.SegmentRead)
         assert await reader.receive() == wire.KeepAlive()
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_reads_that_come_at_once_are_not_copied_at_once(make_world: type[World], takes):
+    """A reply of many small appends is a copy. A peer can ask for gigabytes of them with one packet."""
+    world = make_world(container_count=1, cache_bytes=32 << 20, block_bytes=1 << 20)
+    length, reads = 1 << 20, HELD_READS_MAX // 8
+    async with world.running() as running:
+        client, other = await running.connect(), await running.connect()
+        for peer, name, writer in ((client, SEGMENT, WRITER), (other, OTHER, STRANGER)):
+            await peer.create(name)
+            await peer.set_up(name, writer)
+        for number in range(100):  # in turn, so that no two appends of a segment are adjacent in the cache
+            await client.append(WRITER, number, bytes([number]) * (length // 100))
+            await other.append(STRANGER, number, b"between")
+        session, channel = open_session(running, takes=takes)
+        send, sent = channel.send, []
+
+        def counted(parts):
+            sent.append(sum(map(len, parts)))
+            send(parts)
+
+        channel.send = counted
+        flood = b"".join(wire.encode(wire.ReadSegment(SEGMENT, 0, READ_BYTES_MAX, "", n)) for n in range(reads))
+        await feed(session, channel, flood + wire.encode(wire.KeepAlive()))
+        await asyncio.sleep(0.05)
+        assert max(sent) <= REPLIES_PER_TURN_BYTES_MAX + READ_BYTES_MAX
+        if takes:
+            await running.until(lambda: sum(sent) > reads * (length // 100) * 100)
+            replies = [reply for reply in channel.replies() if isinstance(reply, wire.SegmentRead)]
+            assert [reply.request_id for reply in replies] == list(range(reads))
+            assert {len(reply.data) for reply in replies} == {length // 100 * 100}
+        else:
+            assert len(sent) == 1
+        session.disconnected()
+
+
+async def test_a_merge_wakes_no_more_readers_than_can_be_answered(make_world: type[World]):
+    world = make_world(container_count=1, cache_bytes=32 << 20, block_bytes=1 << 20)
+    source = f"{SEGMENT}#transaction.{1:032x}"
+    async with world.running() as running:
+        client, other = await running.connect(), await running.connect()
+        await client.create(SEGMENT)
+        for peer, name, writer in ((client, source, WRITER), (other, OTHER, STRANGER)):
+            await peer.create(name)
+            await peer.set_up(name, writer)
+        for number in range(100):
+            await client.append(WRITER, number, bytes(10_000))
+            await other.append(STRANGER, number, b"between")
+        session, channel = open_session(running, takes=False)
+        for number in range(50):
+            await feed(session, channel, wire.encode(wire.ReadSegment(SEGMENT, 0, READ_BYTES_MAX, "", number)))
+        assert session.held_reads == 50
+        assert isinstance(await client.call(wire.MergeSegments(3, SEGMENT, source)), wire.SegmentsMerged)
+        await asyncio.sleep(0.05)
+        assert 0 < len(channel.sent) <= REPLIES_PER_TURN_BYTES_MAX + READ_BYTES_MAX
+        channel.takes = True
+        session.writing_resumed()
+        await running.until(lambda: len(channel.sent) > 50 * 1_000_000)
+        assert len(channel.replies()) == 50
+        session.disconnected()

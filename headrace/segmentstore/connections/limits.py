@@ -26,6 +26,10 @@ STORAGE_READS_MAX: Final = 8
 READ_AHEADS_MAX: Final = 16
 """Segments of a connection that are read ahead from tier 2. Beyond this the longest unused read-ahead is closed."""
 
+REPLIES_PER_TURN_BYTES_MAX: Final = 2 << 20
+"""Bytes of replies to reads that a connection collects before it sends them. Further reads wait for the next turn of
+the event loop: a reply of many small appends is a copy, and a thousand reads may arrive at once."""
+
 UNTAKEN_REPLY_BYTES_MAX: Final = 1 << 20
 """Bytes of replies that wait because the peer takes nothing. Beyond this the store receives nothing from it until the
 peer has taken them."""
