@@ -50,6 +50,11 @@ class ReadProcessor:
     def held(self) -> int:
         return len(self._held)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether reads wait until replies can be sent, or until tier 2 answers."""
+        return bool(self._unsent)
+
     def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
         return {wire.ReadSegment: self.read}
 
@@ -63,14 +68,9 @@ class ReadProcessor:
         self._ahead.clear()
 
     def sending_possible(self) -> None:
-        """Continue the reads that waited until the peer took all replies, or until tier 2 answered."""
+        """Continue the reads that waited: until earlier replies were sent and taken, or until tier 2 answered."""
         session = self._session
-        while (
-            self._unsent
-            and self._storage_reads < STORAGE_READS_MAX
-            and not session.sending_blocked
-            and not session.closed
-        ):
+        while self._unsent and self._storage_reads < STORAGE_READS_MAX and session.may_read and not session.closed:
             self._repeat(self._unsent.popleft())
 
     def _repeat(self, command: wire.ReadSegment) -> None:
@@ -81,7 +81,7 @@ class ReadProcessor:
 
     def read(self, command: wire.ReadSegment) -> None:
         session = self._session
-        if session.sending_blocked:
+        if not session.may_read:
             self._unsent.append(command)
             return
         try:

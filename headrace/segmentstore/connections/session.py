@@ -20,6 +20,7 @@ from headrace.segmentstore.connections.append_processor import AppendProcessor
 from headrace.segmentstore.connections.frame_assembler import FrameAssembler
 from headrace.segmentstore.connections.limits import (
     OUTSTANDING_APPEND_BYTES_MAX,
+    REPLIES_PER_TURN_BYTES_MAX,
     RUNNING_REQUESTS_MAX,
     STALL_S,
     UNTAKEN_REPLY_BYTES_MAX,
@@ -74,6 +75,7 @@ class Session:
         self._channel = channel
         self._loop = asyncio.get_running_loop()
         self._outgoing: list[Buffer] = []
+        self._outgoing_read_bytes = 0
         self._pins: list[Block] = []
         self._flush_scheduled = False
         self._receiving_paused = False
@@ -139,6 +141,11 @@ class Session:
 
     # For the processors
 
+    @property
+    def may_read(self) -> bool:
+        """Whether a read may be answered now: the peer has taken all replies, and not much waits for the next flush."""
+        return not self.sending_blocked and self._outgoing_read_bytes < REPLIES_PER_TURN_BYTES_MAX
+
     def send(self, command: wire.WireCommand) -> None:
         """Send a reply together with the others of this turn of the event loop."""
         if not self.closed:
@@ -149,6 +156,7 @@ class Session:
         """Send bytes that are in the cache, which keeps `blocks` unchanged until the peer has taken them."""
         if not self.closed:
             self._outgoing.extend(parts)
+            self._outgoing_read_bytes += sum(map(len, parts))
             self.store.pool.pin(blocks)
             self._pins.extend(blocks)
             self._schedule_flush()
@@ -348,6 +356,7 @@ class Session:
         parts: list[Buffer] = self._appends.collect_acknowledgements()
         parts.extend(self._outgoing)
         self._outgoing = []
+        self._outgoing_read_bytes = 0
         if parts:
             self._channel.send(parts)
         if self.sending_blocked:
@@ -355,6 +364,12 @@ class Session:
             self._check_receiving()
         else:
             self._unpin()
+            if self._reads.is_waiting:
+                self._loop.call_soon(self._continue_reads)
+
+    def _continue_reads(self) -> None:
+        self._reads.sending_possible()
+        self._check_receiving()
 
     def _unpin(self) -> None:
         pins, self._pins = self._pins, []
