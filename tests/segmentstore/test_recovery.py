@@ -19,9 +19,9 @@ from headrace.codec import data_frames
 from headrace.codec.data_frames import CreateOperation
 from headrace.codec.log_record_header import RecordKind
 from headrace.model.errors import CorruptError
+from headrace.segmentstore.cache import read_index
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.read_index import ReadIndex
-from headrace.segmentstore.containers import backfill
 from headrace.segmentstore.containers import recovery as recovery_module
 from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.operation_log import OperationLog
@@ -191,7 +191,7 @@ async def test_promising_a_long_log_lets_the_loop_turn(world: World):
     counting = asyncio.ensure_future(count_turns())
     load = await Backfill.of_replayed(recovery.metadata, pool, ledger)
     counting.cancel()
-    assert turns >= LONG_LOG // backfill.ENTRIES_PER_TURN
+    assert turns >= LONG_LOG // read_index.ENTRIES_PER_LIST_MAX
     await load.load()
     assert load.loaded_bytes == 3 * (LONG_LOG - 1)
     await asyncio.to_thread(journal.close)

@@ -116,7 +116,7 @@ class ReadIndex:
         self._pool.mark_tiered(tiered)
 
     def drop_tiered(self) -> Iterator[list[Reservation]]:
-        """Remove the appends that are tiered, one list after the other; yields the others of each list, if any."""
+        """Remove the appends that are tiered, in one list after the other. Yields the others of each list."""
         position = 0
         while position < len(self._lists):
             entries = self._lists[position]
@@ -127,9 +127,9 @@ class ReadIndex:
             if kept:
                 self._lists[position] = kept
                 position += 1
-                yield kept
             else:
                 del self._lists[position]
+            yield kept
 
     def release_before(self, offset: int) -> None:
         """Remove the appends that end at or before `offset`."""

@@ -28,9 +28,6 @@ _log = logging.getLogger(__name__)
 SLICE_BYTES: Final = 1 << 20
 """Copied in one turn of the loop, for which appends wait."""
 
-ENTRIES_PER_TURN: Final = 512
-"""Noted in one turn of the loop before the load, in less than a millisecond."""
-
 _Place = tuple[int, int]
 """Log entry, and position in it."""
 
@@ -61,18 +58,13 @@ class Backfill:
         There may be a million appends. Others on the event loop go on in between.
         """
         promised: dict[_Place, Reservation] = {}
-        first_entry: int | None = None
-        seen = 0
+        oldest_entries: list[int] = []
         for segment in metadata.segments.values():
             for kept in segment.index.drop_tiered():
                 promised.update(((entry.ledger_entry, entry.start), entry) for entry in kept)
-                oldest = min(entry.ledger_entry for entry in kept)  # a merge may have moved it behind newer ones
-                first_entry = oldest if first_entry is None else min(first_entry, oldest)
-                seen += len(kept)
-                if seen >= ENTRIES_PER_TURN:
-                    seen = 0
-                    await asyncio.sleep(0)
-        entries = iter(()) if first_entry is None else ledger.recover(first_entry)
+                oldest_entries += [min(entry.ledger_entry for entry in kept)] if kept else []  # merges change the order
+                await asyncio.sleep(0)
+        entries = ledger.recover(min(oldest_entries)) if oldest_entries else iter(())
         return cls(metadata.container, pool, entries, promised)
 
     @property

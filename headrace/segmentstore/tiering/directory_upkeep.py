@@ -103,8 +103,8 @@ class DirectoryUpkeep:
         runs for those of the removed one: it would delete them, give them its seal and the numbers of its writers, or
         refuse the container.
         """
-        if not segment.merges:
-            return self._may_be_mistaken(segment)
+        if self._knows_used_names and not self._used_names:
+            return False  # nearly always: there may be thousands of merges to look at
         sources = (source for merge in segment.merges for source in merge.sources())
         return self._may_be_mistaken(segment) or any(map(self._may_be_mistaken, sources))
 
