@@ -70,6 +70,8 @@ class StorageReader:
             CorruptError: the directory lacks a run that was written to it, or the object lacks its bytes.
             ThrottledError, UnavailableError: tier 2 does not answer.
         """
+        if segment.accepted.removed:
+            raise NotFoundError(f"segment {segment.name} was removed meanwhile")
         large = length >= LARGE_READ_BYTES_MIN or (ahead is not None and ahead.reads_on(offset))
         for place, position, most in places_of(segment, offset, length):
             hint = run_hint(token, position) if place is segment else None
@@ -80,6 +82,10 @@ class StorageReader:
                 except NotFoundError as error:
                     run = await self._find_replacement(segment, offset, run, place, position, error)
                     data = await self._read_run(run, position, most, large=large)
+                if not _is_place_of(segment, place):
+                    # Another segment may have had the name when the directory was asked.
+                    self._windows.pop(place.number, None)
+                    return await self.read(segment, offset, length, token, ahead)
                 end = position + len(data)
                 if ahead is not None:
                     behind = self._windows.get(place.number, []) if ahead.reads_on(offset) else []
@@ -178,3 +184,10 @@ class StorageReader:
 def _covering(runs: list[ChunkRun], position: int) -> ChunkRun | None:
     index = bisect_right(runs, position, key=lambda run: run.offset) - 1
     return runs[index] if index >= 0 and position < runs[index].end else None
+
+
+def _is_place_of(segment: Segment, place: Segment) -> bool:
+    """Whether tier 2 may still have bytes of the segment under the name of `place`."""
+    if place is segment:
+        return not segment.accepted.removed
+    return any(place is source for merge in segment.merges for source in merge.sources())
