@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,11 @@ from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.controller.ticks.apply_retention import PUT_OFF_MS, RetentionTicks
+from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.metadata.scope import scope_guard_key
 from headrace.metadata.subscriptions import Subscriptions
+from headrace.model.dead_letters import Cause, Delivery
+from headrace.model.errors import IllegalStateError
 from headrace.model.reader_groups import GroupStream
 from headrace.model.stream_cut_order import CutOrder, compare_cuts
 from headrace.model.truncation import Truncation
@@ -104,3 +108,22 @@ def test_an_explicit_start_is_moved_behind_a_running_truncation(world: StreamWor
     assert due.subscribers.register("s", "t", "s/g", 0, {0: 10, 1: 60}).position.cut.offsets == {0: 40, 1: 60}
     world.drain()
     _check_nothing_is_lost(world, due)
+
+
+def test_a_replay_spares_what_a_later_subscriber_has_not_read(world: StreamWorld, due: Retention):
+    """A truncation by retention was rolled back. A subscriber registers before an operator replays the dead letter."""
+    _tick(due)
+    (message,) = world.bare_queue.receive()
+    world.bare_queue.acknowledge(message.receipt)
+    delivery = Delivery(topology.REQUESTS_QUEUE.name, "s/t", json.dumps(message.body), world.clock.now_ms(), 10)
+    letter = handle_dead_letter(world.bare_store, delivery, Cause("unavailable", "no answer"), world.clock.now_ms())
+    assert letter is not None
+    due.subscribers.register("s", "t", "s/g", 0)
+    with pytest.raises(IllegalStateError, match="by itself"):
+        world.dead_letters.replay_letter(letter.letter_id)
+    world.drain()
+    _check_nothing_is_lost(world, due)
+    due.subscribers.update_stream_cut("s", "t", "s/g", 0, {0: 30, 1: 30})
+    world.clock.advance(PUT_OFF_MS)
+    due.tick()
+    assert due.head() == {0: 30, 1: 30}, "retention goes on without the letter"
