@@ -31,6 +31,7 @@ def running_truncation_body(running: RunningTruncation) -> dict[str, Any]:
         size_bytes=running.size_bytes,
         recorded=running.is_recorded,
         **({"positions_done": running.positions_done} if running.positions_done else {}),
+        **({"by_retention": True} if running.by_retention else {}),
     )
 
 
@@ -71,4 +72,5 @@ def _running(body: Body) -> RunningTruncation:
         size_bytes=int(body["size_bytes"]),
         is_recorded=bool(body["recorded"]),
         positions_done=int(body.get("positions_done", 0)),
+        by_retention=bool(body.get("by_retention", False)),
     )

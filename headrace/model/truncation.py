@@ -35,6 +35,7 @@ class RunningTruncation:
     First the bytes between them are counted. Then the target becomes the head (`is_recorded`), and the segments of the
     target are truncated; the first `positions_done` of them are done. At last the segments between are deleted.
     `next_epoch` is the progress of the count, and later of the deletion. `size_bytes` is the count so far.
+    `by_retention` is True if retention has requested it. Records of an older version do not tell.
     """
 
     target: PlacedCut
@@ -44,6 +45,7 @@ class RunningTruncation:
     size_bytes: int = 0
     is_recorded: bool = False
     positions_done: int = 0
+    by_retention: bool = False
 
     @property
     def epochs(self) -> range:
@@ -57,10 +59,12 @@ class RunningTruncation:
         return Truncation(self.target, self.first_epoch, self.size_bytes)
 
 
-def running_truncation(target: PlacedCut, first_epoch: int, before: Truncation | None) -> RunningTruncation:
+def running_truncation(
+    target: PlacedCut, first_epoch: int, before: Truncation | None, *, by_retention: bool = False
+) -> RunningTruncation:
     """The truncation at its start."""
     start = before.first_epoch if before else 0
-    return RunningTruncation(target, first_epoch, before, next_epoch=start + 1)
+    return RunningTruncation(target, first_epoch, before, next_epoch=start + 1, by_retention=by_retention)
 
 
 def segments_that_go(running: RunningTruncation, epoch: Epoch) -> list[StreamSegment]:

@@ -45,5 +45,11 @@ def test_positions_done_are_stored_only_if_there_are_any():
     assert decode_running_truncation(running_truncation_body(running)) == running
 
 
+def test_a_truncation_by_retention_is_marked():
+    running = replace(RUNNING, by_retention=True)
+    assert running_truncation_body(running) == {**GOLDEN, "by_retention": True}
+    assert decode_running_truncation(running_truncation_body(running)) == running
+
+
 def test_key():
     assert running_truncation_key("s", "t") == Key("stream/s/t", "truncating")

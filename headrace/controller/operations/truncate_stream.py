@@ -55,7 +55,7 @@ def accept(
     """Accept a truncation; raises as `StreamService.truncate_stream` does.
 
     An offset of -1 truncates a sealed segment at its end. Since the target has the length instead, a repeat is known.
-    `planned_on` is a record that must not have changed since the truncation was decided.
+    Retention passes `planned_on`, a record that must not have changed since it decided on the truncation.
     """
     cut = StreamCut.of(scope, stream, offsets)
     conditions = [] if planned_on is None else [planned_on]
@@ -80,7 +80,8 @@ def _accept(acceptance: Acceptance, wanted: StreamCut, conditions: Sequence[Chec
     if truncation is None and is_very_beginning(cut):
         return StreamView.of(stream)
     check_commit_does_not_roll(acceptance.store, stream)
-    running = running_truncation(placed, acceptance.cuts.first_epoch(stream, cut), truncation)
+    first_epoch = acceptance.cuts.first_epoch(stream, cut)
+    running = running_truncation(placed, first_epoch, truncation, by_retention=bool(conditions))
     acceptance.change_stream(stored, truncating, create_running_truncation(truncating, running), *conditions)
     return StreamView.of(truncating)
 
@@ -217,13 +218,26 @@ def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) 
         truncation_rolled_back(stored.stream, running),
         # Under its version: the head is recorded without a change of the stream's current record.
         delete_running_truncation(stored.stream, version),
-        parameters={"cut": {str(identifier): offset for identifier, offset in running.target.cut.positions}},
+        parameters={
+            "cut": {str(identifier): offset for identifier, offset in running.target.cut.positions},
+            **({"by_retention": True} if running.by_retention else {}),
+        },
     )
 
 
 def _replay(parameters: Mapping[str, Any]) -> Submit:
+    """A truncation by retention is not replayed: a subscriber may have registered since, and need what it removes."""
     offsets = {int(identifier): int(offset) for identifier, offset in parameters["cut"].items()}
+    if parameters.get("by_retention", False):
+        return _refuse_replay
     return lambda acceptance, scope, stream: accept(acceptance, scope, stream, offsets)
+
+
+def _refuse_replay(_acceptance: Acceptance, scope: str, stream: str) -> None:
+    raise IllegalStateError(
+        f"retention truncates {scope}/{stream} by itself, as far as its subscribers have read: drop the letter",
+        code="not_replayable",
+    )
 
 
 TRUNCATE_STREAM = Operation(
