@@ -14,9 +14,6 @@ from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, 
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
-TRANSACTION: Final = "#transaction."
-"""What is before the id in the name of a segment of a transaction."""
-
 _ATTEMPTS_TO_SEAL: Final = 8
 _ATTEMPTS_TO_DELETE: Final = 10
 _ATTEMPTS_TO_RECREATE: Final = 20
@@ -154,23 +151,3 @@ class StreamChanges:
         with self._run.refusals_noted("delete scope"):
             self._run.retry(lambda: self._plane.scope_deletions.delete_scope_recursively(SCOPE))
             self._run.note("delete scope")
-
-    def lose_volumes(self) -> None:
-        """Lose volumes with segments of transactions, some time after each other."""
-        model, store = self._run.model, self._plane.bare_store
-        for _ in range(self._random.randint(1, 3)):
-            for _ in range(self._random.randint(1, 30)):
-                self._run.give_turn()
-            names = [one for one in self._plane.bare_segment_stores.names() if TRANSACTION in one]
-            if not names:
-                continue
-            name = self._random.choice(names)
-            place = name.split("/")[1], int(name.partition(TRANSACTION)[2], 16)
-            if place not in model.transactions:
-                continue
-            self._plane.bare_segment_stores.lose_volume(name)
-            model.lost.add(place)
-            if store.query(f"transactions/{SCOPE}/{place[0]}", first="order/", last="order0", limit=1).records:
-                model.lost_during_commits.add(place[0])
-            self._run.note("lost volume")
-            self._run.trace.note(f"lost {name}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from itertools import pairwise
 from typing import Final
 
 from fuzz.checker import WrongStateError
-from fuzz.controller_changes import TRANSACTION
-from fuzz.controller_clients import parse_events
-from fuzz.controller_model import KEYS, SCOPE, STREAMS, Decision, ModelTransaction, SetCall
+from fuzz.controller_events import Event, parse_events
+from fuzz.controller_model import KEYS, SCOPE, STREAMS, TRANSACTION, Decision, ModelTransaction, SetCall
 from fuzz.controller_run import ControllerRun
 from headrace.metadata.commit_writer import find_commit_writer
 from headrace.metadata.leftovers import find_leftovers
@@ -55,11 +55,15 @@ class ControllerChecks:
     def _check_outcome(self, transaction: ModelTransaction) -> None:
         place = transaction.place
         state = self._model.state(place)
+        if state is None and not transaction.is_begun and not transaction.events:
+            return  # Its creator has found the stream sealed or scaled, and removed the transaction again.
         require(state in _AT_REST, f"{place} is {state}, and nothing is left to do")
         assert state is not None
         if place in self._model.decided:
             may_be_lost = bool(self._model.lost) and state is TransactionState.ABORTED
             require(state is TransactionState.COMMITTED or may_be_lost, f"{place} of a decided set is {state}")
+        elif transaction.committed is not None and place not in self._model.lost:
+            require(state is TransactionState.COMMITTED, f"{place}, whose commit was accepted, is {state}")
         elif not transaction.is_committed_alone:
             require(not state.is_commit, f"{place} is {state}, and no client has committed it")
 
@@ -70,12 +74,16 @@ class ControllerChecks:
             if known is not None and self._model.is_present(known):
                 members.setdefault((stream, decision), []).append(identifier)
         for (stream, decision), identifiers in members.items():
-            states = Counter(self._model.state((stream, one)) for one in identifiers)
-            is_partly_lost = stream in self._model.lost_during_commits
-            require(len(states) == 1 or is_partly_lost, f"{decision} in {stream} is {dict(states)}")
-            if TransactionState.ABORTED in states:
-                has_lost = any((stream, one) in self._model.lost for one in identifiers)
-                require(has_lost, f"{decision} in {stream} is {dict(states)}, and lost nothing")
+            states = {one: self._model.state((stream, one)) for one in identifiers}
+            aborted = {one for one, state in states.items() if state is TransactionState.ABORTED}
+            lost = {one for one in identifiers if (stream, one) in self._model.lost}
+            where = f"{decision} in {stream} is {Counter(states.values())}"
+            require(bool(lost) or not aborted, f"{where}, and lost nothing")
+            is_whole = len(aborted) == len(identifiers)
+            require(is_whole or aborted <= lost, f"{where}: {sorted(aborted - lost)} lost nothing")
+            require(is_whole or (stream, decision.set_id) not in self._model.noted, f"{where} after a loss was noted")
+            early = lost - {one for place, one in self._model.lost_late if place == stream}
+            require(is_whole or not early, f"{where}, and lost {sorted(early)} before it was decided")
 
     def _check_answer(self, call: SetCall) -> None:
         if call.is_new:
@@ -95,13 +103,10 @@ class ControllerChecks:
 
     def check_events(self, stream: str) -> None:
         """A reader sees the events of each committed transaction once, in an order that agrees with the answers."""
-        committed = [
-            one
-            for place, one in self._model.transactions.items()
-            if place[0] == stream
-            and self._model.is_present(one)
-            and self._model.state(place) is TransactionState.COMMITTED
-        ]
+        present = [one for one in self._model.transactions.values() if one.place[0] == stream]
+        present = [one for one in present if self._model.is_present(one)]
+        committed = [one for one in present if self._model.state(one.place) is TransactionState.COMMITTED]
+        self._check_merges(stream, present)
         read = self._read(stream)
         self._check_readings(stream, read)
         for key, events in enumerate(read):
@@ -110,13 +115,36 @@ class ControllerChecks:
             where = f"{stream}, key {key}"
             surplus = Counter(shown) - Counter(owners.keys())
             require(not surplus, f"{where}: too many of {dict(surplus)}")
-            if stream not in self._model.truncated:
-                require(len(shown) == len(owners), f"{where}: {sorted(owners.keys() - set(shown))} are missing")
+            expected = {one for one in owners if self._is_behind_head(stream, (key, one))}
+            require(expected == set(shown), f"{where}: {sorted(expected - set(shown))} are missing")
             order = [owners[one] for one in shown]
             self._check_order(where, order)
             for one in committed:
                 its = [event for event in shown if owners[event] is one]
                 require(its == sorted(its), f"{where}: the events of {one.place} are {its}")
+
+    def _check_merges(self, stream: str, present: list[ModelTransaction]) -> None:
+        """Each event of a committed transaction was merged once, and no other one. It may be before the head now."""
+        for one in present:
+            times = {event: len(self._run.merges.positions.get(event, ())) for event in one.events}
+            is_committed = self._model.state(one.place) is TransactionState.COMMITTED
+            wrong = {event: count for event, count in times.items() if count != is_committed}
+            if wrong and self._may_be_partly_merged(one):
+                wrong = {event: count for event, count in wrong.items() if count > 1}
+            what = "committed" if is_committed else "not committed"
+            require(not wrong, f"{stream}: events of {one.place}, which is {what}, were merged so often: {wrong}")
+
+    def _is_behind_head(self, stream: str, event: Event) -> bool:
+        """Whether readers see this event, which was merged once."""
+        ((segment, offset),) = self._run.merges.positions[event]
+        return offset >= self._starts(stream).get(segment, sys.maxsize)
+
+    def _starts(self, stream: str) -> dict[str, int]:
+        """The segments that the stream has, with the offsets at which they start."""
+        _, truncation = self._plane.records.get_with_truncation(SCOPE, stream)
+        offsets = truncation.cut.offsets if truncation is not None else {}
+        starts = {segment_name(SCOPE, stream, one): offset for one, offset in offsets.items()}
+        return {name: starts.get(name, 0) for name in self._expected_segments(stream)}
 
     def _read(self, stream: str) -> list[list[int]]:
         """The numbers of the events of each key, in order."""
@@ -140,18 +168,19 @@ class ControllerChecks:
                     require(events == beginning, f"{stream}, key {key}: a reader has read {events}, not {beginning}")
 
     def _without_partly_lost(self, stream: str, key: int, events: list[int]) -> list[int]:
-        """Without the events of transactions that lost a segment after their commit began: other segments of them may
-        have been merged by then."""
-        if stream not in self._model.lost_during_commits:
-            return events
-        aborted = [
-            self._model.transactions[one]
-            for one in self._model.lost
-            if one[0] == stream and self._model.state(one) is TransactionState.ABORTED
-        ]
-        partly = {event for one in aborted for its, event in one.events if its == key}
+        """Without the events of transactions of which a part may have been merged before they were aborted."""
+        late = [self._model.transactions[one] for one in self._model.lost_late if one[0] == stream]
+        partly = {event for one in late if self._may_be_partly_merged(one) for its, event in one.events if its == key}
         counts = Counter(events)
         return [one for one in events if one not in partly or counts[one] > 1]
+
+    def _may_be_partly_merged(self, transaction: ModelTransaction) -> bool:
+        """Whether it lost a segment after its commit could have begun, so that others may have been merged by then."""
+        place = transaction.place
+        is_aborted = self._model.state(place) is TransactionState.ABORTED
+        decision = self._model.decided.get(place)
+        is_noted = decision is not None and (place[0], decision.set_id) in self._model.noted
+        return is_aborted and place in self._model.lost_late and not is_noted
 
     def _check_order(self, where: str, order: list[ModelTransaction]) -> None:
         """A commit that was answered before another was called is first, as is an earlier epoch of a writer."""
@@ -186,8 +215,8 @@ class ControllerChecks:
             if what == "open":
                 require(body["state"] == "OPEN", f"{partition} {sort} is left: {body}")
                 # A service that failed while it began a transaction has not seen the seal: the transaction times out.
-                is_known = (stored.stream.name, int(name, 16)) in self._model.transactions
-                is_wrong = is_known and stored.stream.state is StreamState.SEALED
+                known = self._model.transactions.get((stored.stream.name, int(name, 16)))
+                is_wrong = known is not None and known.is_begun and stored.stream.state is StreamState.SEALED
                 require(not is_wrong, f"{partition} {sort} is open in a sealed stream")
         for stream in STREAMS:
             self._check_at_rest(stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fuzz.checker import WrongStateError
+from fuzz.controller_events import event_bytes
 from fuzz.controller_model import KEYS, LONG_MS, SCOPE, STREAMS, ModelTransaction
 from fuzz.controller_run import ATTEMPTS, ControllerRun
 from headrace.api.transactions import TransactionSegmentView
@@ -13,24 +13,10 @@ from headrace.controller.services.transactions import TransactionService
 from headrace.model.errors import IllegalStateError, NotFoundError, SealedError
 from headrace.model.transactions import WriterTime
 
-EVENT_BYTES: Final = 5
 SHORT_LEASE_MS: Final = 20_000
 _ATTEMPTS_PER_SET: Final = 3
 _LABELS: Final = (None, "w0/1/x", "z")
 _PREFIXES: Final = ("w0/", "w1/1", "z")
-
-
-def event_bytes(key: int, event: int) -> bytes:
-    """An event: the index of its key, and its number."""
-    return bytes([key]) + event.to_bytes(EVENT_BYTES - 1, "big")
-
-
-def parse_events(data: bytes) -> list[tuple[int, int]]:
-    """The events in bytes of a segment, as indexes of keys with numbers. Raises WrongStateError."""
-    if len(data) % EVENT_BYTES:
-        raise WrongStateError(f"{len(data)} bytes end in the middle of an event")
-    starts = range(0, len(data), EVENT_BYTES)
-    return [(data[start], int.from_bytes(data[start + 1 : start + EVENT_BYTES], "big")) for start in starts]
 
 
 class Clients:
@@ -44,17 +30,26 @@ class Clients:
 
     def begin(self, stream: str, label: str | None = None, lease_ms: int = LONG_MS) -> ModelTransaction:
         """Begin a transaction, and write a few events into it."""
-        service, on_demand = self._run.service(), self._random.random() < 0.5
-        view = service.create_transaction(SCOPE, stream, lease_ms, label=label, on_demand=on_demand)
-        transaction = self._model.add((stream, view.transaction_id), may_expire=lease_ms < LONG_MS)
-        self._run.trace.note(f"begun {stream} {view.transaction_id:x}, labelled {label}")
+        on_demand = self._random.random() < 0.5
+        transaction, segments = self.begin_empty(stream, label, lease_ms, on_demand=on_demand)
         for _ in range(self._random.randint(1, 3)):
-            self._write_event(transaction, view.segments, on_demand=on_demand)
+            self.write_event(transaction, segments, on_demand=on_demand)
         return transaction
 
-    def _write_event(
+    def begin_empty(
+        self, stream: str, label: str | None = None, lease_ms: int = LONG_MS, *, on_demand: bool
+    ) -> tuple[ModelTransaction, Sequence[TransactionSegmentView]]:
+        """A transaction without events, and its segments."""
+        view = self._run.service().create_transaction(SCOPE, stream, lease_ms, label=label, on_demand=on_demand)
+        transaction = self._model.add((stream, view.transaction_id), may_expire=lease_ms < LONG_MS)
+        transaction.is_begun = True
+        self._run.trace.note(f"begun {stream} {view.transaction_id:x}, labelled {label}")
+        return transaction, view.segments
+
+    def write_event(
         self, transaction: ModelTransaction, segments: Sequence[TransactionSegmentView], *, on_demand: bool
     ) -> None:
+        """Append an event of any key, and first create its segment if that is done on demand."""
         key = self._random.randrange(len(KEYS))
         (owner,) = [one for one in segments if one.key_range.low <= KEYS[key] < one.key_range.high]
         if on_demand:
@@ -87,10 +82,10 @@ class Clients:
             run.note("abort")
             return
         transaction.is_committed_alone = True
-        transaction.first_commit = model.next_moment()
+        transaction.first_commit = transaction.first_commit or model.next_moment()
         noted = WriterTime("u", transaction.first_commit) if random.random() < 0.3 else None
         run.retry(lambda: run.service().commit_transaction(SCOPE, *place, noted))
-        transaction.committed = model.next_moment()
+        transaction.committed = transaction.committed or model.next_moment()
         run.note("commit")
 
     def write_sets(self, writer: str, home: str, epochs: range, *, asks: bool) -> None:
@@ -164,12 +159,14 @@ class Clients:
             run.retry(lambda: run.service().abort_labelled(SCOPE, stream, prefix))
             return
         transaction = random.choice(list(self._model.transactions.values()))
-        random.choice((_abort, self._commit, _ping, self._create_segments))(run.service(), transaction)
+        random.choice((_abort, self.commit_alone, _ping, self._create_segments))(run.service(), transaction)
 
-    def _commit(self, service: TransactionService, transaction: ModelTransaction) -> None:
+    def commit_alone(self, service: TransactionService, transaction: ModelTransaction) -> None:
+        """One attempt to commit a transaction by itself."""
         transaction.is_committed_alone = True
         transaction.first_commit = transaction.first_commit or self._model.next_moment()
         service.commit_transaction(SCOPE, *transaction.place)
+        transaction.committed = transaction.committed or self._model.next_moment()
 
     def _create_segments(self, service: TransactionService, transaction: ModelTransaction) -> None:
         view = service.segments_of(SCOPE, *transaction.place)

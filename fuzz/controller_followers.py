@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fuzz.controller_clients import parse_events
+from fuzz.controller_events import parse_events
 from fuzz.controller_model import KEYS, SCOPE, STREAMS, Reading
 from fuzz.controller_run import ControllerRun
 from headrace.api.plans import NextCutView

@@ -12,6 +12,7 @@ from typing import Final
 
 from fuzz.checker import WrongStateError
 from fuzz.control_plane import ControlPlane
+from fuzz.controller_events import Event
 from headrace.metadata.commit_part import find_commit_part
 from headrace.metadata.commit_writer import find_commit_writer
 from headrace.metadata.transaction import decode_transaction, done_key, open_key
@@ -26,6 +27,9 @@ KEYS: Final = (0.1, 0.4, 0.8)
 
 LONG_MS: Final = 24 * 3600 * 1000
 """The longest lease: no transaction with it expires before the processes have ended."""
+
+TRANSACTION: Final = "#transaction."
+"""What is before the id in the name of a segment of a transaction."""
 
 Place = tuple[str, int]
 """The stream and the id of a transaction."""
@@ -42,7 +46,9 @@ class ModelTransaction:
     place: Place
     incarnation: int
     may_expire: bool
-    events: list[tuple[int, int]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    is_begun: bool = False
+    """Whether the client that began it had an answer. Else another client has found it in the list."""
     is_committed_alone: bool = False
     """Whether a client has called commit for it, and not for a set with it."""
     first_commit: int | None = None
@@ -72,6 +78,7 @@ class Decision:
     epoch: int
     incarnation: int
     number: int
+    set_id: str
 
 
 @dataclass(slots=True)
@@ -99,12 +106,15 @@ class ControllerModel:
         """Streams that were created with a retention policy."""
         self.lost: set[Place] = set()
         """Transactions that lost a segment with a volume."""
-        self.lost_during_commits: set[str] = set()
-        """Streams in which a segment was lost while commits waited."""
+        self.lost_late: set[Place] = set()
+        """Those of them that were decided or marked for commit before. A commit may have begun, and not know it."""
+        self.noted: set[tuple[str, str]] = set()
+        """Streams and sets of which the controller has noted a loss. Nothing of them may be committed."""
         self._plane = plane
         self._moment = 0
         self._events = 0
         self._last_set: dict[tuple[str, str], str] = {}
+        self._waiting_parts: set[tuple[str, str]] = set()
 
     def next_moment(self) -> int:
         self._moment += 1
@@ -115,10 +125,11 @@ class ControllerModel:
         return self._events
 
     def add(self, place: Place, *, may_expire: bool) -> ModelTransaction:
-        """A transaction that has just begun."""
-        transaction = ModelTransaction(place, self.incarnation(place[0]), may_expire)
-        self.transactions[place] = transaction
-        return transaction
+        """A transaction that has just begun, or was found in the list."""
+        known = self.transactions.get(place)
+        if known is None:
+            known = self.transactions[place] = ModelTransaction(place, self.incarnation(place[0]), may_expire)
+        return known
 
     def call(self, writer: str, home: str, epoch: int, members: Mapping[str, Sequence[int]]) -> SetCall:
         """A call that commits a set, and that begins now."""
@@ -174,10 +185,16 @@ class ControllerModel:
             if self._last_set.get((home, writer)) != set_id:
                 self._last_set[home, writer] = set_id
                 self._decide(home, stored.writer, set_id)
+        for stream, set_id in sorted(self._waiting_parts):
+            part = find_commit_part(self._plane.bare_store, SCOPE, stream, set_id)
+            if part is None:
+                self._waiting_parts.remove((stream, set_id))
+            elif part.part.lost:
+                self.noted.add((stream, set_id))
 
     def _decide(self, home: str, writer: CommitWriter, set_id: str) -> None:
         assert writer.epoch is not None
-        decision = Decision(writer.name, home, writer.epoch, self.incarnation(home), len(self.decisions))
+        decision = Decision(writer.name, home, writer.epoch, self.incarnation(home), len(self.decisions), set_id)
         for former in self.decisions:
             is_same = (former.writer, former.home, former.incarnation) == (writer.name, home, decision.incarnation)
             if is_same and former.epoch >= decision.epoch:
@@ -189,6 +206,7 @@ class ControllerModel:
                 continue
             if stored.part.order is None:
                 raise WrongStateError(f"{decision}: its part in {stream} has no place in the order")
+            self._waiting_parts.add((stream, set_id))
             for identifier in stored.part.members:
                 if (stream, identifier) in self.decided:
                     raise WrongStateError(

@@ -1,8 +1,9 @@
 """Random programs on the controller: clients, processors and ticks interleave call by call, with faults.
 
 A program has some mixes of processes one after the other. In a storm, several processors have the same messages while
-commits wait in a stream that is sealed or scaled. Then everything settles without faults, and `controller_checks` says
-what must hold. At last the streams must still work, and be deleted without a trace.
+commits wait in a stream that is sealed or scaled, or several clients share a transaction. Then everything settles
+without faults, and `controller_checks` says what must hold. At last the streams must still work, and be deleted without
+a trace.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from fuzz.controller_clients import Clients
 from fuzz.controller_followers import Followers
 from fuzz.controller_group_checks import GroupChecks
 from fuzz.controller_groups import GROUPS, TABLES, Readers
+from fuzz.controller_losses import CHECK, Losses
 from fuzz.controller_messages import Messages
 from fuzz.controller_model import LONG_MS, SCOPE, STREAMS, WRITERS
-from fuzz.controller_run import ControllerRun, Message
+from fuzz.controller_run import ControllerRun
+from fuzz.controller_storms import Storms
+from fuzz.controller_successors import Successors
 from fuzz.process_turns import CALLS_MAX, Faults, Process, Turns
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random
 from headrace.controller.steps import settle_transactions, transaction_aborts, transaction_commits
 from headrace.model import commit_runs, commit_sets
-from headrace.model.errors import CorruptError, HeadraceError, NotFoundError
+from headrace.model.errors import NotFoundError
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
 
@@ -43,10 +47,9 @@ _FAULTS: Final = (
     Faults(sleeps=1, jumps=0.5),
     Faults(sleeps=1, jumps=1, deaths=0.2, lost_answers=1, refusals=1),
 )
-_STORM_SHARE: Final = 0.35
-_PROCESSORS_OF_STORM_MAX: Final = 6
-_STORM_EPOCH: Final = 90
-"""The first epoch of a set in a storm: later than those of the other writers."""
+STORM_SHARE = 0.5
+"""How many of the mixes are storms, and how many of the storms are on one transaction. Tests change both."""
+SHARED_SHARE = 0.5
 
 _FORGOTTEN_MS: Final = 7 * 3600 * 1000
 _LAST_WRITER: Final = "last"
@@ -97,6 +100,9 @@ class _ControllerProgram:
         self._plane = self._run.plane
         self._clients = Clients(self._run)
         self._messages = Messages(self._run)
+        self._losses = Losses(self._run)
+        self._storms = Storms(self._run, self._clients, self._messages, self._losses)
+        self._successors = Successors(self._run, self._clients)
         self._changes = StreamChanges(self._run, self._messages)
         self._readers = Readers(self._run)
         self._followers = Followers(self._run)
@@ -115,7 +121,7 @@ class _ControllerProgram:
             with self._undisturbed():
                 self._readers.begin()
         for _ in range(self._random.randint(1, 3)):
-            processes = self._storm() if self._random.random() < _STORM_SHARE else self._mix()
+            processes = self._storm() if self._random.random() < STORM_SHARE else self._mix()
             self._run.happened["death"] += self._run_together(processes)
         with self._undisturbed():
             self._messages.settle()
@@ -128,8 +134,13 @@ class _ControllerProgram:
         self._group_checks.check_all()
 
     def _run_together(self, processes: list[Process]) -> int:
-        plane, follow = self._plane, self._run.follow
+        plane, follow = self._plane, self._follow_disturbed
         return Turns(plane.calls, plane.clock, self._random, self._faults, self._trace, follow).run(processes)
+
+    def _follow_disturbed(self, kind: str) -> None:
+        self._run.follow(kind)
+        if kind == CHECK:
+            self._losses.follow_check()
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
@@ -160,11 +171,12 @@ class _ControllerProgram:
             work = partial(clients.write_sets, writer, home, epochs, asks=random.random() < 0.6)
             found.append(Process(f"{writer} at {home}", work))
         found += [Process("writer", clients.write_transactions) for _ in range(random.randint(0, 3))]
+        found += [Process("successor", self._successors.continue_listed) for _ in range(random.randint(0, 2))]
         found += [Process("interference", clients.interfere) for _ in range(random.randint(0, 1))]
         for _ in range(random.randint(0, 2)):
             work = partial(self._changes.administer, ends=random.random() < 0.3)
             found.append(Process("administrator", work))
-        found += [Process("volumes", self._changes.lose_volumes)] * (random.random() < 0.25)
+        found += [Process("volumes", self._losses.lose_volumes)] * (random.random() < 0.25)
         found += [Process("scope", self._changes.delete_scope)] * (random.random() < 0.03)
         found += [Process("incarnations", self._changes.recreate)] * (random.random() < 0.15)
         found += [Process("operator", self._changes.replay_letters)] * (random.random() < 0.2)
@@ -179,49 +191,10 @@ class _ControllerProgram:
         return found
 
     def _storm(self) -> list[Process]:
-        """Several processors with the same messages, after commits that wait in a stream."""
-        random, messages = self._random, self._messages
-        with self._undisturbed(), self._run.refusals_noted("storm"):
-            self._prepare_storm(random.choice(STREAMS))
-            self._run.note("storm")
-        self._run.collect()
-        waiting = [one for one in self._run.waiting if one[0] != "abort"]
-        works = [partial(messages.process_twice, one) for one in waiting for _ in range(random.randint(1, 3))]
-        found = [Process("processor", work) for work in works[:_PROCESSORS_OF_STORM_MAX]]
-        found += [Process("tick", messages.tick)] * random.randint(0, 1)
-        found += [Process("volumes", self._changes.lose_volumes)] * (random.random() < 0.2)
-        return found or [Process("processor", messages.consume)]
-
-    def _prepare_storm(self, stream: str) -> None:
-        """Commit sets with many members in the stream. Perhaps scale it after each, and seal it at the end."""
-        random = self._random
-        for number in range(random.randint(1, 2)):
-            epoch = _STORM_EPOCH + number
-            members: dict[str, list[int]] = {}
-            for one in random.choices((stream, stream, stream, *STREAMS), k=random.randint(3, 8)):
-                members.setdefault(one, []).append(self._clients.begin(one, f"{WRITERS[0]}/{epoch}/0").place[1])
-            home = random.choice(self._run.model.homes)
-            self._clients.commit_set(WRITERS[0], home, epoch, members, attempts=1)
-            if random.random() < 0.3:
-                segment = self._plane.records.get(SCOPE, stream).stream.epoch.segments[0]
-                self._plane.streams.scale_stream(SCOPE, stream, [segment.segment_id], [segment.key_range])
-                self._process_requests()
-        if random.random() < 0.6:
-            self._plane.streams.seal_stream(SCOPE, stream)
-
-    def _process_requests(self) -> None:
-        self._run.collect()
-        self._run.waiting = [one for one in self._run.waiting if one[0] != "request" or not self._is_processed(one)]
-
-    def _is_processed(self, message: Message) -> bool:
-        try:
-            self._messages.process(message)
-        except (CorruptError, NotFoundError):
-            raise
-        except HeadraceError:
-            return False
-        self._run.processed.append(message)
-        return True
+        is_shared = self._random.random() < SHARED_SHARE
+        with self._undisturbed():
+            (self._storms.prepare_shared if is_shared else self._storms.prepare_commits)()
+        return self._storms.shared() if is_shared else self._storms.commits()
 
     # The end
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from fuzz.control_plane import ControlPlane
+from fuzz.controller_merges import MERGE, WatchedMerges
 from fuzz.controller_model import SCOPE, STREAMS, ControllerModel
 from fuzz.controller_retention import WatchedRetention
 from fuzz.process_turns import TURN
@@ -24,6 +25,8 @@ _READERS_SHARE: Final = 0.4
 _REPEATED_SHARES: Final = (0.0, 0.1, 0.4)
 ATTEMPTS: Final = 4
 _CHANGES_RECORDS: Final = ("write", "transaction")
+_SLOW_CALLS: Final = (None, None, "segment store delete_segments")
+SLOW_CALL_MS: Final = 1_000
 RETAINED_BYTES: Final = 5
 
 T = TypeVar("T")
@@ -40,10 +43,12 @@ class ControllerRun:
         self.plane = ControlPlane(seed, ShuffledWorkers(seed))
         self.model = ControllerModel(self.plane, random.sample(STREAMS, _HOMES))
         self.retention = WatchedRetention(self.plane)
+        self.merges = WatchedMerges(self.plane)
         self.happened: Counter[str] = Counter()
         self.waiting: list[Message] = []
         self.processed: list[Message] = []
         self.repeated_share = random.choice(_REPEATED_SHARES)
+        self.slow_calls = random.choice(_SLOW_CALLS)
         self.has_large_sets = random.random() < 0.4
         self._services = [self.plane.another_transaction_service() for _ in range(_SERVICES)]
         self.has_readers = random.random() < _READERS_SHARE
@@ -60,6 +65,10 @@ class ControllerRun:
         if kind in _CHANGES_RECORDS:
             self.model.follow()
             self.retention.follow()
+        if kind == MERGE:
+            self.merges.follow()
+        if self.slow_calls is not None and kind.startswith(self.slow_calls):
+            self.plane.clock.advance(SLOW_CALL_MS)
 
     def service(self) -> TransactionService:
         """One of several processes that answer clients, each with what it remembers."""

@@ -26,6 +26,19 @@ TURN: Final = "turn"
 
 _KEEPS_TURN: Final = (0.0, 0.5, 0.8, 0.95)
 _SLEEPS_TURNS: Final = (20, 100, 500)
+_SLOW_SHARE: Final = 0.4
+_SLOW_PERCENT: Final = 60
+_SLOW_AT: Final = (
+    *(
+        ("before segment store", "after segment store"),
+        ("before segment store delete",),
+        ("after segment store create",),
+    ),
+    *(("after segment store incomplete",), ("before segment store merge",), ("after segment store merge",)),
+    *(("before read",), ("after read",), ("before write", "after write"), ("before transaction", "after transaction")),
+    *(("before send",), ("before segment store create", "before segment store seal")),
+)
+
 _JUMPS_MS: Final = (500, 4_000, 30_000, 70_000, 200_000, 3_700_000)
 
 
@@ -46,13 +59,17 @@ class Faults:
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """What a process does, and how it ended: `error` is None if its work is done, and a Crash if it died."""
+    """What a process does, and how it ended: `error` is None if its work is done, and a Crash if it died.
+
+    It often sleeps before or after calls of some kinds, as `slow_at` says: "before write". So others do much meanwhile.
+    """
 
     name: str
     work: Callable[[], object]
     error: BaseException | None = None
     is_dead: bool = False
     wakes_at: int = 0
+    slow_at: tuple[str, ...] = ()
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
 
@@ -91,6 +108,9 @@ class Turns:
         processes keep each other from ending, the error is WrongStateError.
         """
         self._running = list(processes)
+        for one in processes:
+            if not one.slow_at and self._random.random() < _SLOW_SHARE:
+                one.slow_at = self._random.choice(_SLOW_AT)
         threads = [threading.Thread(target=self._run_process, args=(one,), daemon=True) for one in processes]
         self._calls.before, self._calls.after = self._before, self._after
         for thread in threads:
@@ -152,7 +172,7 @@ class Turns:
         self._is_over = True
 
     def _before(self, kind: str) -> None:
-        process = self._give_turn(kind)
+        process = self._give_turn("before", kind)
         if kind not in (TURN, "between reads") and self._happens(self._faults.refusals):
             self._trace.note(f"{process.name}: {kind} is refused")
             raise UnavailableError(f"{kind} is refused")
@@ -168,14 +188,15 @@ class Turns:
         if is_change and self._happens(self._faults.lost_answers):
             self._trace.note(f"the answer to {kind} is lost")
             raise UnavailableError(f"the answer to {kind} is lost")
-        self._give_turn(kind)
+        self._give_turn("after", kind)
 
-    def _give_turn(self, kind: str) -> Process:
+    def _give_turn(self, moment: str, kind: str) -> Process:
         """Let others run, and return the process when it has the turn again. Raises Crash if it dies here."""
         process = self._current
         if self._is_over or process is None:
             raise _RunOver(kind)
-        if self._happens(self._faults.sleeps):
+        is_slow = f"{moment} {kind}".startswith(process.slow_at)
+        if self._happens(_SLOW_PERCENT if is_slow else self._faults.sleeps):
             process.wakes_at = self._turns + self._random.choice(_SLEEPS_TURNS)
         if self._happens(self._faults.jumps):
             jump_ms = self._random.choice(_JUMPS_MS)

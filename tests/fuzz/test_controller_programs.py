@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fuzz import process_turns
+from fuzz import controller_programs, process_turns
 from fuzz.checker import WrongStateError
 from fuzz.controller_programs import run_controller_program
 from fuzz.process_turns import Faults, Process, Turns
@@ -21,18 +22,29 @@ from fuzz.watched_ports import Calls
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.controller.operations import delete_reader_group
 from headrace.controller.services import commit_sets as set_service
+from headrace.controller.services.transactions import TransactionService
 from headrace.controller.steps import transaction_commits
 from headrace.controller.steps.transaction_aborts import TransactionAborts
+from headrace.controller.steps.transaction_commits import TransactionCommits
 from headrace.metadata import retention_plans
+from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
+from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model import commit_sets
-from headrace.model.commit_runs import PlannedRun, plan_run
+from headrace.model.commit_runs import CommitRun, PlannedRun, plan_run
+from headrace.model.streams import Stream
+from headrace.model.transactions import TransactionState
+from headrace.ports.deadlines import require_time_for_piece
 
 SEED_OF_FORGOTTEN_MEMBER = 2
-SEED_OF_IGNORED_EPOCH = 3
+SEED_OF_IGNORED_EPOCH = 1
 SEED_OF_LEFT_SEGMENT = 1
-SEED_OF_LEFT_SUBSCRIPTION = 8
-SEED_OF_UNREAD_EVENTS = 13
+SEED_OF_LEFT_SUBSCRIPTION = 52
+SEED_OF_UNREAD_EVENTS = 9
+SEED_OF_RELEASED_MEMBER = 48
+SEED_OF_UNSEEN_LOSS = 56
+SEED_OF_COMMIT_BY_ANOTHER = 65
+SEED_OF_ENDLESS_ABORTS = 3
 
 
 class WholeTrace(Trace):
@@ -104,6 +116,71 @@ def test_retention_that_ignores_subscribers_is_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(retention_plans, "SubscriberRecords", ignorant)
     with pytest.raises(WrongStateError, match="retention truncates"):
         run_controller_program(SEED_OF_UNREAD_EVENTS, Trace())
+
+
+def only_storms(monkeypatch: pytest.MonkeyPatch, *, shared: bool) -> None:
+    """Programs have only storms, on a transaction that is shared or of commits."""
+    monkeypatch.setattr(controller_programs, "STORM_SHARE", 1)
+    monkeypatch.setattr(controller_programs, "SHARED_SHARE", int(shared))
+
+
+def test_a_late_creation_that_deletes_events_is_found(monkeypatch: pytest.MonkeyPatch):
+    """The transaction was a member of a set that was refused meanwhile."""
+    only_storms(monkeypatch, shared=True)
+    monkeypatch.setattr(TransactionService, "_settle_set", settle_unless_confirming)
+    with pytest.raises(WrongStateError, match="whose commit was accepted, is ABORTED"):
+        run_controller_program(SEED_OF_RELEASED_MEMBER, Trace())
+
+
+settle_set = TransactionService._settle_set
+
+
+def settle_unless_confirming(service: TransactionService, scope: str, stream: str, stored: Any) -> None:
+    caller = inspect.currentframe()
+    assert caller is not None
+    assert caller.f_back is not None
+    if caller.f_back.f_code.co_name != "confirm":
+        settle_set(service, scope, stream, stored)
+
+
+def test_a_run_that_does_not_see_a_noted_loss_is_found(monkeypatch: pytest.MonkeyPatch):
+    replace_stream = StreamRecords.replace
+
+    def note_only(records: StreamRecords, stored: StoredStream, after: Stream, *writes: Any) -> StoredStream:
+        if after != stored.stream:
+            return replace_stream(records, stored, after, *writes)
+        records.while_unchanged(stored, *writes)
+        return stored
+
+    only_storms(monkeypatch, shared=False)
+    monkeypatch.setattr(StreamRecords, "replace", note_only)
+    with pytest.raises(WrongStateError, match=r"in b is .*ABORTED.*COMMITTED.* lost nothing"):
+        run_controller_program(SEED_OF_UNSEEN_LOSS, Trace())
+
+
+def test_a_beginning_that_deletes_what_others_commit_is_found(monkeypatch: pytest.MonkeyPatch):
+    state_before = TransactionRecords.state_before_completion
+
+    def open_or_none(records: TransactionRecords, scope: str, stream: str, one: int) -> TransactionState | None:
+        found = state_before(records, scope, stream, one)
+        return found if found is TransactionState.OPEN else None
+
+    monkeypatch.setattr(TransactionRecords, "state_before_completion", open_or_none)
+    with pytest.raises(WrongStateError, match="whose commit was accepted, is ABORTED"):
+        run_controller_program(SEED_OF_COMMIT_BY_ANOTHER, Trace())
+
+
+def test_aborts_that_begin_again_each_time_are_found(monkeypatch: pytest.MonkeyPatch):
+    def abort_all(commits: Any, stored: StoredStream, run: CommitRun) -> None:
+        for one in run.incomplete:
+            commits._abort(stored, one, "bytes of it or of its commit set are lost")
+            names = commits._all_segments(stored.stream, run.reference_epoch, one)
+            commits._tools.segment_stores.delete_segments(names)
+            require_time_for_piece("commits")
+
+    monkeypatch.setattr(TransactionCommits, "_abort_known", abort_all)
+    with pytest.raises(WrongStateError, match="100 invocations have not processed"):
+        run_controller_program(SEED_OF_ENDLESS_ABORTS, Trace())
 
 
 def run_processes(*works: Callable[[Calls], object], deaths: float = 0, check: Any = None) -> int:

@@ -1,0 +1,151 @@
+"""Storms: many processes have to do with the same transactions at once, after a preparation without faults."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import Final
+
+from fuzz.controller_clients import Clients
+from fuzz.controller_losses import CHECK, Losses
+from fuzz.controller_messages import Messages
+from fuzz.controller_model import SCOPE, STREAMS, TRANSACTION, WRITERS, Place
+from fuzz.controller_run import ControllerRun, Message
+from fuzz.controller_successors import Successors
+from fuzz.process_turns import Process
+from headrace.model.errors import CorruptError, HeadraceError, NotFoundError
+
+_PROCESSORS_MAX: Final = 6
+_EPOCH: Final = 90
+"""The first epoch of a set in a storm of commits: later than those of the other writers."""
+_SHARED_EPOCH: Final = 50
+_SEALED_SHARE: Final = 0.4
+_LOSSES_SHARE: Final = 0.3
+_UNTOUCHED_SHARE: Final = 0.2
+_TURNS_MAX: Final = 40
+_TURNS_BEFORE_SHARING: Final = (0, 100, 200, 400)
+
+_SLOW_AT_COMMITS: Final[tuple[tuple[str, ...], ...]] = (
+    (f"after {CHECK}",),
+    ("after transaction",),
+    (f"after {CHECK}",),
+    (),
+)
+"""Processors are slow after a check for losses, or between the writes that note a loss and that begin a run."""
+_SLOW_AT_SHARED: Final = ("after segment store create", "before segment store delete")
+"""One client is slow before it confirms a segment, and before it deletes one that it has created too late."""
+_SLOW_AT_SETS: Final = ("after write",)
+"""Set writers are slow after they have prepared a member."""
+_SLOW_SHARE: Final = 0.7
+
+
+class Storms:
+    """Each `prepare` method makes calls without faults, and the other one returns the processes of the storm."""
+
+    def __init__(self, run: ControllerRun, clients: Clients, messages: Messages, losses: Losses) -> None:
+        self._run = run
+        self._random = run.random
+        self._plane = run.plane
+        self._clients = clients
+        self._messages = messages
+        self._losses = losses
+        self._successors = Successors(run, clients)
+        self._shared: list[Process] = []
+
+    # Several processors with the same messages
+
+    def prepare_commits(self) -> None:
+        """Commit sets with many members in a stream. Perhaps scale it after each, and seal it at the end."""
+        random, stream = self._random, self._random.choice(STREAMS)
+        with self._run.refusals_noted("storm"):
+            for number in range(random.randint(1, 2)):
+                self._commit_large_set(stream, _EPOCH + number)
+            if random.random() < _SEALED_SHARE:
+                self._plane.streams.seal_stream(SCOPE, stream)
+            self._run.note("storm of commits")
+
+    def _commit_large_set(self, stream: str, epoch: int) -> None:
+        random = self._random
+        members: dict[str, list[int]] = {}
+        for one in random.choices((stream, stream, stream, *STREAMS), k=random.randint(3, 8)):
+            members.setdefault(one, []).append(self._clients.begin(one, f"{WRITERS[0]}/{epoch}/0").place[1])
+        self._clients.commit_set(WRITERS[0], random.choice(self._run.model.homes), epoch, members, attempts=1)
+        if random.random() < _LOSSES_SHARE:
+            lost = random.choice(members.get(stream, [0]))
+            self._losses.lose_one(f"{TRANSACTION}{lost:032x}")
+        if random.random() < 0.3:
+            segment = self._plane.records.get(SCOPE, stream).stream.epoch.segments[0]
+            self._plane.streams.scale_stream(SCOPE, stream, [segment.segment_id], [segment.key_range])
+            self._process_requests()
+
+    def commits(self) -> list[Process]:
+        """Several processors with the same messages. Sometimes there is none, and all is left to the end."""
+        random, messages, run = self._random, self._messages, self._run
+        run.collect()
+        if random.random() < _UNTOUCHED_SHARE:
+            return []
+        self._losses.begin_storm()
+        waiting = [one for one in run.waiting if one[0] != "abort"]
+        works = [partial(messages.process_twice, one) for one in waiting for _ in range(random.randint(1, 3))]
+        works = works[:_PROCESSORS_MAX]
+        slow_at = _SLOW_AT_COMMITS if random.random() < _SLOW_SHARE else ((),)
+        found = [
+            Process("processor", work, slow_at=one) for work, one in zip(works, itertools.cycle(slow_at), strict=False)
+        ]
+        found += [Process("tick", messages.tick) for _ in range(random.randint(0, 1))]
+        found += [Process("volumes", self._losses.lose_volumes) for _ in range(random.random() < 0.2)]
+        return found or [Process("processor", messages.consume)]
+
+    def _process_requests(self) -> None:
+        self._run.collect()
+        self._run.waiting = [one for one in self._run.waiting if one[0] != "request" or not self._is_processed(one)]
+
+    def _is_processed(self, message: Message) -> bool:
+        try:
+            self._messages.process(message)
+        except (CorruptError, NotFoundError):
+            raise
+        except HeadraceError:
+            return False
+        self._run.processed.append(message)
+        return True
+
+    # Several clients with the same transaction
+
+    def prepare_shared(self) -> None:
+        """Begin a transaction that clients will share, and others that will be in commit sets with it."""
+        self._shared = []
+        random, clients, successors = self._random, self._clients, self._successors
+        with self._run.refusals_noted("storm"):
+            shared = clients.begin_empty(random.choice(STREAMS), on_demand=random.random() < 0.8)[0].place
+            found = [Process("successor", partial(successors.share, shared, 0), slow_at=_SLOW_AT_SHARED)]
+            for _ in range(random.randint(1, 3)):
+                work = partial(successors.share, shared, random.choice(_TURNS_BEFORE_SHARING))
+                found.append(Process("successor", work))
+            for number in range(random.randint(1, 3)):
+                others = [clients.begin(random.choice(STREAMS)).place for _ in range(random.randint(1, 3))]
+                work = partial(self._commit_with, random.choice(WRITERS), _SHARED_EPOCH + number, shared, others)
+                found.append(
+                    Process("set writer", work, slow_at=_SLOW_AT_SETS if random.random() < _SLOW_SHARE else ())
+                )
+                aborted = [one for one in others if random.random() < 0.8]
+                found += [Process("aborter", partial(successors.abort, one, shared)) for one in aborted]
+            self._shared = found
+            self._run.note("storm on a transaction")
+
+    def shared(self) -> list[Process]:
+        """Clients that write into the transaction, and commit it alone or in sets that may be refused."""
+        found, messages = list(self._shared), self._messages
+        found += [Process("processor", messages.consume) for _ in range(self._random.randint(1, 2))]
+        found += [Process("tick", messages.tick) for _ in range(self._random.randint(0, 1))]
+        return found
+
+    def _commit_with(self, writer: str, epoch: int, shared: Place, others: list[Place]) -> None:
+        members: dict[str, list[int]] = {}
+        for stream, identifier in (shared, *others):
+            members.setdefault(stream, []).append(identifier)
+        for _ in range(self._random.randint(0, _TURNS_MAX)):
+            self._run.give_turn()
+        home = self._random.choice(self._run.model.homes)
+        with self._run.refusals_noted("set"):
+            self._clients.commit_set(writer, home, epoch, members, attempts=1)
