@@ -57,6 +57,10 @@ class MemoryWorld:
         deliver_writes(self.faults, self.metadata, self.clock.now_ms() + ms)
         self.clock.advance(ms)
 
+    def lose_volume(self) -> None:
+        """The next store finds an empty disk. Only tier 2 is left."""
+        self.disk = MemoryJournalDisk()
+
     def start(self, on_served: Callable[[OwnedContainer], None] | None = None) -> RunningStore:
         """Start a store. It has no container yet; `on_served` is called when it serves one."""
         return RunningStore(self, self._limits, self._table_limits, on_served)

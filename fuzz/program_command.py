@@ -15,6 +15,7 @@ from fuzz.seeds import seed_range
 
 PROGRAMS: Final = {
     "segments": "the segments of a store in memory",
+    "lost-volumes": "the same segments, restored from tier 2 again and again",
     "tables": "the tables of a store in memory",
     "clients": "writers and readers of the client",
     "controller": "clients, processors and ticks of a controller in memory",
@@ -71,6 +72,10 @@ def _program(what: str) -> Program:
         from fuzz.segment_programs import run_segment_program
 
         return run_segment_program
+    if what == "lost-volumes":
+        from fuzz.lost_volume_programs import run_lost_volume_program
+
+        return run_lost_volume_program
     if what == "clients":
         from fuzz.client_programs import run_client_program
 

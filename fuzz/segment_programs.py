@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 from unittest import mock
 
@@ -43,7 +43,7 @@ from headrace.segmentstore.tiering.limits import StorageLimits
 
 STORES: Final = 3
 STEPS: Final = 250
-_TARGETS: Final = tuple(f"scope/stream/{number}.#epoch.0" for number in range(3))
+TARGETS: Final = tuple(f"scope/stream/{number}.#epoch.0" for number in range(3))
 _REFUSALS: Final = (
     NotFoundError, AlreadyExistsError, SealedError, ConflictError, IllegalStateError, TruncatedError,
     ThrottledError, UnavailableError, FencedError,
@@ -84,23 +84,32 @@ async def run_segment_program(seed: int, trace: Trace, *, stores: int = STORES, 
         WrongStateError: a segment is not as it must be, or the store has stopped.
     """
     random = Random(seed)
-    program = _SegmentProgram(random, trace)
-    with ExitStack() as patches:
-        moves, slice_bytes = random.choice(_MOVES_PER_WRITE), random.choice(_SLICES_BYTES)
-        patches.enter_context(mock.patch.object(chunk_directory, "MOVES_PER_WRITE_MAX", moves))
-        patches.enter_context(mock.patch.object(chunk_directory, "LINKED_MOVES_PER_WRITE_MAX", moves))
-        patches.enter_context(mock.patch.object(backfill, "SLICE_BYTES", slice_bytes))
+    program = SegmentProgram(random, trace, storage_limits(random), SegmentModel(trace))
+    with small_sizes(random):
         for _ in range(stores):
             await program.run_store(steps)
     return program.model.happened
 
 
-class _SegmentProgram:
-    def __init__(self, random: Random, trace: Trace) -> None:
-        self.model = SegmentModel(trace)
+@contextmanager
+def small_sizes(random: Random) -> Iterator[None]:
+    """Some seeds move runs and load bytes in so small steps that a few of them need several."""
+    with ExitStack() as patches:
+        moves, slice_bytes = random.choice(_MOVES_PER_WRITE), random.choice(_SLICES_BYTES)
+        patches.enter_context(mock.patch.object(chunk_directory, "MOVES_PER_WRITE_MAX", moves))
+        patches.enter_context(mock.patch.object(chunk_directory, "LINKED_MOVES_PER_WRITE_MAX", moves))
+        patches.enter_context(mock.patch.object(backfill, "SLICE_BYTES", slice_bytes))
+        yield
+
+
+class SegmentProgram:
+    """Requests to one store after the other, all in the same world."""
+
+    def __init__(self, random: Random, trace: Trace, limits: StorageLimits, model: SegmentModel) -> None:
+        self.model = model
         self._random = random
         self._trace = trace
-        self._world = MemoryWorld(random, storage_limits(random), TableLimits())
+        self._world = MemoryWorld(random, limits, TableLimits())
         faults = self._world.faults
         faults.chunk_share, faults.metadata_share = _CHUNK_SHARE, _METADATA_SHARE
         faults.turns_max = random.choice((4, 60))
@@ -125,15 +134,19 @@ class _SegmentProgram:
             await self._open(running)
             for step in range(steps):
                 await self._step(running, step)
-            if self._random.random() < 0.3:
-                is_killed = True
-                self._trace.note("kill the store")
-            else:
-                await self._settle(running)
+            is_killed = await self._end(running)
         finally:
             self._world.faults.is_calm, self._world.faults.log_is_full = True, False
             await (running.kill() if is_killed else running.close())
             await self._end_requests()
+
+    async def _end(self, running: RunningStore) -> bool:
+        """Come to the end of a store. Returns whether it is to be killed."""
+        if self._random.random() < 0.3:
+            self._trace.note("kill the store")
+            return True
+        await self._settle(running)
+        return False
 
     async def _open(self, running: RunningStore) -> None:
         faults = self._world.faults
@@ -141,10 +154,13 @@ class _SegmentProgram:
         calm, faults.is_calm = faults.is_calm, True
         full, faults.log_is_full = faults.log_is_full, False
         running.store.tick_rates()
-        await self.model.check_recovered(owned.container)
+        await self._check_opened(owned)
         self.model.follow(owned.container)
         faults.is_calm, faults.log_is_full = calm, full
         self.model.happened["opened"] += 1
+
+    async def _check_opened(self, owned: OwnedContainer) -> None:
+        await self.model.check_recovered(owned.container)
 
     async def _step(self, running: RunningStore, step: int) -> None:
         random, world = self._random, self._world
@@ -259,18 +275,18 @@ class _SegmentProgram:
             return
         (choice,) = self._random.choices(list(self._choices), list(self._choices.values()))
         try:
-            await choice(owned, self._random.choice(_TARGETS))
+            await choice(owned, self._random.choice(TARGETS))
         except _REFUSALS as error:
             self.model.happened[f"refused: {type(error).__name__}"] += 1
 
     async def _append(self, owned: OwnedContainer, name: str) -> None:
         random, container = self._random, owned.container
-        others = [each for each in self.model.live if each not in _TARGETS]
+        others = [each for each in self.model.live if each not in TARGETS]
         if others and random.random() < 0.4:
             name = random.choice(others)
         segment = await container.find(name)
         if segment is None:
-            if name in _TARGETS:
+            if name in TARGETS:
                 await container.create(name, ())
             return
         length = random.choice((1, 10, 100, 700))
@@ -307,7 +323,7 @@ class _SegmentProgram:
 
     async def _merge(self, owned: OwnedContainer, name: str) -> None:
         random, container = self._random, owned.container
-        sources = [each for each in self.model.live if each != name and (each not in _TARGETS or random.random() < 0.2)]
+        sources = [each for each in self.model.live if each != name and (each not in TARGETS or random.random() < 0.2)]
         if random.random() < 0.1 and self.model.live:
             name = random.choice(list(self.model.live))
         if not sources:

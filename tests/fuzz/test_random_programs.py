@@ -7,23 +7,32 @@ import logging
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fuzz import program_command
 from fuzz.checker import WrongStateError
+from fuzz.lost_volume_programs import run_lost_volume_program
 from fuzz.program_command import run_programs
 from fuzz.program_trace import STEPS_KEPT, Trace
 from fuzz.randomness import Random
 from fuzz.segment_programs import run_segment_program
 from fuzz.table_programs import run_table_program
 from fuzz.virtual_time import StuckError, run_in_virtual_time
+from headrace.codec.container_snapshots import SegmentSnapshot
 from headrace.segmentstore.containers import merges
+from headrace.segmentstore.containers.idle_segments import IdleSegments
+from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tables.table import Table
+from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep
 
 SEED_OF_REFUSED_MERGE = 2
 SEED_OF_EVICTED_TABLE = 1
+SEEDS_OF_USED_NAME = (4, 7, 14)
+SEED_OF_SHARED_ATTRIBUTES = 196
+SEED_OF_LATER_NUMBERS = 5
 
 
 class WholeTrace(Trace):
@@ -48,6 +57,10 @@ def run_segments(seed: int, trace: Trace, **sizes: int) -> Counter[str]:
     return run_in_virtual_time(run_segment_program(seed, trace, **sizes), Random(seed))
 
 
+def run_lost_volumes(seed: int, trace: Trace, **sizes: int) -> Counter[str]:
+    return run_in_virtual_time(run_lost_volume_program(seed, trace, **sizes), Random(seed))
+
+
 def run_tables(seed: int, trace: Trace, **sizes: int) -> Counter[str]:
     return run_in_virtual_time(run_table_program(seed, trace, **sizes), Random(seed))
 
@@ -57,6 +70,11 @@ def test_segments_are_as_their_model(seed: int):
     assert run_segments(seed, Trace(), stores=2, steps=120)["append"] > 0
 
 
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_lost_volumes_are_restored_as_their_model(seed: int):
+    assert run_lost_volumes(seed, Trace())["restored"] > 0
+
+
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_tables_are_as_their_model(seed: int):
     trace = Trace()
@@ -64,7 +82,10 @@ def test_tables_are_as_their_model(seed: int):
     assert trace.count > 0
 
 
-@pytest.mark.parametrize(("run", "sizes"), [(run_segments, {"stores": 2, "steps": 100}), (run_tables, {"steps": 8})])
+@pytest.mark.parametrize(
+    ("run", "sizes"),
+    [(run_segments, {"stores": 2, "steps": 100}), (run_lost_volumes, {}), (run_tables, {"steps": 8})],
+)
 def test_a_seed_does_the_same_in_each_run(run: Any, sizes: dict[str, int]):
     first, second = WholeTrace(), WholeTrace()
     run(5, first, **sizes)
@@ -83,6 +104,30 @@ def test_a_refused_merge_that_forgets_its_source_is_found(monkeypatch: pytest.Mo
     monkeypatch.setattr(merges, "_merged", merged)
     with pytest.raises(WrongStateError, match="is not marked for a flush"):
         run_segments(SEED_OF_REFUSED_MERGE, Trace())
+
+
+@pytest.mark.parametrize("seed", SEEDS_OF_USED_NAME)
+def test_bytes_under_a_name_in_a_snapshot_are_found(seed: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(DirectoryUpkeep, "must_wait", lambda _upkeep, _segment: False)
+    with pytest.raises(WrongStateError, match=r"tier 2 had .* bytes, restored nothing"):
+        run_lost_volumes(seed, Trace())
+
+
+def test_a_record_with_later_event_numbers_is_found(monkeypatch: pytest.MonkeyPatch):
+    honest_state_of = IdleSegments.state_of
+
+    def state_of(idle: IdleSegments, segment: Segment) -> SegmentSnapshot:
+        return replace(honest_state_of(idle, segment), attributes=segment.accepted.attributes)
+
+    monkeypatch.setattr(IdleSegments, "state_of", state_of)
+    with pytest.raises(WrongStateError, match="event 1; 1 segments of the name begin so"):
+        run_lost_volumes(SEED_OF_SHARED_ATTRIBUTES, Trace())
+
+
+def test_restored_event_numbers_of_lost_bytes_are_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Segment, "_attributes_at", lambda segment, _end: dict(segment.accepted.attributes))
+    with pytest.raises(WrongStateError, match="event 1; 1 segments of the name begin so"):
+        run_lost_volumes(SEED_OF_LATER_NUMBERS, Trace())
 
 
 def test_a_change_checked_by_an_evicted_table_is_found(monkeypatch: pytest.MonkeyPatch):
