@@ -169,7 +169,8 @@ def _check_merge(merge: _Merge, target: _Restored | None, source: _Restored | No
             f"{merge.target.name}: restored {accepted.length} bytes, with a part of the merge of {merge.source.name} "
             f"from {merge.offset} to {merge.end}"
         )
-    if accepted.length <= merge.offset or source is None or source.model is not merge.source:
+    has_bytes = accepted.length > max(merge.offset, accepted.start_offset)
+    if not has_bytes or source is None or source.model is not merge.source:
         return
     if source.segment.accepted.length and not source.segment.accepted.may_lack_bytes:
         raise WrongStateError(
