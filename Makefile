@@ -96,6 +96,7 @@ fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut po
 	@$(PYTHON) -m fuzz power-cuts --minutes 2
 	@$(PYTHON) -m fuzz segments --seeds 1-300
 	@$(PYTHON) -m fuzz lost-volumes --seeds 1-100
+	@$(PYTHON) -m fuzz reads --seeds 1-30
 	@$(PYTHON) -m fuzz tables --seeds 1-50
 	@$(PYTHON) -m fuzz clients --seeds 1-100
 	@$(PYTHON) -m fuzz controller --seeds 1-150

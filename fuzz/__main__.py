@@ -1,5 +1,5 @@
 """`python -m fuzz WHAT`: a decoder to give any bytes to, or `kill-nine`, `power-cuts`, `soak`, `segments`,
-`lost-volumes`, `tables`, `clients`, `controller`, `lost-stores`, `spark-sink`.
+`lost-volumes`, `reads`, `tables`, `clients`, `controller`, `lost-stores`, `spark-sink`.
 
 Ends with exit code 0 if nothing was found. What breaks a decoder is left in build/fuzz; a torture prints the seed with
 which it can be repeated.

@@ -71,11 +71,18 @@ class SocketConnection:
 
 
 class MemoryConnection:
-    """To a session in this process; takes every reply at once."""
+    """To a session in this process; takes every reply at once, unless its channel does not."""
 
-    def __init__(self, store: SegmentStore, random_uuid: Callable[[], int], *, piece_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        store: SegmentStore,
+        random_uuid: Callable[[], int],
+        *,
+        piece_bytes: int = 1 << 30,
+        channel: MemoryChannel | None = None,
+    ) -> None:
         """The session gets at most `piece_bytes` at once."""
-        self._channel = _MemoryChannel(piece_bytes)
+        self._channel = channel or MemoryChannel(piece_bytes)
         memory = ReceiveMemory(32 << 20, 100)
         self.session = self._channel.session = Session(store, self._channel, memory, "memory", random_uuid)
 
@@ -112,10 +119,12 @@ class MemoryConnection:
         self._channel.close()
 
 
-class _MemoryChannel:
+class MemoryChannel:
+    """The socket of a session in this process."""
+
     session: Session
 
-    def __init__(self, piece_bytes: int) -> None:
+    def __init__(self, piece_bytes: int = 1 << 30) -> None:
         self.closed = False
         self.waiting = bytearray()
         self.replies: asyncio.Queue[wire.WireCommand | None] = asyncio.Queue()

@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Final
 
 from fuzz.lost_volume_model import LostVolumeModel, StoredLength
-from fuzz.memory_store import RunningStore
+from fuzz.memory_store import MemoryWorld, RunningStore
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random
 from fuzz.segment_programs import SegmentProgram, small_sizes, storage_limits
 from headrace.segmentstore.owned_container import OwnedContainer
+from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
 
 STORES: Final = 6
@@ -47,7 +48,7 @@ def _limits(random: Random) -> StorageLimits:
         flush_bytes=random.choice((500, 3_000)),
         idle_segment_s=random.choice((4, 20)),
         sweep_every_s=20,
-        object_grace_s=random.choice((0, 30, 100)),
+        object_grace_s=random.choice((30, 30, 100)),
         snapshot_every_s=random.choice((0.1, 5, 30)),
         snapshot_soon_s=random.choice((0.1, 1)),
     )
@@ -57,8 +58,9 @@ class _LostVolumeProgram(SegmentProgram):
     model: LostVolumeModel
 
     def __init__(self, random: Random, trace: Trace) -> None:
-        super().__init__(random, trace, _limits(random), LostVolumeModel(trace))
-        self._world.faults.slow_share = random.choice((0, 0.3))
+        world = MemoryWorld(random, _limits(random), TableLimits())
+        super().__init__(random, trace, world, LostVolumeModel(trace))
+        world.faults.slow_share = random.choice((0, 0.3))
         self._choices[self._append] = 0.5
         self._choices[self._delete] = 0.03
         self._stored: Mapping[str, StoredLength] | None = None

@@ -40,13 +40,23 @@ _GRACE_S: Final = 20.0
 class MemoryWorld:
     """What outlives a store: disk, tier 2, metadata and time. `faults` are those of its ports."""
 
-    def __init__(self, random: Random, limits: StorageLimits, table_limits: TableLimits) -> None:
+    def __init__(
+        self,
+        random: Random,
+        limits: StorageLimits,
+        table_limits: TableLimits,
+        *,
+        cache_bytes: int = _CACHE_BYTES,
+        block_bytes: int = _CACHE_BLOCK_BYTES,
+    ) -> None:
         self.random = random
         self.clock = ManualClock()
         self.faults = Faults(random, self.clock, chunk_share=0.0, metadata_share=0.0, slow_share=0.0, turns_max=1)
         self.disk = MemoryJournalDisk()
         self.metadata = MemoryMetadataStore()
         self.chunks = MemoryChunkStorage(self.clock)
+        self.cache_bytes = cache_bytes
+        self.block_bytes = block_bytes
         self._limits = limits
         self._table_limits = table_limits
         self._syncs_are_slow = random.random() < 0.7
@@ -89,12 +99,12 @@ class RunningStore:
         self._journal = InlineJournal(world.disk, world.random, world.sync_s, lambda: faults.log_is_full)
         self.store = SegmentStore(
             OneCopyLedgerStore(self._journal),
-            _CACHE_BYTES,
+            world.cache_bytes,
             world.clock,
             self._metadata,
             self._chunks,
             container_count=1,
-            block_bytes=_CACHE_BLOCK_BYTES,
+            block_bytes=world.block_bytes,
             limits=limits,
             table_limits=table_limits,
             on_failure=self._failed,

@@ -16,6 +16,7 @@ from fuzz.seeds import seed_range
 PROGRAMS: Final = {
     "segments": "the segments of a store in memory",
     "lost-volumes": "the same segments, restored from tier 2 again and again",
+    "reads": "the same segments, read over sessions with a small cache",
     "tables": "the tables of a store in memory",
     "clients": "writers and readers of the client",
     "controller": "clients, processors and ticks of a controller in memory",
@@ -76,6 +77,10 @@ def _program(what: str) -> Program:
         from fuzz.lost_volume_programs import run_lost_volume_program
 
         return run_lost_volume_program
+    if what == "reads":
+        from fuzz.read_programs import run_read_program
+
+        return run_read_program
     if what == "clients":
         from fuzz.client_programs import run_client_program
 

@@ -84,7 +84,9 @@ async def run_segment_program(seed: int, trace: Trace, *, stores: int = STORES, 
         WrongStateError: a segment is not as it must be, or the store has stopped.
     """
     random = Random(seed)
-    program = SegmentProgram(random, trace, storage_limits(random), SegmentModel(trace))
+    program = SegmentProgram(
+        random, trace, MemoryWorld(random, storage_limits(random), TableLimits()), SegmentModel(trace)
+    )
     with small_sizes(random):
         for _ in range(stores):
             await program.run_store(steps)
@@ -105,11 +107,11 @@ def small_sizes(random: Random) -> Iterator[None]:
 class SegmentProgram:
     """Requests to one store after the other, all in the same world."""
 
-    def __init__(self, random: Random, trace: Trace, limits: StorageLimits, model: SegmentModel) -> None:
+    def __init__(self, random: Random, trace: Trace, world: MemoryWorld, model: SegmentModel) -> None:
         self.model = model
         self._random = random
         self._trace = trace
-        self._world = MemoryWorld(random, limits, TableLimits())
+        self._world = world
         faults = self._world.faults
         faults.chunk_share, faults.metadata_share = _CHUNK_SHARE, _METADATA_SHARE
         faults.turns_max = random.choice((4, 60))

@@ -72,6 +72,7 @@ STEPS: Final = (
     Step("deliberate-bugs-of-stores", (*_PYTHON, "simulation", "stores", "mutations")),
     Step("random-segments", (*_PYTHON, "fuzz", "segments", "--seeds", "1-2000"), reported_lines=40),
     Step("random-lost-volumes", (*_PYTHON, "fuzz", "lost-volumes", "--seeds", "1-1000"), reported_lines=40),
+    Step("random-reads", (*_PYTHON, "fuzz", "reads", "--seeds", "1-500"), reported_lines=50),
     Step("random-tables", (*_PYTHON, "fuzz", "tables", "--seeds", "1-300"), reported_lines=40),
     Step("random-clients", (*_PYTHON, "fuzz", "clients", "--seeds", "1-2000"), reported_lines=50),
     Step("random-controllers", (*_PYTHON, "fuzz", "controller", "--seeds", "1-3000"), reported_lines=40),

@@ -18,10 +18,13 @@ from fuzz.lost_volume_programs import run_lost_volume_program
 from fuzz.program_command import run_programs
 from fuzz.program_trace import STEPS_KEPT, Trace
 from fuzz.randomness import Random
+from fuzz.read_programs import run_read_program
 from fuzz.segment_programs import run_segment_program
 from fuzz.table_programs import run_table_program
 from fuzz.virtual_time import StuckError, run_in_virtual_time
 from headrace.codec.container_snapshots import SegmentSnapshot
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.connections.read_processor import ReadProcessor
 from headrace.segmentstore.containers import merges
 from headrace.segmentstore.containers.idle_segments import IdleSegments
 from headrace.segmentstore.containers.segment import Segment
@@ -33,6 +36,8 @@ SEED_OF_EVICTED_TABLE = 1
 SEEDS_OF_USED_NAME = (4, 7, 14)
 SEED_OF_SHARED_ATTRIBUTES = 196
 SEED_OF_LATER_NUMBERS = 5
+SEED_OF_CHANGED_REPLY = 2
+SEED_OF_FORGOTTEN_READ = 3
 
 
 class WholeTrace(Trace):
@@ -61,6 +66,10 @@ def run_lost_volumes(seed: int, trace: Trace, **sizes: int) -> Counter[str]:
     return run_in_virtual_time(run_lost_volume_program(seed, trace, **sizes), Random(seed))
 
 
+def run_reads(seed: int, trace: Trace, **sizes: int) -> Counter[str]:
+    return run_in_virtual_time(run_read_program(seed, trace, **sizes), Random(seed))
+
+
 def run_tables(seed: int, trace: Trace, **sizes: int) -> Counter[str]:
     return run_in_virtual_time(run_table_program(seed, trace, **sizes), Random(seed))
 
@@ -75,6 +84,11 @@ def test_lost_volumes_are_restored_as_their_model(seed: int):
     assert run_lost_volumes(seed, Trace())["restored"] > 0
 
 
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_replies_to_reads_are_as_their_model(seed: int):
+    assert run_reads(seed, Trace(), stores=2, steps=100)["bytes read"] > 0
+
+
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_tables_are_as_their_model(seed: int):
     trace = Trace()
@@ -84,7 +98,12 @@ def test_tables_are_as_their_model(seed: int):
 
 @pytest.mark.parametrize(
     ("run", "sizes"),
-    [(run_segments, {"stores": 2, "steps": 100}), (run_lost_volumes, {}), (run_tables, {"steps": 8})],
+    [
+        (run_segments, {"stores": 2, "steps": 100}),
+        (run_lost_volumes, {}),
+        (run_reads, {"stores": 2, "steps": 60}),
+        (run_tables, {"steps": 8}),
+    ],
 )
 def test_a_seed_does_the_same_in_each_run(run: Any, sizes: dict[str, int]):
     first, second = WholeTrace(), WholeTrace()
@@ -128,6 +147,27 @@ def test_restored_event_numbers_of_lost_bytes_are_found(monkeypatch: pytest.Monk
     monkeypatch.setattr(Segment, "_attributes_at", lambda segment, _end: dict(segment.accepted.attributes))
     with pytest.raises(WrongStateError, match="event 1; 1 segments of the name begin so"):
         run_lost_volumes(SEED_OF_LATER_NUMBERS, Trace())
+
+
+def test_a_reply_that_changes_before_it_is_taken_is_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(BlockPool, "pin", lambda _pool, _blocks: None)
+    monkeypatch.setattr(BlockPool, "unpin", lambda _pool, _blocks: None)
+    with pytest.raises(WrongStateError, match="expected one of"):
+        run_reads(SEED_OF_CHANGED_REPLY, Trace(), stores=1)
+
+
+def test_a_read_at_the_tail_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch):
+    honest_release = ReadProcessor.release
+
+    def release(processor: ReadProcessor, held: Any, *, again: bool) -> None:
+        if again:
+            processor._held.discard(held)
+        else:
+            honest_release(processor, held, again=again)
+
+    monkeypatch.setattr(ReadProcessor, "release", release)
+    with pytest.raises(WrongStateError, match="reads do not end"):
+        run_reads(SEED_OF_FORGOTTEN_READ, Trace())
 
 
 def test_a_change_checked_by_an_evicted_table_is_found(monkeypatch: pytest.MonkeyPatch):
