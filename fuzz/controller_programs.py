@@ -47,9 +47,8 @@ _FAULTS: Final = (
     Faults(sleeps=1, jumps=0.5),
     Faults(sleeps=1, jumps=1, deaths=0.2, lost_answers=1, refusals=1),
 )
-STORM_SHARE = 0.5
-"""How many of the mixes are storms, and how many of the storms are on one transaction. Tests change both."""
-SHARED_SHARE = 0.5
+_STORM_SHARE: Final = 0.5
+_SHARED_SHARE: Final = 0.5
 
 _FORGOTTEN_MS: Final = 7 * 3600 * 1000
 _LAST_WRITER: Final = "last"
@@ -121,7 +120,7 @@ class _ControllerProgram:
             with self._undisturbed():
                 self._readers.begin()
         for _ in range(self._random.randint(1, 3)):
-            processes = self._storm() if self._random.random() < STORM_SHARE else self._mix()
+            processes = self._storm() if self._random.random() < _STORM_SHARE else self._mix()
             self._run.happened["death"] += self._run_together(processes)
         with self._undisturbed():
             self._messages.settle()
@@ -191,7 +190,7 @@ class _ControllerProgram:
         return found
 
     def _storm(self) -> list[Process]:
-        is_shared = self._random.random() < SHARED_SHARE
+        is_shared = self._random.random() < _SHARED_SHARE
         with self._undisturbed():
             (self._storms.prepare_shared if is_shared else self._storms.prepare_commits)()
         return self._storms.shared() if is_shared else self._storms.commits()

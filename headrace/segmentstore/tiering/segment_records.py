@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -21,6 +22,7 @@ from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
     Create,
+    Delete,
     MetadataStore,
     Record,
     Replace,
@@ -81,7 +83,18 @@ class SegmentRecords:
         state: SegmentSnapshot | None = found.state
         if found.epoch < self._metadata.doubtful_before:
             state = await reconciled_segment(found.state, self._directory)
-        return None if state is None else EvictedSegment(state, recorded)
+        if state is None:
+            await self._remove(name, record.version)
+            return None
+        return EvictedSegment(state, recorded)
+
+    async def _remove(self, name: str, version: int) -> None:
+        """Remove the record of a segment whose removal a lost log had told: it would count as that of the next segment.
+
+        Without an answer it may take effect late, but long before the next segment has been idle and gets a record.
+        """
+        with suppress(WriteConflictError):  # an earlier removal, of which nothing was heard
+            await self._claimed.write(Delete(evicted_segment_key(name), version))
 
     async def _left_over(self, name: str) -> EvictedSegment | None:
         """A segment of which a lost log had told, and tier 2 has nothing but its runs: it came after the last snapshot.

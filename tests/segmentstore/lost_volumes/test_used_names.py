@@ -6,12 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from idle_segments import IDLE_S, evict
 from lost_volumes import NEVER_S, SEGMENTS, killed, lose_volume, pointer, shape
 from segment_writes import WRITER, write
 from store_world import RunningStore, World
 
 from headrace import wire
 from headrace.codec.container_snapshots import ContainerSnapshot
+from headrace.metadata.evicted_segment import evicted_segment_key
+from headrace.model.errors import UnavailableError
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 
 pytestmark = pytest.mark.anyio
 
@@ -133,6 +137,39 @@ async def test_a_segment_created_after_a_recovery_is_restored(world: World):
     async with killed(world) as running:
         client = await running.connect()
         await client.create(NAME)
+        await write(client, NAME, [b"new"])
+        await running.flush()
+    lose_volume(world)
+    async with world.running() as running:
+        assert await (await running.connect()).read_all(NAME) == b"new"
+
+
+async def test_record_of_a_removal_that_was_lost_is_removed(world: World, monkeypatch: pytest.MonkeyPatch):
+    """The runs are gone, and the record of the evicted segment would be taken for that of the next one."""
+    world.limits = replace(world.limits, idle_segment_s=IDLE_S, idle_segments_kept=0)
+    world.maintenance = False
+    reached: list[str] = []
+
+    async def unheard(_directory: ChunkDirectory, name: str) -> None:
+        reached.append(name)
+        raise UnavailableError("no answer")
+
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(NAME)
+        await write(client, NAME, [b"removed"] * 3)
+        await running.flush()
+        await snapshot(running)
+        assert await evict(running) == 1
+        with monkeypatch.context() as patches:
+            patches.setattr(ChunkDirectory, "remove_record", unheard)
+            await client.call(wire.DeleteSegment(3, NAME))
+            await running.until(lambda: reached != [])
+    lose_volume(world)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(NAME)
+        assert world.metadata.get(evicted_segment_key(NAME)) is None
         await write(client, NAME, [b"new"])
         await running.flush()
     lose_volume(world)
