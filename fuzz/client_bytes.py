@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
+from fuzz.cancelled_calls import CallCancelledError, sometimes_cancelled
 from fuzz.client_model import ClientModel
 from fuzz.client_streams import SCOPE, StoredSegment, StoredStream
 from fuzz.randomness import Random
@@ -125,17 +126,10 @@ class ByteUser:
             if random.random() < 0.05:
                 await reader.seek(random.randrange(len(self.read) + 1))
                 await reader.seek(len(self.read), os.SEEK_SET)
-            call = asyncio.ensure_future(reader.read(random.choice((1, 30, 5_000))))
-            if random.random() < 0.1:
-                await asyncio.sleep(random.choice((0, 0.001, 0.1)))
-                call.cancel()
+            call = reader.read(random.choice((1, 30, 5_000)))
             try:
-                data = await call
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    call.cancel()
-                    raise
+                data = await sometimes_cancelled(call, random, 0.1, (0, 0.001, 0.1))
+            except CallCancelledError:
                 continue
             self.read += data
             if not data:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
+from fuzz.cancelled_calls import CallCancelledError, sometimes_cancelled
 from fuzz.client_model import ClientModel, EventName, EventOrder, name_of
 from fuzz.client_streams import SCOPE
 from fuzz.randomness import Random
@@ -54,17 +54,10 @@ class ReaderUser:
         """Read in batches for a while. Return whether the reader has ended."""
         random = self._random
         while not reader.ended:
-            call = asyncio.ensure_future(reader.read_batch(random.choice(_TIMEOUTS_S)))
-            if random.random() < 0.05:
-                await asyncio.sleep(random.choice((0, 0, 0.001)))
-                call.cancel()
+            call = reader.read_batch(random.choice(_TIMEOUTS_S))
             try:
-                batch = await call
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    call.cancel()
-                    raise
+                batch = await sometimes_cancelled(call, random, 0.05, (0, 0, 0.001))
+            except CallCancelledError:
                 continue
             for event in () if batch is None else batch.events:
                 self._take(event)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from fuzz.cancelled_calls import CallCancelledError, sometimes_cancelled
 from fuzz.client_model import WITHOUT_KEY, ClientModel, EventName, event_of
 from fuzz.client_patches import now_s
 from fuzz.randomness import Random
@@ -52,17 +53,10 @@ class WriterUser:
         kind = random.random()
         keys = self._keys(1 if kind < 0.5 else random.randrange(1, _BATCH_EVENTS_MAX))
         names = [model.new_name(self._tag + key if key else WITHOUT_KEY + self._tag) for key in keys]
-        call = asyncio.ensure_future(self._call(kind, names, [self._tag + key if key else None for key in keys]))
-        if random.random() < 0.05:
-            await asyncio.sleep(random.choice((0, 0, 0.001)))
-            call.cancel()
+        call = self._call(kind, names, [self._tag + key if key else None for key in keys])
         try:
-            ack = await call
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                call.cancel()
-                raise
+            ack = await sometimes_cancelled(call, random, 0.05, (0, 0, 0.001))
+        except CallCancelledError:
             model.happened["cancelled calls"] += 1
             if len(names) <= ordered_calls.BATCH_SLICE_EVENTS:  # else a slice of the batch may be written
                 model.not_written(names)

@@ -1,4 +1,4 @@
-"""The random programs on segments, tables, clients and the controller: their seeds, one after the other."""
+"""`python -m fuzz segments` and the other random programs (`PROGRAMS`): their seeds, one after the other."""
 
 from __future__ import annotations
 

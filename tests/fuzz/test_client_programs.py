@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from whole_trace import WholeTrace
 
 from fuzz import virtual_time
 from fuzz.checker import WrongStateError
@@ -32,17 +33,6 @@ SEED_OF_EARLY_ACKNOWLEDGEMENT = 5
 SEED_OF_LOST_ORDER = 11
 SEED_OF_EARLY_SUCCESSOR = 7
 SEED_OF_OPEN_CONNECTION = 4
-
-
-class WholeTrace(Trace):
-    """Keeps all steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.steps.append(text)
 
 
 def run_clients(seed: int, trace: Trace, **sizes: int) -> Counter[str]:

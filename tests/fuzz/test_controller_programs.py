@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from whole_trace import WholeTrace
 
 from fuzz import process_turns
 from fuzz.checker import WrongStateError
@@ -45,18 +46,6 @@ SEED_OF_RELEASED_MEMBER = 48
 SEED_OF_UNSEEN_LOSS = 24
 SEED_OF_COMMIT_BY_ANOTHER = 65
 SEED_OF_ENDLESS_ABORTS = 3
-
-
-class WholeTrace(Trace):
-    """Keeps all steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps: list[str] = []
-
-    def note(self, text: str) -> None:
-        super().note(text)
-        self.steps.append(text)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from whole_trace import WholeTrace
 
 from fuzz import program_command
 from fuzz.checker import WrongStateError
@@ -38,17 +39,6 @@ SEED_OF_SHARED_ATTRIBUTES = 218
 SEED_OF_LATER_NUMBERS = 5
 SEED_OF_CHANGED_REPLY = 2
 SEED_OF_FORGOTTEN_READ = 3
-
-
-class WholeTrace(Trace):
-    """Keeps all steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.steps.append(text)
 
 
 @pytest.fixture

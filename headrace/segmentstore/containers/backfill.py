@@ -62,7 +62,8 @@ class Backfill:
         for segment in metadata.segments.values():
             for kept in segment.index.drop_tiered():
                 promised.update(((entry.ledger_entry, entry.start), entry) for entry in kept)
-                oldest_entries += [min(entry.ledger_entry for entry in kept)] if kept else []  # merges change the order
+                if kept:
+                    oldest_entries.append(min(entry.ledger_entry for entry in kept))  # merges change the order
                 await asyncio.sleep(0)
         entries = ledger.recover(min(oldest_entries)) if oldest_entries else iter(())
         return cls(metadata.container, pool, entries, promised)

@@ -30,6 +30,15 @@ def world(make_world: type[World]):
     return world
 
 
+async def stored(running: RunningStore, *events: bytes) -> Any:
+    """A client that has created a segment of the name, of which tier 2 has these events."""
+    client = await running.connect()
+    await client.create(NAME)
+    await write(client, NAME, events)
+    await running.flush()
+    return client
+
+
 async def snapshot(running: RunningStore) -> None:
     writer = running.store.owned[0].writer
     before = pointer(running.world)
@@ -61,10 +70,7 @@ async def snapshot_of_its_removal(running: RunningStore, client: Any) -> None:
 @pytest.mark.parametrize("remove", [snapshot_of_the_segment, snapshot_of_its_seal, snapshot_of_its_removal])
 async def test_segment_of_a_used_name_is_restored(world: World, remove, event):
     async with killed(world) as running:
-        client = await running.connect()
-        await client.create(NAME)
-        await write(client, NAME, [b"removed"] * 3)
-        await running.flush()
+        client = await stored(running, *[b"removed"] * 3)
         await remove(running, client)
         await client.create(NAME)
         await write(client, NAME, [event])
@@ -81,10 +87,7 @@ async def test_segment_of_a_used_name_is_restored(world: World, remove, event):
 async def test_merge_into_a_segment_of_a_used_name_is_restored(world: World):
     source = f"{NAME}#transaction.{1:032x}"
     async with killed(world) as running:
-        client = await running.connect()
-        await client.create(NAME)
-        await write(client, NAME, [b"removed"])
-        await running.flush()
+        client = await stored(running, b"removed")
         await snapshot_of_the_segment(running, client)
         await client.create(source)
         await write(client, source, [b"merged"])
@@ -105,10 +108,7 @@ async def test_source_of_a_used_name_reaches_tier_2(world: World):
     world.limits = replace(world.limits, object_bytes_max=4)  # so that it is flushed under its own name
 
     async with killed(world) as running:
-        client = await running.connect()
-        await client.create(NAME)
-        await write(client, NAME, [b"removed"])
-        await running.flush()
+        client = await stored(running, b"removed")
         await snapshot_of_the_segment(running, client)
         await client.create(NAME)
         await client.create(SEGMENTS[1])
@@ -128,17 +128,11 @@ async def test_source_of_a_used_name_reaches_tier_2(world: World):
 async def test_a_segment_created_after_a_recovery_is_restored(world: World):
     """The log does not tell which names tier 2's snapshot has."""
     async with killed(world) as running:
-        client = await running.connect()
-        await client.create(NAME)
-        await write(client, NAME, [b"removed"])
-        await running.flush()
+        client = await stored(running, b"removed")
         await snapshot_of_the_segment(running, client)
         await running.until(lambda: not running.store.owned[0].container.metadata.deletions)
     async with killed(world) as running:
-        client = await running.connect()
-        await client.create(NAME)
-        await write(client, NAME, [b"new"])
-        await running.flush()
+        await stored(running, b"new")
     lose_volume(world)
     async with world.running() as running:
         assert await (await running.connect()).read_all(NAME) == b"new"
@@ -155,10 +149,7 @@ async def test_record_of_a_removal_that_was_lost_is_removed(world: World, monkey
         raise UnavailableError("no answer")
 
     async with killed(world) as running:
-        client = await running.connect()
-        await client.create(NAME)
-        await write(client, NAME, [b"removed"] * 3)
-        await running.flush()
+        client = await stored(running, *[b"removed"] * 3)
         await snapshot(running)
         assert await evict(running) == 1
         with monkeypatch.context() as patches:
