@@ -87,6 +87,7 @@ class ChunkDirectory:
         self.epoch = epoch
         self._clock = clock
         self._claimed = ClaimedWrites(store, container, epoch)
+        self.completing_links = asyncio.Lock()
         self._counting = asyncio.Lock()
         self._newest: dict[Key, Record | None] = {}  # the counts of the objects that were entered last
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Final
 
 from headrace.codec.container_snapshots import ContainerSnapshot
-from headrace.model.chunks import ChunkRun
+from headrace.model.chunks import ChunkRun, RunLink
 from headrace.model.errors import CorruptError
 from headrace.model.names import is_transaction_segment_name, is_transient_segment_name
 from headrace.segmentstore.containers.container import SegmentContainer
@@ -19,7 +20,7 @@ from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.pending_merges import DueMove, due_move
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
-from headrace.segmentstore.tiering.merge_moves import move_merged
+from headrace.segmentstore.tiering.merge_moves import complete_link, move_merged
 from headrace.segmentstore.tiering.small_runs import SmallRuns
 
 _log = logging.getLogger(__name__)
@@ -183,17 +184,32 @@ class DirectoryUpkeep:
         needed.update(under_way, container.unanswered.names())
         ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
         for name in ready[:REMOVALS_PER_PASS_MAX]:
-            runs, links = await self._directory.all_entries(name, RUNS_PER_WRITE_MAX)
+            if not await self._remove_runs(name):
+                continue
             with container.unanswered.noted(name):  # else a late removal would meet the next segment of this name
-                removed = await self._directory.remove(name, runs, links)
-                if removed < len(runs) or len(runs) + len(links) == RUNS_PER_WRITE_MAX:
-                    continue
                 if metadata.has_records and not is_transient_segment_name(name):
                     await self._directory.remove_record(name)  # last: runs without it would belong to no segment
             if _may_be_used_again(name):
                 self._used_names[name] = metadata.deleted_numbers[name]
             container.note_deletion_stored(name)
         return bool(ready)
+
+    async def _remove_runs(self, name: str) -> bool:
+        """Remove runs of a removed segment, as many as fit into a transaction. Returns whether none is left.
+
+        Linked runs are moved first. Without them a store that has lost the log, and to which tier 2 does not tell of
+        the removal, would find a link to nothing; without the link they would belong to no segment.
+        """
+        directory, unanswered = self._directory, self._container.unanswered
+        runs, links = await directory.all_entries(name, RUNS_PER_WRITE_MAX)
+        is_page = len(runs) + len(links) == RUNS_PER_WRITE_MAX
+        last = links[-1] if links else await directory.last_entry(name) if is_page else None
+        if isinstance(last, RunLink):
+            with unanswered.noted(name, last.segment), suppress(CorruptError):  # lost runs of it harm no other segment
+                if await complete_link(directory, name, last):
+                    return False
+        with unanswered.noted(name):
+            return await directory.remove(name, runs, links) == len(runs) and not is_page
 
     async def trim_truncated(self) -> bool:
         """Remove runs before the start of their segment, a bounded number. Returns whether there may be more.

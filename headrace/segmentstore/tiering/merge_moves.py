@@ -46,6 +46,20 @@ async def move_merged(directory: ChunkDirectory, target: str, merged: MergedRang
     return [entry] if entry.end >= merged.end else await move_merged(directory, target, merged, entry.end)
 
 
+async def complete_link(directory: ChunkDirectory, name: str, last: RunLink) -> bool:
+    """Follow the link `last` that ends a segment or, if it is forwarding, the one to the runs of this segment.
+
+    Returns False if the directory does not have it any more. Raises as `move_merged`.
+    """
+    target, end = (last.segment, last.position + last.length) if last.is_forwarding else (name, last.end)
+    async with directory.completing_links:  # it may be found by both names at a time
+        link = await directory.entry_before(target, end)
+        if not isinstance(link, RunLink):
+            return False
+        await follow_link(directory, target, link)
+    return True
+
+
 async def follow_link(directory: ChunkDirectory, target: str, link: RunLink) -> list[ChunkRun]:
     """Move the runs behind the link that ends the directory of `target`, until there is none; raises as `move_merged`.
 

@@ -19,7 +19,7 @@ from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import CorruptError
 from headrace.model.names import is_transaction_segment_name
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.merge_moves import follow_link, move_merged
+from headrace.segmentstore.tiering.merge_moves import complete_link, move_merged
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 _log = logging.getLogger(__name__)
@@ -84,6 +84,8 @@ async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory
     """
     newest = await directory.last_entry(segment.name)
     if isinstance(newest, RunLink):
+        # Also if it is forwarding: the name is free then, and the segment with the link may be looked at later.
+        await complete_link(directory, segment.name, newest)
         if newest.is_forwarding:
             _log.warning(
                 "event=segment_merged container=%d segment=%r target=%r",
@@ -92,7 +94,6 @@ async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory
                 newest.segment,
             )
             return None
-        await follow_link(directory, segment.name, newest)
     start, length = segment.start_offset, segment.length
     if newest is None:
         if start < length:
