@@ -149,6 +149,9 @@ class SegmentModel:
                 raise WrongStateError(f"{name} is there again, with {segment.accepted.length} bytes")
             _check_segment(expected, segment)
             self.live[name] = expected
+        for name, model in removed.items():
+            if model.is_durable and self.live.get(name) is not model:
+                model.note_durable(len(model.data))  # the log has its removal, and everything before
         for name, model in known.items():
             if name not in self.live and model.is_durable:
                 if not container.metadata.may_be_evicted(name):
