@@ -169,7 +169,9 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
     """One takeover of a log with appends of this size."""
     pool = touched_pool(settings.log_bytes + 2 * BLOCK_BYTES)  # first: it stops the loop for seconds
     cluster = _Cluster(directory)
-    collector = QuietCollector(count().__next__)  # as in the process of a store, which is never quiet here
+    openings: list[int] = []
+    # As in the process of a store, which is never quiet here.
+    collector = QuietCollector(count().__next__, lambda: bool(openings))
     collector.start()
     *first, last = NAMES
     for name in first:
@@ -185,10 +187,12 @@ async def measure(results: Results, directory: Path, settings: TakeoverSettings,
         await asyncio.sleep(settings.before_s)
     async with _probed(other) as during:
         started_s = time.perf_counter()
+        openings.append(TAKEN_OVER)
         ledger = await cluster.opened("b", TAKEN_OVER)
         recovery = Recovery(TAKEN_OVER, pool, SystemClock())
         backfill = await recovery.run(ledger)
         appends_s = time.perf_counter() - started_s
+        openings.clear()
         await backfill.load()
         seconds = time.perf_counter() - started_s
     collector.stop()

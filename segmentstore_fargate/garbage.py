@@ -27,14 +27,22 @@ MIDDLE_LOOKS_MAX: Final = 480
 """After so many, a full collection runs even during work. It skips frozen objects, so that few are visited."""
 
 
+BULK_OBJECTS: Final = 10_000
+"""So many new objects while a container is opened are the index of its log. To visit them would take 6 ms and more."""
+
+
 class QuietCollector:
     """Collects new objects at intervals, and all objects rarely, if possible when `work_done` has not changed.
+
+    While a container is opened (`opens`), the objects that come in bulk are frozen: with them the garbage of these
+    moments remains until all objects are collected.
 
     There is one per process, since Python has one collector per process.
     """
 
-    def __init__(self, work_done: Callable[[], int]) -> None:
+    def __init__(self, work_done: Callable[[], int], opens: Callable[[], bool]) -> None:
         self._work_done = work_done
+        self._opens = opens
         self._seen = -1
         self._looks = PeriodicTask(self._look, retry_first_s=LOOK_EVERY_S)
 
@@ -54,10 +62,12 @@ class QuietCollector:
 
     def look(self) -> None:
         """Collect the generations that are due."""
-        _, young_looks, middle_looks = gc.get_count()
+        young_objects, young_looks, middle_looks = gc.get_count()
         done = self._work_done()
         quiet, self._seen = done == self._seen, done
-        if quiet and middle_looks >= MIDDLE_LOOKS_IF_QUIET:
+        if young_objects >= BULK_OBJECTS and self._opens():
+            gc.freeze()
+        elif quiet and middle_looks >= MIDDLE_LOOKS_IF_QUIET:
             gc.unfreeze()
             gc.collect()
             gc.freeze()

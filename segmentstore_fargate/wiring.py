@@ -134,7 +134,7 @@ class SegmentStoreProcess:
         )
         self._health = HealthServer({"/health": self._alive, "/ready": self._ready, "/metrics": self._metrics_answer})
         self._log_watch = log_watch(self._store, self._replication.ledgers if self._replication is not None else None)
-        self._collector = QuietCollector(lambda: self._journal.synced_commits)
+        self._collector = QuietCollector(lambda: self._journal.synced_commits, lambda: bool(self._store.openings))
 
     async def start(self) -> str:
         """Register, read the journal, claim, recover and listen. Returns the `ready` line.

@@ -35,8 +35,12 @@ def take_over() -> None:
     gc.disable()
 
 
+def never() -> bool:
+    return False
+
+
 async def test_starting_and_stopping_takes_over_and_hands_back() -> None:
-    collector = QuietCollector(lambda: 0)
+    collector = QuietCollector(lambda: 0, never)
     collector.start()
     assert not gc.isenabled()
     assert gc.get_freeze_count() > 0
@@ -55,7 +59,7 @@ def _grown_old() -> Cycle:
 
 def _busy_collector() -> QuietCollector:
     numbers = iter(range(1_000_000))
-    return QuietCollector(lambda: next(numbers))
+    return QuietCollector(lambda: next(numbers), never)
 
 
 @pytest.mark.usefixtures("take_over")
@@ -83,7 +87,7 @@ def test_what_was_in_use_during_one_look_goes_some_looks_later() -> None:
 def test_all_objects_are_looked_at_when_no_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "MIDDLE_LOOKS_IF_QUIET", 2)
     work = [0]
-    collector = QuietCollector(lambda: work[0])
+    collector = QuietCollector(lambda: work[0], never)
     collector.look()
     lost = weakref.ref(_grown_old())
     for _ in range(4 * garbage.YOUNG_LOOKS):
@@ -101,6 +105,29 @@ def test_constant_load_does_not_postpone_full_collection_forever(monkeypatch: py
     lost = weakref.ref(_grown_old())
     for _ in range(4 * garbage.YOUNG_LOOKS):
         collector.look()
+    assert lost() is None
+
+
+@pytest.mark.usefixtures("take_over")
+@pytest.mark.parametrize("opens", [False, True])
+def test_the_index_of_an_opened_container_is_not_visited(opens: bool) -> None:
+    work = iter(range(1_000_000))
+    collector = QuietCollector(lambda: next(work), lambda: opens)
+    lost = weakref.ref(Cycle())
+    frozen = gc.get_freeze_count()
+    index = [Cycle() for _ in range(garbage.BULK_OBJECTS)]
+    collector.look()
+    assert (gc.get_freeze_count() - frozen >= len(index)) is opens
+    assert (lost() is not None) is opens
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("take_over")
+def test_garbage_goes_while_a_container_cannot_be_opened() -> None:
+    work = iter(range(1_000_000))
+    collector = QuietCollector(lambda: next(work), lambda: True)
+    lost = weakref.ref(Cycle())
+    collector.look()
     assert lost() is None
 
 
@@ -134,7 +161,7 @@ async def test_it_looks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None
         looks.release()
         return 0
 
-    collector = QuietCollector(done)
+    collector = QuietCollector(done, never)
     collector.start()
     for _ in range(3):
         await looks.acquire()

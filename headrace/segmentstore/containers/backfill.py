@@ -31,16 +31,18 @@ SLICE_BYTES: Final = 1 << 20
 _Place = tuple[int, int]
 """Log entry, and position in it."""
 
+_Promised = dict[int, dict[int, Reservation]]
+"""Reservations without bytes, by log entry and by position in it. One dictionary of a million keys would stop all
+threads for 30 ms each time that it grows."""
+
 
 class Backfill:
-    """The backfill of one container, from `promised`: the reservations without bytes, by their place in the log.
+    """The backfill of one container: of the reservations that were `promised`.
 
     It must be created before the container logs anything, to read the old log.
     """
 
-    def __init__(
-        self, container: int, pool: BlockPool, entries: Iterator[LedgerEntry], promised: dict[_Place, Reservation]
-    ) -> None:
+    def __init__(self, container: int, pool: BlockPool, entries: Iterator[LedgerEntry], promised: _Promised) -> None:
         self._container = container
         self._pool = pool
         self._promised = promised
@@ -57,15 +59,15 @@ class Backfill:
 
         There may be a million appends. Others on the event loop go on in between.
         """
-        promised: dict[_Place, Reservation] = {}
-        oldest_entries: list[int] = []
+        kept: list[list[Reservation]] = []
         for segment in metadata.segments.values():
-            for kept in segment.index.drop_tiered():
-                promised.update(((entry.ledger_entry, entry.start), entry) for entry in kept)
-                if kept:
-                    oldest_entries.append(min(entry.ledger_entry for entry in kept))  # merges change the order
+            for entries_left in segment.index.drop_tiered():
+                kept.append(entries_left)
                 await asyncio.sleep(0)
-        entries = ledger.recover(min(oldest_entries)) if oldest_entries else iter(())
+        # In a thread: the loop releases the interpreter after each short turn, and takes it again before the journal's
+        # thread is awake. Only a thread that computes for longer is made to give it up.
+        promised = await asyncio.to_thread(_by_place, kept)
+        entries = ledger.recover(min(promised)) if promised else iter(())
         return cls(metadata.container, pool, entries, promised)
 
     @property
@@ -106,7 +108,8 @@ class Backfill:
         while self._promised:
             found = await asyncio.to_thread(self._read_slice)
             if not found:
-                raise CorruptError(f"the log of container {self._container} lacks {len(self._promised)} appends")
+                missing = sum(map(len, self._promised.values()))
+                raise CorruptError(f"the log of container {self._container} lacks {missing} appends")
             for place, content in found:
                 self._place(place, content)
         self._entries = iter(())  # release the mapped part of the log and the positions of its entries
@@ -125,7 +128,11 @@ class Backfill:
         return found
 
     def _place(self, place: _Place, content: memoryview) -> None:
-        reservation = self._promised.pop(place, None)
+        entry, position = place
+        promised = self._promised.get(entry, {})
+        reservation = promised.pop(position, None)
+        if not promised:
+            self._promised.pop(entry, None)
         if reservation is not None and reservation.live:
             self._pool.load(reservation, content[APPEND_FIELDS_BYTES:])
             self.loaded_bytes += reservation.length
@@ -140,3 +147,11 @@ class Backfill:
             log.fail(UnavailableError(f"the log of container {self._container} cannot be read: {error}"))
         else:
             _log.info("event=loaded container=%d loaded_bytes=%d", self._container, self.loaded_bytes)
+
+
+def _by_place(kept: list[list[Reservation]]) -> _Promised:
+    promised: _Promised = {}
+    for reservations in kept:
+        for each in reservations:
+            promised.setdefault(each.ledger_entry, {})[each.start] = each
+    return promised
