@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 SLICE_BYTES: Final = 1 << 20
 """Copied in one turn of the loop, for which appends wait."""
 
+PLACES_AT_ONCE_MAX: Final = 2_000
+"""So many appends are noted on the event loop, in about 1 ms."""
+
 _Place = tuple[int, int]
 """Log entry, and position in it."""
 
@@ -64,9 +67,10 @@ class Backfill:
             for entries_left in segment.index.drop_tiered():
                 kept.append(entries_left)
                 await asyncio.sleep(0)
-        # In a thread: the loop releases the interpreter after each short turn, and takes it again before the journal's
+        # Many in a thread: the loop releases the interpreter after each short turn, and takes it again before the journal's
         # thread is awake. Only a thread that computes for longer is made to give it up.
-        promised = await asyncio.to_thread(_by_place, kept)
+        is_long = sum(map(len, kept)) > PLACES_AT_ONCE_MAX
+        promised = await asyncio.to_thread(_by_place, kept) if is_long else _by_place(kept)
         entries = ledger.recover(min(promised)) if promised else iter(())
         return cls(metadata.container, pool, entries, promised)
 
