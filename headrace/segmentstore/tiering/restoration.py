@@ -73,8 +73,12 @@ async def _reconciled(snapshot: ContainerSnapshot, directory: ChunkDirectory) ->
     return replace(snapshot, segments=kept)
 
 
-async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory) -> SegmentSnapshot | None:
+async def reconciled_segment(
+    segment: SegmentSnapshot, directory: ChunkDirectory, *, frees_name: bool = False
+) -> SegmentSnapshot | None:
     """A segment as the directory has it, given what was known of it before; None if it was deleted or merged since.
+
+    `frees_name`: without it another segment may be created under the name at once.
 
     How much was appended to an open transaction is not known without the log: its segment may lack bytes.
 
@@ -84,8 +88,10 @@ async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory
     """
     newest = await directory.last_entry(segment.name)
     if isinstance(newest, RunLink):
-        # Also if it is forwarding: the name is free then, and the segment with the link may be looked at later.
-        await complete_link(directory, segment.name, newest)
+        # If it is forwarding, only before the name is free. A restoration must not fail because of lost runs that are
+        # those of a segment it does not know: it could not restore the others either.
+        if frees_name or not newest.is_forwarding:
+            await complete_link(directory, segment.name, newest)
         if newest.is_forwarding:
             _log.warning(
                 "event=segment_merged container=%d segment=%r target=%r",

@@ -82,7 +82,7 @@ class SegmentRecords:
         recorded = RecordedState(record.version, digest_of(encode_segment(found.state)))
         state: SegmentSnapshot | None = found.state
         if found.epoch < self._metadata.doubtful_before:
-            state = await reconciled_segment(found.state, self._directory)
+            state = await reconciled_segment(found.state, self._directory, frees_name=True)
         if state is None:
             await self._remove(name, record.version)
             return None
@@ -103,7 +103,8 @@ class SegmentRecords:
         numbers of its writers whether an event that is sent again is there already. A table is known by its runs: as
         another segment it would take events between its entries.
         """
-        found = await reconciled_segment(SegmentSnapshot(0, name, 0, 0, False, 0, {}), self._directory)
+        nothing = SegmentSnapshot(0, name, 0, 0, False, 0, {})
+        found = await reconciled_segment(nothing, self._directory, frees_name=True)
         if found is None or not found.length:
             return None
         newest = await self._directory.run_before(name, found.length - 1)
