@@ -33,6 +33,7 @@ from headrace.model.packed_objects import ObjectCount, object_body, object_count
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
+    Check,
     Create,
     Delete,
     Key,
@@ -135,8 +136,8 @@ class ChunkDirectory:
         writes.extend(Delete(_run_key(source, run.offset), run.version) for run in runs)
         return await self._entered(writes, len(moved))
 
-    async def link(self, target: str, link: RunLink) -> bool:
-        """Make all runs of `link.segment` from `link.position` on those of `target`, by one record.
+    async def link(self, target: str, link: RunLink, first: ChunkRun) -> bool:
+        """Make all runs of `link.segment` from `first` on, which is at `link.position`, those of `target`, by a record.
 
         A second one forwards from the source, so that it is not taken for a segment. Returns and raises as `move`.
         """
@@ -144,6 +145,8 @@ class ChunkDirectory:
         writes: list[Write] = [
             Create(_run_key(target, link.offset), link_body(link)),
             Create(_run_key(link.segment, OFFSET_BEHIND_ALL), link_body(forwarding)),
+            # Else one that takes effect late, when the runs have been moved on from the target, would lead to nothing.
+            Check(_run_key(link.segment, first.offset), first.version),
         ]
         return await self._entered(writes, 1)
 

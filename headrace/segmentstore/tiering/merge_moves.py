@@ -31,7 +31,7 @@ async def move_merged(directory: ChunkDirectory, target: str, merged: MergedRang
     runs = [run for run in found if run.end <= end]
     if runs and runs[0].offset == position:
         if len(runs) > moves_max:
-            await directory.link(target, RunLink(start, merged.end - start, name, position, merged.ordering))
+            await directory.link(target, RunLink(start, merged.end - start, name, position, merged.ordering), runs[0])
         elif runs[-1].end == end:
             moved = [run.moved(start - position, merged.ordering) for run in runs]
             if await directory.move(name, target, runs, moved):
