@@ -67,8 +67,8 @@ class Backfill:
             for entries_left in segment.index.drop_tiered():
                 kept.append(entries_left)
                 await asyncio.sleep(0)
-        # Many in a thread: the loop releases the interpreter after each short turn, and takes it again before the journal's
-        # thread is awake. Only a thread that computes for longer is made to give it up.
+        # Many in a thread: the loop releases the interpreter after each short turn, and takes it again before the
+        # journal's thread is awake. Only a thread that computes for longer is made to give it up.
         is_long = sum(map(len, kept)) > PLACES_AT_ONCE_MAX
         promised = await asyncio.to_thread(_by_place, kept) if is_long else _by_place(kept)
         entries = ledger.recover(min(promised)) if promised else iter(())
