@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from store_world import RunningStore, WireClient, World
@@ -62,6 +63,17 @@ async def passing_time_until(running: RunningStore, condition: Callable[[], bool
         return condition()
 
     await running.until(passed)
+
+
+def tell_no_more(running: RunningStore) -> None:
+    """Let tier 2 get no snapshot any more from this store."""
+    told = running.store.owned[0].writer._snapshots
+    told._limits = replace(told._limits, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
+
+
+def entry_count(world: World, name: str) -> int:
+    """How many runs and links the chunk directory has under a name."""
+    return len(world.metadata.query(f"chunks/{name}", limit=100).records)
 
 
 async def shape(client: WireClient, segment: str) -> tuple[bool, bool, int, int]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from late_writes import LateWrites
-from lost_volumes import NEVER_S, killed, lose_volume, snapshot
+from lost_volumes import entry_count, killed, lose_volume, snapshot, tell_no_more
 from segment_writes import OTHER, created_segment, write
 from store_world import RunningStore, World
 
@@ -20,10 +20,6 @@ pytestmark = pytest.mark.anyio
 
 OLDER, TARGET, SOURCE, LAST = (f"scope/stream/{number}.#epoch.0" for number in range(4))
 PIECES = [b"%d" % number for number in range(7)]
-
-
-def entries(world: World, name: str) -> int:
-    return len(world.metadata.query(f"chunks/{name}", limit=100).records)
 
 
 def hurry(running: RunningStore) -> bool:
@@ -42,7 +38,7 @@ async def test_late_link_to_moved_runs(make_world: type[World], monkeypatch: pyt
             await client.create(name)
         await snapshot(running)
         writer = running.store.owned[0].writer
-        writer._snapshots._limits = replace(world.limits, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
+        tell_no_more(running)
         for number, piece in enumerate(PIECES):
             await write(client, SOURCE, [piece], writer=OTHER, first=number)
             await running.flush()
@@ -52,11 +48,11 @@ async def test_late_link_to_moved_runs(make_world: type[World], monkeypatch: pyt
         await running.until(lambda: hurry(running) and bool(late.kept))
         late.answer_again()
         assert isinstance(await client.call(wire.MergeSegments(4, LAST, TARGET)), wire.SegmentsMerged)
-        await running.until(lambda: hurry(running) and entries(world, LAST) == len(PIECES))
+        await running.until(lambda: hurry(running) and entry_count(world, LAST) == len(PIECES))
         assert TARGET in running.store.owned[0].container.unanswered.names()  # it may still take effect
         with suppress(WriteConflictError):
             late.take_effect()
-        assert entries(world, TARGET) == entries(world, SOURCE) == 0
+        assert entry_count(world, TARGET) == entry_count(world, SOURCE) == 0
     lose_volume(world)
     async with world.running() as running:
         client = await running.connect()

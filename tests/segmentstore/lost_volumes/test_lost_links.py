@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
-from lost_volumes import NEVER_S, killed, lose_volume, snapshot
+from lost_volumes import entry_count, killed, lose_volume, snapshot, tell_no_more
 from segment_writes import OTHER, created_segment, write
 from store_world import RunningStore, WireClient, World
 
@@ -33,16 +32,12 @@ def world(make_world: type[World], monkeypatch: pytest.MonkeyPatch) -> World:
     return make_world(container_count=1)
 
 
-def entries(world: World, name: str) -> int:
-    return len(world.metadata.query(f"chunks/{name}", limit=100).records)
-
-
 @asynccontextmanager
-async def linked(world: World, monkeypatch: pytest.MonkeyPatch, *, told: bool) -> AsyncIterator[RunningStore]:
+async def linked(world: World, monkeypatch: pytest.MonkeyPatch, told: Sequence[str]) -> AsyncIterator[RunningStore]:
     """A store that has the source's runs behind a link of the target, and cannot move them until `MOVE_LINKED` is back.
 
     It is killed at the end, and its log lost.
-    `told`: tier 2 has a snapshot with both segments, before the merge; else its snapshot has neither.
+    `told`: which of both segments tier 2's snapshot has, as they were created.
     """
     tried = []
 
@@ -51,18 +46,17 @@ async def linked(world: World, monkeypatch: pytest.MonkeyPatch, *, told: bool) -
         raise UnavailableError("no answer")
 
     async with killed(world) as running:
-        if not told:
-            await created_segment(running, OLDER)
-            await snapshot(running)
-            never = replace(world.limits, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
-            running.store.owned[0].writer._snapshots._limits = never
-        client = await created_segment(running, TARGET, FIRST)
-        await client.create(SOURCE)
+        client = await created_segment(running, OLDER, b"older")
+        for name in told:
+            await client.create(name)
+        await snapshot(running)
+        tell_no_more(running)
+        for name in {TARGET, SOURCE}.difference(told):
+            await client.create(name)
+        await write(client, TARGET, [FIRST])
         for number, piece in enumerate(PIECES):
             await write(client, SOURCE, [piece], writer=OTHER, first=number)
             await running.flush()
-        if told:
-            await snapshot(running)
         monkeypatch.setattr(ChunkDirectory, "move_linked", move_linked)
         assert isinstance(await client.call(MERGE), wire.SegmentsMerged)
         await running.until(lambda: hurry(running) and bool(tried))
@@ -93,7 +87,7 @@ async def test_linked_runs_outlive_their_removed_target(world: World, monkeypatc
         return await honest(directory, name, runs, links)
 
     monkeypatch.setattr(ChunkDirectory, "remove", remove)
-    async with linked(world, monkeypatch, told=True) as running:
+    async with linked(world, monkeypatch, [TARGET, SOURCE]) as running:
         await (await running.connect()).call(wire.DeleteSegment(4, TARGET))
         monkeypatch.setattr(ChunkDirectory, "move_linked", MOVE_LINKED)
         await running.until(lambda: hurry(running) and len(refused) > 1)
@@ -102,12 +96,14 @@ async def test_linked_runs_outlive_their_removed_target(world: World, monkeypatc
         client = await running.connect()
         assert await client.read_all(TARGET) == WHOLE  # tier 2 had not been told of the removal
         await removed(client, running, TARGET)
-        assert entries(world, TARGET) == entries(world, SOURCE) == 0
+        assert entry_count(world, TARGET) == entry_count(world, SOURCE) == 0
 
 
-@pytest.mark.parametrize("asked_first", [TARGET, SOURCE])
-async def test_name_behind_an_unknown_link_can_be_used(world: World, monkeypatch: pytest.MonkeyPatch, asked_first):
-    async with linked(world, monkeypatch, told=False):
+@pytest.mark.parametrize(("asked_first", "told"), [(TARGET, []), (SOURCE, []), (SOURCE, [SOURCE])])
+async def test_name_behind_an_unknown_link_can_be_used(
+    world: World, monkeypatch: pytest.MonkeyPatch, asked_first: str, told: list[str]
+):
+    async with linked(world, monkeypatch, told):
         pass
     async with world.running() as running:
         client = await running.connect()
@@ -121,16 +117,25 @@ async def test_name_behind_an_unknown_link_can_be_used(world: World, monkeypatch
         assert await client.read_all(TARGET) == WHOLE
         assert await client.read_all(SOURCE) == b"".join(PIECES[::-1])
         await removed(client, running, SOURCE, TARGET)
-        assert entries(world, TARGET) == entries(world, SOURCE) == 0
+        assert entry_count(world, TARGET) == entry_count(world, SOURCE) == 0
 
 
 async def test_link_to_lost_runs_goes_with_its_segment(world: World, monkeypatch: pytest.MonkeyPatch):
     """As stores up to 0.1.0 may have left it."""
-    async with linked(world, monkeypatch, told=True) as running:
+    async with linked(world, monkeypatch, [TARGET, SOURCE]) as running:
         first = world.metadata.query(f"chunks/{SOURCE}", limit=1).records[0]
         world.metadata.write(Delete(first.key, first.version))
         client = await running.connect()
         await removed(client, running, TARGET)
-        assert entries(world, TARGET) == entries(world, SOURCE) == 0
+        assert entry_count(world, TARGET) == entry_count(world, SOURCE) == 0
         assert not world.failures
         await client.create(SOURCE)
+
+
+async def test_link_to_lost_runs_costs_no_other_segment(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Stores up to 0.1.0 lost the runs if they were killed between two removals of runs of the source."""
+    async with linked(world, monkeypatch, [SOURCE]):
+        first = world.metadata.query(f"chunks/{SOURCE}", limit=1).records[0]
+    world.metadata.write(Delete(first.key, first.version))
+    async with world.running() as running:
+        assert await (await running.connect()).read_all(OLDER) == b"older"
