@@ -54,6 +54,9 @@ class FreeFile:
     def sync(self) -> None:
         """Nothing has to be made durable."""
 
+    def write_durably(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Keep nothing."""
+
 
 class FreeDisk:
     """A disk of such files, except for the journal's identity."""

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 FILE_VARIABLE: Final = "HEADRACE_BENCHMARK_STALLS"
 """A file with the id of a store and the seconds between stalls and of each. Without the file nothing stalls."""
@@ -38,13 +42,19 @@ def install() -> None:
     store_id, file = os.environ.get(STORE_VARIABLE), Path(os.environ.get(FILE_VARIABLE, ""))
     if not store_id or not file.name:
         return
-    sync = os.fdatasync
+    sync, write = os.fdatasync, os.pwritev
 
     def fdatasync(descriptor: int) -> None:
         time.sleep(_rest_of_stall_s(file, store_id))
         sync(descriptor)
 
+    def pwritev(descriptor: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> int:
+        if flags & os.RWF_DSYNC:
+            time.sleep(_rest_of_stall_s(file, store_id))
+        return write(descriptor, buffers, position, flags)
+
     os.fdatasync = fdatasync  # type: ignore[assignment]
+    os.pwritev = pwritev  # type: ignore[assignment]
 
 
 def _rest_of_stall_s(file: Path, store_id: str) -> float:

@@ -31,7 +31,7 @@ from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import UnavailableError
 from headrace.ports.chunk_storage import StoredObject
-from headrace.ports.journal_disk import DiskSpace
+from headrace.ports.journal_disk import DiskSpace, JournalFile
 from headrace.ports.metadata_store import Key, Page, Record, Write
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
@@ -232,7 +232,7 @@ class TracedPorts:
         return await self._chunks.list(prefix, after=after, limit=limit)
 
 
-class _TracedFile:
+class _TracedFile(JournalFile):
     """One open file; a trace knows it by its identity, since files change their names while they are open."""
 
     def __init__(self, ports: TracedPorts, file: MemoryJournalFile) -> None:

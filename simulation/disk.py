@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from headrace.ports.journal_disk import DiskSpace
+from headrace.ports.journal_disk import DiskSpace, JournalFile
 from simulation.draws import Draws
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class ProcessEnded(OSError):
     """The process ended in the middle of a commit: nothing is written after this."""
 
 
-class SimulatedFile:
+class SimulatedFile(JournalFile):
     """`content` is what the process sees. `durable` is what a power failure leaves, with some unsynced sectors."""
 
     def __init__(self, disk: SimulatedDisk, size_bytes: int) -> None:

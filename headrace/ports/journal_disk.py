@@ -1,4 +1,4 @@
-"""The disk under the journal: a directory of fixed-size files, written by position and made durable by `sync`.
+"""The disk under the journal: a directory of fixed-size files, written by position and made durable on demand.
 
 What was written but not synced may be lost, or kept in any part, when power fails. Implementations raise OSError; the
 journal turns a failed write or sync into the end of all containers, never into a retry.
@@ -33,6 +33,11 @@ class JournalFile(Protocol):
     def sync(self) -> None:
         """Return once everything written before is durable."""
         ...
+
+    def write_durably(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Write as `write`, and return once these bytes are durable. What was written before still needs `sync`."""
+        self.write(position, parts)
+        self.sync()
 
     def read(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`; fewer only at the end of the file."""

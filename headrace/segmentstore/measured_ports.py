@@ -62,15 +62,26 @@ class _MeasuredJournalFile:
         self._written_bytes = 0
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
-        if not self._written_bytes:
-            self._started_s = self._clock.monotonic_s()
+        self._begin(parts)
         self._file.write(position, parts)
-        self._written_bytes += sum(map(len, parts))  # type: ignore[arg-type]
 
     def sync(self) -> None:
         self._file.sync()
         if not self._written_bytes:
             return
+        self._record()
+
+    def write_durably(self, position: int, parts: Sequence[Buffer]) -> None:
+        self._begin(parts)
+        self._file.write_durably(position, parts)
+        self._record()
+
+    def _begin(self, parts: Sequence[Buffer]) -> None:
+        if not self._written_bytes:
+            self._started_s = self._clock.monotonic_s()
+        self._written_bytes += sum(map(len, parts))  # type: ignore[arg-type]
+
+    def _record(self) -> None:
         self._metrics.commit_seconds.record(self._clock.monotonic_s() - self._started_s)
         self._metrics.commit_bytes.record(self._written_bytes)
         self._written_bytes = 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
-from headrace.ports.journal_disk import DiskSpace
+from headrace.ports.journal_disk import DiskSpace, JournalFile
 from simulation.draws import Draws
 from simulation.scheduler import MS, SECOND
 
@@ -102,7 +102,7 @@ class VolumeDisk:
         return self.disk.space()
 
 
-class VolumeFile:
+class VolumeFile(JournalFile):
     """One open file of a `VolumeDisk`."""
 
     def __init__(self, disk: VolumeDisk, file: MemoryJournalFile) -> None:

@@ -6,7 +6,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.adapters.memory.journal_disk import SECTOR_BYTES, MemoryJournalDisk
 
 FILES = [f"journal-{number}" for number in range(20)]
 
@@ -38,3 +38,15 @@ def test_the_power_goes_while_a_thread_writes():
             working.result()
     finally:
         sys.setswitchinterval(usual)
+
+
+def test_a_durable_write_syncs_its_own_bytes_only():
+    disk = MemoryJournalDisk()
+    disk.create("journal", 3 * SECTOR_BYTES)
+    file = disk.open("journal")
+    file.write(0, [b"a" * SECTOR_BYTES])
+    file.write_durably(SECTOR_BYTES, [b"b" * SECTOR_BYTES])
+    left = {disk.cut_power(seed).open("journal").read(0, 3 * SECTOR_BYTES) for seed in range(100)}
+    second = {content[SECTOR_BYTES:] for content in left}
+    assert second == {b"b" * SECTOR_BYTES + bytes(SECTOR_BYTES)}
+    assert {content[:1] for content in left} == {b"a", b"\0"}

@@ -13,18 +13,22 @@ import pytest
 from benchmarks import stalling_disk
 
 ROOT = Path(__file__).resolve().parents[2]
-SYNC = "import os; os.fdatasync(os.open({!r}, os.O_RDWR))"
+SYNCS = [
+    "import os; os.fdatasync(os.open({!r}, os.O_RDWR))",
+    "import os; os.pwritev(os.open({!r}, os.O_RDWR), [b'x'], 0, os.RWF_DSYNC)",
+]
 
 
+@pytest.mark.parametrize("sync", SYNCS)
 @pytest.mark.parametrize(("store", "stalls"), [("store-0", True), ("store-1", False)])
-def test_syncs_of_one_store_stall(store: str, stalls: bool, tmp_path: Path):
+def test_syncs_of_one_store_stall(store: str, stalls: bool, sync: str, tmp_path: Path):
     site, data = tmp_path / "site", tmp_path / "data"
     site.mkdir()
     data.touch()
     file = tmp_path / "stalls"
     environment = os.environ | stalling_disk.environment(site, file) | {stalling_disk.STORE_VARIABLE: store}
     stalling_disk.stall(file, "store-0", 3600.0, 3600.0)
-    command = [sys.executable, "-c", SYNC.format(str(data))]
+    command = [sys.executable, "-c", sync.format(str(data))]
     if not stalls:
         subprocess.run(command, env=environment, capture_output=True, check=True, timeout=1800)
         return

@@ -41,6 +41,10 @@ class FailingFile:
         self._disk.before("sync")
         self._file.sync()
 
+    def write_durably(self, position, parts):
+        self.write(position, parts)
+        self.sync()
+
 
 class FailingDisk:
     """A real directory with the faults of the memory disk."""

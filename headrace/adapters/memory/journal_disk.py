@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from headrace.ports.journal_disk import DiskSpace
+from headrace.ports.journal_disk import DiskSpace, JournalFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -37,7 +37,7 @@ class _Content:
     unsynced: set[int] = field(default_factory=set)
 
 
-class MemoryJournalFile:
+class MemoryJournalFile(JournalFile):
     """One open file of the disk."""
 
     def __init__(self, disk: MemoryJournalDisk, content: _Content) -> None:
@@ -49,27 +49,37 @@ class MemoryJournalFile:
         return len(self._content.data)
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
-        self._disk.before("write")
-        with self._disk.lock:
-            for part in parts:
-                view = memoryview(part)
-                self._content.data[position : position + len(view)] = view
-                last = (position + len(view) - 1) // SECTOR_BYTES
-                self._content.unsynced.update(range(position // SECTOR_BYTES, last + 1))
-                position += len(view)
+        self._write(position, parts)
 
     def sync(self) -> None:
-        self._disk.before("sync")
-        with self._disk.lock:
-            for sector in self._content.unsynced:
-                self._keep(sector)
-            self._content.unsynced.clear()
+        self._sync(self._content.unsynced)
+
+    def write_durably(self, position: int, parts: Sequence[Buffer]) -> None:
+        self._sync(self._write(position, parts))
 
     def read(self, position: int, length: int) -> bytes:
         return bytes(self._content.data[position : position + length])
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _write(self, position: int, parts: Sequence[Buffer]) -> set[int]:
+        """Return the sectors that were written."""
+        self._disk.before("write")
+        data = b"".join(parts)
+        end = position + len(data)
+        sectors = set(range(position // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES))
+        with self._disk.lock:
+            self._content.data[position:end] = data
+            self._content.unsynced |= sectors
+        return sectors
+
+    def _sync(self, sectors: set[int]) -> None:
+        self._disk.before("sync")
+        with self._disk.lock:
+            for sector in sectors:
+                self._keep(sector)
+            self._content.unsynced -= sectors
 
     def _keep(self, sector: int) -> None:
         first, last = sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES

@@ -208,8 +208,7 @@ class JournalCommits:
                 continue
             position = active.end
             if parts:
-                active.file.write(position, parts)
-                active.file.sync()
+                active.file.write_durably(position, parts)
                 active.end = end
                 self.synced_commits += 1
             done = batch[:count]

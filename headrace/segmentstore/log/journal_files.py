@@ -230,8 +230,7 @@ class JournalFiles:
         previous = self.used[-1] if self.used else None
         sequence = previous.sequence + 1 if previous else 1
         header = FileHeader(sequence, self._random_salt(), previous.end if previous else 0, self.replica_id)
-        file.write(0, [journal_format.encode_file_header(header)])
-        file.sync()
+        file.write_durably(0, [journal_format.encode_file_header(header)])
         log_name = f"{_LOG_PREFIX}{sequence:016d}"
         self._disk.rename(name, log_name)
         self.format = Format2(header.salt)

@@ -83,8 +83,7 @@ def _create_identity(disk: JournalDisk, random_64: Callable[[], int]) -> bytes:
     disk.create(_UNFINISHED_NAME, _FILE_BYTES)
     file = disk.open(_UNFINISHED_NAME)
     try:
-        file.write(0, [fields + _CHECKSUM.pack(crc32c(fields))])
-        file.sync()
+        file.write_durably(0, [fields + _CHECKSUM.pack(crc32c(fields))])
     finally:
         file.close()
     disk.rename(_UNFINISHED_NAME, IDENTITY_NAME)
