@@ -64,13 +64,16 @@ async def restore_container(
 
 
 async def _reconciled(snapshot: ContainerSnapshot, directory: ChunkDirectory) -> ContainerSnapshot:
-    segments = list(snapshot.segments)
+    """The container as the directory has it. Removals that it knows of are to be finished, before a name is free: the
+    record of a segment that was evicted earlier may still be there, and would count as that of a segment."""
+    segments, deletions = list(snapshot.segments), dict(snapshot.deletions)
     kept: list[SegmentSnapshot] = []
     for first in range(0, len(segments), RECONCILED_AT_ONCE_MAX):
         batch = segments[first : first + RECONCILED_AT_ONCE_MAX]
         found = await asyncio.gather(*(reconciled_segment(segment, directory) for segment in batch))
         kept.extend(segment for segment in found if segment is not None)
-    return replace(snapshot, segments=kept)
+        deletions.update((each.name, each.number) for each, left in zip(batch, found, strict=True) if left is None)
+    return replace(snapshot, segments=kept, deletions=deletions)
 
 
 async def reconciled_segment(

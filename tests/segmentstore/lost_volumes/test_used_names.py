@@ -138,8 +138,14 @@ async def test_a_segment_created_after_a_recovery_is_restored(world: World):
         assert await (await running.connect()).read_all(NAME) == b"new"
 
 
-async def test_record_of_a_removal_that_was_lost_is_removed(world: World, monkeypatch: pytest.MonkeyPatch):
-    """The runs are gone, and the record of the evicted segment would be taken for that of the next one."""
+@pytest.mark.parametrize("was_empty", [False, True])
+async def test_record_of_a_removal_that_was_lost_is_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch, was_empty: bool
+):
+    """The runs are gone, and the record of the evicted segment would be taken for that of the next one.
+
+    `was_empty`: it was evicted before its first event. What the record tells is no less than what tier 2 has.
+    """
     world.limits = replace(world.limits, idle_segment_s=IDLE_S, idle_segments_kept=0)
     world.maintenance = False
     reached: list[str] = []
@@ -149,9 +155,17 @@ async def test_record_of_a_removal_that_was_lost_is_removed(world: World, monkey
         raise UnavailableError("no answer")
 
     async with killed(world) as running:
-        client = await stored(running, *[b"removed"] * 3)
+        if was_empty:
+            client = await stored(running)
+            await snapshot(running)
+            assert await evict(running) == 1
+            await write(client, NAME, [b"removed"] * 3)
+            await running.flush()
+        else:
+            client = await stored(running, *[b"removed"] * 3)
         await snapshot(running)
-        assert await evict(running) == 1
+        if not was_empty:
+            assert await evict(running) == 1
         with monkeypatch.context() as patches:
             patches.setattr(ChunkDirectory, "remove_record", unheard)
             await client.call(wire.DeleteSegment(3, NAME))
