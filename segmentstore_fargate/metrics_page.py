@@ -115,7 +115,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "histogram",
         "headrace_log_commit_seconds",
-        "one group commit of the journal: write and fdatasync",
+        "one group commit of the journal: write and sync",
         lambda s: s.journal_metrics.commit_seconds,
     ),
     Metric(

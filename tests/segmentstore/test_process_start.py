@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -268,12 +268,12 @@ async def test_a_changed_number_of_containers_is_refused(aws, config):
 async def test_journal_failure_without_waiting_client_ends_the_process(aws, config, monkeypatch):
     """It is started again on its volume, before the health check replaces the task and the volume with it."""
 
-    def broken(_self: DiskJournalFile) -> None:
+    def broken(_self: DiskJournalFile, _position: int, _parts: Sequence[bytes]) -> None:
         raise OSError("the disk is gone")
 
     process = SegmentStoreProcess(config, {})
     await asyncio.wait_for(process.start(), WAIT_S)
-    monkeypatch.setattr(DiskJournalFile, "sync", broken)
+    monkeypatch.setattr(DiskJournalFile, "write_durably", broken)
     process._store.owned[0].container.log.ledger.truncate(10)  # is reported to none
     assert (await asyncio.wait_for(process.ended(), WAIT_S)) == JOURNAL_FAILED
 

@@ -86,8 +86,8 @@ class RecordedMemory:
             self.sent += _taken(buffers, count)
             return count
 
-        def pwritev(descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
-            count = write(descriptor, buffers, position)
+        def pwritev(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
+            count = write(descriptor, buffers, position, flags)
             if any(buffers[0][:64]):  # new files are filled with zeros
                 self.written += _taken(buffers, count)
             return count
