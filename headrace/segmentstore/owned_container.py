@@ -106,7 +106,7 @@ def assemble(
     reader = StorageReader(read_directory, parts.chunk_storage, parts.read_cache)
     index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, epoch, clock)
     tables = TableStore(container, reader, index_store, parts.table_memory, backfill)
-    names = ObjectNames(container.container, epoch)
+    names = ObjectNames(container.container, epoch, clock)
     small_runs = SmallRuns(limits.compacted_runs_min)
     upkeep = DirectoryUpkeep(
         container, directory, small_runs, limits.object_bytes_max, tables.continue_upkeep, covered=covered

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
 
 import pytest
+from late_writes import LateWrites
 from object_counts import assert_counts_agree, counts_of
 from store_world import World
 
@@ -15,7 +17,7 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.model.packed_objects import packed_name
-from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, Create, Delete, Key
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, WRITES_PER_TRANSACTION_MAX, Create, Delete, Key
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory, fitting
 from headrace.segmentstore.tiering.garbage_collector import OBJECTS_PER_PAGE
 from headrace.segmentstore.tiering.limits import StorageLimits
@@ -140,6 +142,37 @@ async def test_object_is_deleted_after_its_last_run_and_the_grace_time(world: Wo
         await sweep(world, running)
         assert not object_names(world)
         assert not counts_of(world.metadata)
+
+
+async def test_object_of_an_unanswered_entry_is_kept(world: World, monkeypatch: pytest.MonkeyPatch):
+    """The entry may take effect later, and readers would find a run of an object that is gone."""
+    world.limits = replace(world.limits, object_grace_s=1.0, sweep_every_s=1.0)
+    put, puts, may_go_on = world.chunks.put, [], asyncio.Event()
+
+    async def held_put(name, parts):
+        puts.append(name)
+        await put(name, parts)
+        if len(puts) > 1:
+            await may_go_on.wait()
+
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], b"abc")
+        monkeypatch.setattr(world.chunks, "put", held_put)
+        entries = LateWrites(world, Create, lambda key: key.partition == chunk_partition(SEGMENTS[0]))
+        world.clock.advance(world.limits.flush_age_s)
+        await running.until(lambda: len(puts) == 2)
+        entries.answer_again()
+        await sweep(world, running)
+        entries.take_effect()
+        may_go_on.set()
+        await running.flush()
+        running.store.owned[0].container.metadata.segments[SEGMENTS[0]].index.release_all()
+        assert await client.read_all(SEGMENTS[0]) == b"abc"
+        world.clock.advance(UNANSWERED_WRITE_S)
+        await sweep(world, running)
+        assert object_names(world) == puts[:1]
 
 
 async def test_truncation_frees_what_lies_before_the_start(world: World):

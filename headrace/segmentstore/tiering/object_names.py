@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import AlreadyExistsError, UnavailableError
 from headrace.model.packed_objects import packed_epoch, packed_name
 from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -17,27 +20,32 @@ if TYPE_CHECKING:
 class ObjectNames:
     """`epoch` is the version of the container's claim: no other owner has it."""
 
-    def __init__(self, container: int, epoch: int) -> None:
+    def __init__(self, container: int, epoch: int, clock: Clock) -> None:
         self._container = container
         self._epoch = epoch
+        self._clock = clock
         self._given = 0
-        self._in_use: set[str] = set()
+        self._used_until_s: dict[str, float] = {}
+        """Until when runs of an object may enter the directory: also after its use, by an unanswered write."""
 
     @contextmanager
     def new(self) -> Iterator[str]:
-        """A name for an object whose runs enter the directory before the block ends, or never."""
+        """A name for an object. No write that enters its runs into the directory begins after the block."""
+        now_s = self._clock.monotonic_s()
+        self._used_until_s = {name: until_s for name, until_s in self._used_until_s.items() if until_s > now_s}
         self._given += 1
         name = packed_name(self._container, self._epoch, self._given)
-        self._in_use.add(name)
+        self._used_until_s[name] = inf
         try:
             yield name
         finally:
-            self._in_use.discard(name)
+            self._used_until_s[name] = self._clock.monotonic_s() + UNANSWERED_WRITE_S
 
     def may_be_entered(self, name: str) -> bool:
         """Whether runs of this object may enter the directory from now on. Owners of the past are fenced."""
         epoch = packed_epoch(self._container, name)
-        return epoch is None or epoch > self._epoch or name in self._in_use
+        is_used = self._used_until_s.get(name, -inf) > self._clock.monotonic_s()
+        return epoch is None or epoch > self._epoch or is_used
 
 
 async def put_new(chunk_storage: ChunkStorage, name: str, parts: Sequence[Buffer]) -> None:
