@@ -107,12 +107,17 @@ class AsyncByteStream:
         self._is_closed = True
         opened, self._open = self._open, []
         problems: list[HeadraceError] = []
+        cause = error
         for one in opened:
             try:
-                await one.__aexit__(kind, error, trace)
+                await one.__aexit__(None if cause is None else type(cause), cause, trace)
             except HeadraceError as problem:
                 problems.append(problem)
+            except BaseException as interrupt:  # noqa: BLE001 - raised below: the others must be closed as well
+                cause = interrupt  # they do not wait for acknowledgements any more
         await self._segment.close()
+        if cause is not None and cause is not error:
+            raise cause
         if problems and kind is None:
             raise problems[0]
 

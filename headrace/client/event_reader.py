@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
+from headrace.client.closing import close_all, stop_tasks
 from headrace.client.column_errors import arrow_missing
 from headrace.client.read_progress import ReadProgress
 from headrace.client.recorded_successors import recorded_successors
@@ -241,14 +243,10 @@ class AsyncEventReader:
 
     async def close(self) -> None:
         """Stops reading. `position` keeps its value."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tasks.clear()
-        await self._arrived.close()
-        await self._connections.close()
-        await self._windows.close()
+        tasks, self._tasks = self._tasks, {}
+        await close_all(
+            partial(stop_tasks, tasks.values()), self._arrived.close, self._connections.close, self._windows.close
+        )
 
     async def __aenter__(self) -> AsyncEventReader:
         return self

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.admin import AsyncAdmin
+from headrace.client.closing import close_all, stop_tasks
 from headrace.client.event_reader import Assemble, ReaderOptions, ReadOrder, arrow_assembler
 from headrace.client.group_member import GroupMember
 from headrace.client.group_segments import Arrived, OwnedSegment, OwnedSegments
@@ -310,16 +311,12 @@ class AsyncGroupReader:
         if self._is_closed:
             return
         self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
+            await stop_tasks(self._tasks)
             await self._member.leave()
         finally:
-            for windows in self._windows.values():
-                await windows.close()
-            await self._segments.close()
-            await self._group.close()
+            windows = (each.close for each in self._windows.values())
+            await close_all(*windows, self._segments.close, self._group.close)
 
     def _confirm(self) -> None:
         """What was returned is processed."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
+from headrace.client.closing import close_all, stop_tasks
 from headrace.client.event_reader import (
     BATCHES_WAITING_MAX,
     WINDOW_BYTES_MAX,
@@ -158,10 +160,8 @@ class OwnedSegments:
     async def close(self) -> None:
         tasks = [*self._stopped, *(one.task for one in self.owned.values() if one.task is not None)]
         self.end_all()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for connections in self._connections.values():
-            await connections.close()
-        self._connections.clear()
+        connections, self._connections = self._connections, {}
+        await close_all(partial(stop_tasks, tasks), *(each.close for each in connections.values()))
 
     def _start(self, owned: OwnedSegment) -> None:
         owned.task = asyncio.get_running_loop().create_task(self._read(owned))

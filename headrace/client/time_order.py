@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from headrace import wire
+from headrace.client.closing import stop_tasks
 from headrace.client.segment_requests import SegmentRequests
 from headrace.model.errors import HeadraceError, NotFoundError
 from headrace.model.time_merge import TimeMerge
@@ -147,10 +148,7 @@ class TimeOrder(Generic[B, E]):
             await self._changed.wait()
 
     async def close(self) -> None:
-        tasks = list(self._asking.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop_tasks(self._asking.values())
 
     def _goes_on(self, place: _Place, batch: B) -> bool:
         """Whether the batch begins in the current span. A single segment is in order, and needs no spans."""

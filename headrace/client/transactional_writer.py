@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,7 @@ from headrace.api.transactions import TransactionSegmentView, TransactionView
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BatchAccumulator
+from headrace.client.closing import close_all, stop_tasks
 from headrace.client.event_blocks import Ack
 from headrace.client.event_writer import (
     Event,
@@ -268,12 +270,10 @@ class AsyncTransactionalWriter:
         if self._closed:
             return
         self._closed = True
-        if self._pinger is not None:
-            self._pinger.cancel()
-            await asyncio.gather(self._pinger, return_exceptions=True)
-        for transaction in list(self._open):
-            await transaction.leave(UnavailableError("the writer is closed", code="writer_closed"))
-        await self.connections.close()
+        pinger = () if self._pinger is None else (self._pinger,)
+        reason = UnavailableError("the writer is closed", code="writer_closed")
+        leaving = (partial(transaction.leave, reason) for transaction in self._open)
+        await close_all(partial(stop_tasks, pinger), *leaving, self.connections.close)
 
     async def __aenter__(self) -> AsyncTransactionalWriter:
         return self

@@ -1,0 +1,110 @@
+"""A `close` that is cancelled, at any of its turns, leaves no connection open and no task running."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from real_cluster import RealCluster, WorkingQueue, transport_to
+
+from functions import wiring
+from headrace.client import AsyncHeadrace, GroupStream, Headrace, ReaderGroupConfiguration, ScalingPolicy
+from headrace.wire.connections import asynchronous
+from headrace.wire.connections.asynchronous import AsyncConnection
+
+TURNS = (*range(1, 12), 15, 20, 30, 50)
+TURNS_TO_END = 1_000
+
+
+class Opened:
+    """All connections to segment stores that were opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.connections: list[AsyncConnection] = []
+        made = AsyncConnection.connection_made
+
+        def connection_made(connection: AsyncConnection, transport: asyncio.BaseTransport) -> None:
+            self.connections.append(connection)
+            made(connection, transport)
+
+        monkeypatch.setattr(asynchronous.AsyncConnection, "connection_made", connection_made)
+
+    def left(self) -> list[AsyncConnection]:
+        return [connection for connection in self.connections if connection.closed is None]
+
+
+@pytest.fixture
+def opened(headrace: Headrace, request_queue: WorkingQueue, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    for queue in ("request_queue", "commit_queue", "abort_queue"):
+        monkeypatch.setattr(wiring, queue, lambda: request_queue)
+    headrace.admin.create_stream("shop", "returns", scaling=ScalingPolicy.fixed(1))
+    with headrace.writer("shop", "returns") as writer:
+        writer.write_batch([b"event"] * 6, ["key"] * 6)
+    headrace.admin.create_stream("shop", "bytes", scaling=ScalingPolicy.fixed(1))
+    reads = ReaderGroupConfiguration((GroupStream("shop", "returns"),), automatic_checkpoint_interval_ms=0)
+    headrace.admin.reader_groups.create("shop", "billing", reads)
+    return Opened(monkeypatch)
+
+
+async def event_reader(client: AsyncHeadrace, _number: int) -> Any:
+    reader = await client.reader("shop", "returns", start="head")
+    assert await reader.read_batch() is not None
+    return reader
+
+
+async def group_reader(client: AsyncHeadrace, number: int) -> Any:
+    group = await client.reader_group("shop", "billing")
+    reader = await group.reader(f"reader-{number}")
+    await group.close()
+    await reader.read_batch(timeout_s=0.05)
+    return reader
+
+
+async def transactional_writer(client: AsyncHeadrace, _number: int) -> Any:
+    writer = client.transactional_writer("shop", "returns")
+    for _ in range(2):
+        transaction = await writer.begin()
+        await transaction.write(b"event", "key")
+        await transaction.flush()
+    return writer
+
+
+async def byte_stream(client: AsyncHeadrace, _number: int) -> Any:
+    stream = await client.byte_stream("shop", "bytes")
+    first, second = await stream.writer(), await stream.writer()
+    await first.write(b"1")
+    await second.write(b"2")
+    reader = await stream.reader("tail")
+    assert await reader.available() >= 0
+    return stream
+
+
+@pytest.mark.parametrize("make", [event_reader, group_reader, transactional_writer, byte_stream])
+def test_cancelled_close_leaves_nothing_open(
+    real: RealCluster, opened: Opened, make: Callable[[AsyncHeadrace, int], Awaitable[Any]]
+) -> None:
+    cancelled: list[int] = []
+
+    async def run() -> None:
+        async with AsyncHeadrace("http://controller", transport=transport_to(real)) as client:
+            before = asyncio.all_tasks()
+            for turns in TURNS:
+                one = await make(client, turns)
+                closing = asyncio.create_task(one.close())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if closing.cancel():
+                    cancelled.append(turns)
+                with suppress(asyncio.CancelledError):
+                    await closing
+                for _ in range(TURNS_TO_END):
+                    await asyncio.sleep(0)
+                assert opened.left() == [], turns
+                assert asyncio.all_tasks() <= before, turns
+                await one.close()
+
+    asyncio.run(run())
+    assert cancelled
