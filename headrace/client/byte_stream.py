@@ -5,13 +5,15 @@ Offsets are in bytes, and count from the first byte that was ever written.
 
 from __future__ import annotations
 
+from functools import partial
 from types import TracebackType
 
 from headrace.client.batch_accumulator import BUFFER_BYTES
 from headrace.client.byte_reader import AsyncByteReader, ByteStart, check_offset
 from headrace.client.byte_segment import RETRY_TIMEOUT_S, ByteSegment
 from headrace.client.byte_writer import AsyncByteWriter
-from headrace.model.errors import HeadraceError, IllegalStateError
+from headrace.client.closing import close_all, exit_all_async
+from headrace.model.errors import IllegalStateError
 
 
 class AsyncByteStream:
@@ -106,20 +108,7 @@ class AsyncByteStream:
     ) -> None:
         self._is_closed = True
         opened, self._open = self._open, []
-        problems: list[HeadraceError] = []
-        cause = error
-        for one in opened:
-            try:
-                await one.__aexit__(None if cause is None else type(cause), cause, trace)
-            except HeadraceError as problem:
-                problems.append(problem)
-            except BaseException as interrupt:  # noqa: BLE001 - raised below: the others must be closed as well
-                cause = interrupt  # they do not wait for acknowledgements any more
-        await self._segment.close()
-        if cause is not None and cause is not error:
-            raise cause
-        if problems and kind is None:
-            raise problems[0]
+        await close_all(partial(exit_all_async, opened, error), self._segment.close)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -5,7 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol
+
+from headrace.model.errors import HeadraceError
+
+
+class Block(Protocol):
+    """What is left as a `with` block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class AsyncBlock(Protocol):
+    """What is left as an `async with` block."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 async def close_all(*closings: Callable[[], Awaitable[object]]) -> None:
@@ -21,3 +40,54 @@ async def stop_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
     for task in stopped:
         task.cancel()
     await asyncio.gather(*stopped, return_exceptions=True)
+
+
+def exit_all(opened: Iterable[Block], error: BaseException | None) -> None:
+    """Leaves all blocks, in order. With the `error` of the caller, they do not wait for acknowledgements.
+
+    After an interrupt it goes on in the same way, and raises the interrupt at the end. Otherwise it raises the first
+    error of a block, unless the caller has one.
+    """
+    ends = _Ends(error)
+    for one in opened:
+        try:
+            one.__exit__(*ends.cause)
+        except BaseException as problem:  # noqa: BLE001 - raised at the end
+            ends.note(problem)
+    ends.check()
+
+
+async def exit_all_async(opened: Iterable[AsyncBlock], error: BaseException | None) -> None:
+    """As `exit_all`."""
+    ends = _Ends(error)
+    for one in opened:
+        try:
+            await one.__aexit__(*ends.cause)
+        except BaseException as problem:  # noqa: BLE001 - raised at the end
+            ends.note(problem)
+    ends.check()
+
+
+class _Ends:
+    """How blocks ended: the first error, or the last interrupt."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self._error = self._interrupt = error
+        self._problem: HeadraceError | None = None
+
+    @property
+    def cause(self) -> tuple[type[BaseException] | None, BaseException | None, None]:
+        """What the next block is left with."""
+        return (None if self._interrupt is None else type(self._interrupt), self._interrupt, None)
+
+    def note(self, problem: BaseException) -> None:
+        if not isinstance(problem, HeadraceError):
+            self._interrupt = problem
+        elif self._problem is None:
+            self._problem = problem
+
+    def check(self) -> None:
+        if self._interrupt is not None and self._interrupt is not self._error:
+            raise self._interrupt
+        if self._problem is not None and self._error is None:
+            raise self._problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Protocol, TypeVar
@@ -12,6 +13,7 @@ import httpx
 from headrace.client.admin import AsyncAdmin
 from headrace.client.byte_segment import ByteSegment, only_segment
 from headrace.client.byte_stream import AsyncByteStream
+from headrace.client.closing import Block, exit_all
 from headrace.client.event_reader import AsyncEventReader, ReaderOptions, Start
 from headrace.client.event_writer import AsyncEventWriter, WriterCore, WriterOptions
 from headrace.client.http_api import HttpApi
@@ -38,7 +40,7 @@ from headrace.client.synchronous_transactions import TransactionalWriter
 from headrace.client.time_cuts import stream_cut_at
 from headrace.client.transactional_writer import AsyncTransactionalWriter
 from headrace.client.transactions_admin import LEASE_MS_DEFAULT
-from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 
 DEFAULT_URL = "http://127.0.0.1:10080"
@@ -50,15 +52,11 @@ S = TypeVar("S")
 U = TypeVar("U")
 
 
-class _Opened(Protocol):
+class _Opened(Block, Protocol):
     """What `Headrace` closes at its end, unless it is closed already."""
 
     @property
     def closed(self) -> bool: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 class AsyncHeadrace:
@@ -343,21 +341,15 @@ class Headrace:
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
-        """Closes everything. After an error of the caller, writers do not wait for acknowledgements."""
+        """Closes everything, as `exit_all`. After an error of the caller, writers do not wait for acknowledgements."""
         if self._closed:
             return
         self._closed = True
         opened, self._open = self._open, []
-        problems: list[HeadraceError] = []
-        for one in opened:
-            try:
-                one.__exit__(type(error) if error is not None else None, error, None)
-            except HeadraceError as problem:
-                problems.append(problem)
-        self._thread.run(self._core.close())
-        self._thread.close()
-        if problems and error is None:
-            raise problems[0]
+        with ExitStack() as last:
+            last.callback(self._thread.close)
+            last.callback(lambda: self._thread.run(self._core.close()))
+            exit_all(opened, error)
 
     def _keep(self, opened: _Opened) -> None:
         """Remembers an opened object, so that `close` closes it with the client."""

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -69,23 +70,26 @@ class LoopThread(LoopCaller):
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(loop or _new_loop())
+        self._stopped = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Cancels all running tasks and ends the thread."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """Cancels all running tasks and ends the thread. After an interrupt it may be called again."""
+        with suppress(RuntimeError):  # the loop is closed already
+            self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            self._loop.run_until_complete(self._until_stopped())
         finally:
-            self._loop.run_until_complete(_end_tasks())
             self._loop.close()
+
+    async def _until_stopped(self) -> None:
+        await self._stopped.wait()
+        await _end_tasks()
 
 
 def _is_cancelled() -> bool:

@@ -149,3 +149,34 @@ def test_another_thread_cancels_a_coroutine(thread: LoopThread, monkeypatch: pyt
         else:
             assert call.result(30) == "done"
     thread.close()
+
+
+def test_closes_at_once_end_the_tasks(thread: LoopThread, monkeypatch: pytest.MonkeyPatch):
+    """As after Ctrl-C in the first call."""
+    is_ending, may_end = threading.Event(), threading.Event()
+
+    async def ends_slowly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_ending.set()
+            while not may_end.is_set():
+                await asyncio.sleep(0.001)
+
+    async def begin() -> asyncio.Task[None]:
+        task = asyncio.create_task(ends_slowly())
+        await asyncio.sleep(0)
+        return task
+
+    task = thread.run(begin())
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(thread.close)
+        assert is_ending.wait(20)
+        call = thread._loop.call_soon_threadsafe
+        monkeypatch.setattr(thread._loop, "call_soon_threadsafe", lambda *called: (call(*called), call(may_end.set)))
+        second = pool.submit(thread.close)
+        first.result()
+        second.result()
+    assert task.cancelled()
+    assert thread._loop.is_closed()
+    thread.close()

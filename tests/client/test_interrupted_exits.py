@@ -1,0 +1,93 @@
+"""Ctrl-C while the client closes, once or again and again: it goes on without waiting, and its thread ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from scripted_cluster import Cluster
+
+from headrace.client import EventWriter, Headrace
+
+CALLS_MAX = 100
+
+
+class Interrupted:
+    """Interrupts the calls of the client's loop with some of the numbers: when they have begun, or are done."""
+
+    def __init__(self, client: Headrace, numbers: range, *, done: bool) -> None:
+        self.calls = self.interrupts = 0
+        self._numbers, self._done = numbers, done
+        self._loop, self._run = client._thread._loop, client._thread.run
+        client._thread.run = self.run  # type: ignore[method-assign]
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        number, self.calls = self.calls, self.calls + 1
+        if number not in self._numbers:
+            return self._run(coroutine)
+        self.interrupts += 1
+        if self._done:
+            self._run(coroutine)
+        else:
+            begun = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            self._run(asyncio.sleep(0))
+            begun.cancel()
+        raise KeyboardInterrupt(self.interrupts)
+
+
+def opened(cluster: Cluster) -> tuple[Headrace, list[EventWriter]]:
+    cluster.put(0, b"event")
+    client = cluster.client()
+    writers = [client.writer("s", "t"), client.writer("s", "t")]
+    reader = client.reader("s", "t", start="head")
+    assert reader.read_batch(timeout_s=10) is not None
+    for writer in writers:
+        writer.write(b"event", "key")
+    return client, writers
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("often", [1, 2, CALLS_MAX])
+def test_each_interrupt_of_a_close_is_survived(cluster: Cluster, often: int, done: bool) -> None:
+    for first in range(CALLS_MAX):
+        client, writers = opened(cluster)
+        interrupted = Interrupted(client, range(first, first + often), done=done)
+        last = 0
+        try:
+            client.close()
+        except KeyboardInterrupt as interrupt:
+            (last,) = interrupt.args
+        assert last == interrupted.interrupts
+        assert not client._thread._thread.is_alive()
+        assert all(writer.closed for writer in writers)
+        client.close()
+        if not interrupted.interrupts:
+            break
+    assert 4 < first < CALLS_MAX - 1
+
+
+def test_second_interrupt_ends_the_wait_for_acknowledgements(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, writers = opened(cluster)
+    flushed: list[EventWriter] = []
+
+    def flush(writer: EventWriter) -> None:
+        flushed.append(writer)
+        raise KeyboardInterrupt(len(flushed))
+
+    monkeypatch.setattr(EventWriter, "flush", flush)
+    with pytest.raises(KeyboardInterrupt):
+        client.close()
+    assert flushed == writers[:1]
+    assert not client._thread._thread.is_alive()
+    assert all(writer.closed for writer in writers)
+
+
+def test_interrupt_after_an_error_of_the_block_is_raised(cluster: Cluster) -> None:
+    client, _ = opened(cluster)
+    Interrupted(client, range(1), done=True)
+    error = ValueError()
+    with pytest.raises(KeyboardInterrupt):
+        client.__exit__(ValueError, error, None)
+    assert not client._thread._thread.is_alive()
