@@ -1,6 +1,8 @@
 """Create a key-value table: its segments, then it is ACTIVE.
 
-An interrupted creation repeats all requests to the segment stores: creating a segment that exists succeeds.
+An interrupted creation repeats all requests to the segment stores: creating a segment that exists succeeds. A process
+may stall before such a request, while others create the table and delete it. So the table is read afterwards, and
+segments that no deletion would remove any more are deleted again. That is safe, because their names are never reused.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from headrace.metadata.key_value_table import (
     table_key,
 )
 from headrace.metadata.scope import keep_scope, no_such_scope, scope_door_key, scope_exists, scope_guard_key
-from headrace.model.errors import AlreadyExistsError
-from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, new_table, table_created
+from headrace.model.errors import AlreadyExistsError, UnavailableError
+from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState, new_table, table_created
 from headrace.model.requests import RequestKind
 
 
@@ -43,9 +45,23 @@ def _accept(acceptance: Acceptance, scope: str, name: str, configuration: TableC
 
 
 def _create_segments(tools: Tools, stored: StoredTable) -> None:
-    configuration = stored.table.configuration
-    for name in stored.table.segment_names:
-        tools.segment_stores.create_table_segment(name, configuration.key_length, configuration.rollover_size_bytes)
+    table, configuration = stored.table, stored.table.configuration
+    try:
+        for name in table.segment_names:
+            tools.segment_stores.create_table_segment(name, configuration.key_length, configuration.rollover_size_bytes)
+    except UnavailableError:
+        _delete_unwanted(tools, table)  # some of the requests may have been carried out
+        raise
+    _delete_unwanted(tools, table)
+
+
+def _delete_unwanted(tools: Tools, table: KeyValueTable) -> None:
+    """Delete the segments of a table that is not there any more, or of which a deletion has begun."""
+    stored = KeyValueTableRecords(tools.store).find(table.scope, table.name)
+    present = None if stored is None or stored.table.state is TableState.DELETING else stored.table
+    if present is None or present.first_segment_number != table.first_segment_number:
+        for name in table.segment_names:
+            tools.segment_stores.delete_table_segment(name)
 
 
 def _open(tools: Tools, stored: StoredTable) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -174,6 +175,26 @@ def test_a_late_processor_leaves_a_recreated_table_unchanged():
         assert _outcome(world) == present, f"woken up at call {position}"
         slept += 1
     assert slept >= 5
+
+
+def _recreated(world: StreamWorld) -> list[str]:
+    _create(world)
+    return [f"s/k_kvtable/{number}.#epoch.0" for number in range(3, 6)]
+
+
+@pytest.mark.parametrize("then", [lambda _world: [], _recreated], ids=["deleted", "recreated"])
+def test_a_late_creation_leaves_no_segments(then: Callable[[StreamWorld], list[str]]):
+    """The processor wakes before any of its calls, when another one has created the table and it was deleted."""
+
+    def live_on(world: StreamWorld) -> list[str]:
+        world.process()
+        world.acknowledge()
+        world.tables.delete_table("s", "k")
+        assert world.drain() == 1
+        return then(world)
+
+    for position, world, present in after_each_sleep(_work("create_key_value_table"), live_on):
+        assert sorted(world.bare_segment_stores.names()) == present, f"woken up at call {position}"
 
 
 @pytest.mark.parametrize("kind", ACCEPT)

@@ -46,7 +46,7 @@ def test_cost_of_the_workflows(table_world: StreamWorld):
     table_world.tables.create_table("s", "new", CONFIGURATION)
     table_world.calls.counts.clear()
     table_world.drain()
-    assert dict(table_world.calls.counts) == {READ: 2, CREATE_SEGMENT: 3, TRANSACTION: 1}
+    assert dict(table_world.calls.counts) == {READ: 3, CREATE_SEGMENT: 3, TRANSACTION: 1}
     table_world.tables.delete_table("s", "new")
     table_world.calls.counts.clear()
     table_world.drain()
