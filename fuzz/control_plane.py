@@ -97,9 +97,12 @@ class ControlPlane:
         """What the tick of retention calls."""
         return truncate_stream.accept(self.streams.acceptance, scope, stream, offsets, planned_on)
 
-    def create(self, stream: str = "t", segments: int = 2, **settings: Any) -> None:
-        """A stream that is ACTIVE."""
-        self.streams.create_stream("s", stream, StreamConfiguration(ScalingPolicy.fixed(segments), **settings))
+    def create(
+        self, stream: str = "t", segments: int = 2, scaling: ScalingPolicy | None = None, **settings: Any
+    ) -> None:
+        """A stream that is ACTIVE, with so many segments unless its policy of `scaling` is given."""
+        policy = scaling or ScalingPolicy.fixed(segments)
+        self.streams.create_stream("s", stream, StreamConfiguration(policy, **settings))
         self.drain()
 
     def drain(self) -> int:

@@ -10,7 +10,7 @@ from fuzz.controller_model import SCOPE, STREAMS
 from fuzz.controller_run import RETAINED_BYTES, ControllerRun
 from headrace.model.errors import ConflictError, IllegalStateError, UnavailableError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from headrace.model.stream_configuration import RetentionPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
@@ -61,7 +61,7 @@ class StreamChanges:
         self._run.note(what)
 
     def _create(self, stream: str) -> None:
-        configuration = StreamConfiguration(ScalingPolicy.fixed(1))
+        configuration = StreamConfiguration(self._run.scaling_policy((1,)))
         self._run.retry(lambda: self._plane.streams.create_stream(SCOPE, stream, configuration))
         self._run.note("create again")
 
@@ -91,7 +91,7 @@ class StreamChanges:
         self._run.retry(lambda: self._plane.streams.truncate_stream(SCOPE, stream, offsets))
 
     def _update(self, stream: Stream) -> None:
-        scaling, retention = ScalingPolicy.fixed(self._random.choice((1, 1, 2, 3))), stream.configuration.retention
+        scaling, retention = self._run.scaling_policy((1, 1, 2, 3)), stream.configuration.retention
         if self._random.random() < 0.1:
             retention = RetentionPolicy.by_size(RETAINED_BYTES) if retention is None else None
             self._run.model.truncated.add(stream.name)

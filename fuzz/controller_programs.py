@@ -19,6 +19,7 @@ from fuzz.checker import WrongStateError
 from fuzz.controller_changes import StreamChanges
 from fuzz.controller_checks import ControllerChecks, require
 from fuzz.controller_clients import Clients
+from fuzz.controller_epoch_checks import EpochChecks
 from fuzz.controller_followers import Followers
 from fuzz.controller_group_checks import GroupChecks
 from fuzz.controller_groups import GROUPS, TABLES, Readers
@@ -26,6 +27,7 @@ from fuzz.controller_losses import CHECK, Losses
 from fuzz.controller_messages import Messages
 from fuzz.controller_model import LONG_MS, SCOPE, STREAMS, WRITERS
 from fuzz.controller_run import ControllerRun
+from fuzz.controller_scaling import AutoScaling
 from fuzz.controller_storms import Storms
 from fuzz.controller_successors import Successors
 from fuzz.process_turns import CALLS_MAX, Faults, Process, Turns
@@ -103,10 +105,12 @@ class _ControllerProgram:
         self._storms = Storms(self._run, self._clients, self._messages, self._losses)
         self._successors = Successors(self._run, self._clients)
         self._changes = StreamChanges(self._run, self._messages)
+        self._scaling = AutoScaling(self._run)
         self._readers = Readers(self._run)
         self._followers = Followers(self._run)
         self._checks = ControllerChecks(self._run)
         self._group_checks = GroupChecks(self._run)
+        self._epoch_checks = EpochChecks(self._run)
         self._faults = random.choice(_FAULTS)
         self._undisturbed_calls = 0
 
@@ -131,6 +135,7 @@ class _ControllerProgram:
     def _check_all(self) -> None:
         self._checks.check_all()
         self._group_checks.check_all()
+        self._epoch_checks.check_all()
 
     def _run_together(self, processes: list[Process]) -> int:
         plane, follow = self._plane, self._follow_disturbed
@@ -180,6 +185,8 @@ class _ControllerProgram:
         found += [Process("incarnations", self._changes.recreate)] * (random.random() < 0.15)
         found += [Process("operator", self._changes.replay_letters)] * (random.random() < 0.2)
         found += [Process("follower", self._followers.follow) for _ in range(random.randint(0, 2))]
+        if self._run.has_reports:
+            found += [Process("reports", self._scaling.report) for _ in range(random.randint(1, 3))]
         if self._run.has_readers:
             readers = self._readers
             works = (readers.manage_groups, readers.read, readers.note_positions, readers.manage_tables)
@@ -250,6 +257,7 @@ class _ControllerProgram:
             second = service.create_transaction(SCOPE, stream, 60_000).transaction_id
             service.sets.commit_all(SCOPE, stream, {stream: [first, second]}, writer=_LAST_WRITER, epoch=1)
             plane.drain_transactions()
+            self._scaling.use(stream)
             for one in (first, second):
                 state = self._run.model.state((stream, one))
                 require(state is TransactionState.COMMITTED, f"the last transaction {one:x} of {stream} is {state}")

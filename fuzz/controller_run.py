@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -17,11 +17,14 @@ from fuzz.randomness import Random
 from fuzz.shuffled_workers import ShuffledWorkers
 from headrace.controller.services.transactions import TransactionService
 from headrace.model.errors import ConflictError, CorruptError, HeadraceError, UnavailableError
-from headrace.model.stream_configuration import RetentionPolicy
+from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 
 _SERVICES: Final = 3
 _HOMES: Final = 2
 _READERS_SHARE: Final = 0.4
+_REPORTS_SHARE: Final = 0.3
+_BY_RATE_SHARE: Final = 0.7
+_TARGET_RATE: Final = 100
 _REPEATED_SHARES: Final = (0.0, 0.1, 0.4)
 ATTEMPTS: Final = 4
 _CHANGES_RECORDS: Final = ("write", "transaction")
@@ -35,7 +38,11 @@ Message = tuple[str, dict[str, Any]]
 
 
 class ControllerRun:
-    """The state of one seed. `waiting` are messages without a processor, `processed` those that a processor had."""
+    """The state of one seed. `waiting` are messages without a processor, `processed` those that a processor had.
+
+    Some seeds have more than others. A generator of its own decides this, so that the other seeds do as they did before
+    the programs had it.
+    """
 
     def __init__(self, seed: int, random: Random, trace: Trace) -> None:
         self.random = random
@@ -47,6 +54,7 @@ class ControllerRun:
         self.happened: Counter[str] = Counter()
         self.waiting: list[Message] = []
         self.processed: list[Message] = []
+        self.has_reports = Random(f"{seed}: rates policies").random() < _REPORTS_SHARE
         self.repeated_share = random.choice(_REPEATED_SHARES)
         self.slow_calls = random.choice(_SLOW_CALLS)
         self.has_large_sets = random.random() < 0.4
@@ -58,7 +66,14 @@ class ControllerRun:
             if retention is not None:
                 self.model.truncated.add(stream)
                 self.model.retained.add(stream)
-            self.plane.create(stream, segments=random.choice((1, 1, 2)), retention=retention)
+            self.plane.create(stream, scaling=self.scaling_policy((1, 1, 2)), retention=retention)
+
+    def scaling_policy(self, segments: Sequence[int]) -> ScalingPolicy:
+        """A policy with one of these minimal numbers of segments, in some seeds mostly one by rate."""
+        least = segments[0] if len(segments) == 1 else self.random.choice(segments)
+        if self.has_reports and self.random.random() < _BY_RATE_SHARE:
+            return ScalingPolicy.by_event_rate(_TARGET_RATE, self.random.randint(2, 3), least)
+        return ScalingPolicy.fixed(least)
 
     def follow(self, kind: str) -> None:
         """Learn of what the last call, of this kind, has changed in the records. Raises WrongStateError."""

@@ -22,7 +22,9 @@ from fuzz.randomness import Random
 from fuzz.watched_ports import Calls
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.controller.operations import delete_reader_group
+from headrace.controller.services import auto_scaling
 from headrace.controller.services import commit_sets as set_service
+from headrace.controller.services.auto_scaling import AutoScalingService
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.steps import transaction_commits
 from headrace.controller.steps.transaction_aborts import TransactionAborts
@@ -46,6 +48,8 @@ SEED_OF_RELEASED_MEMBER = 48
 SEED_OF_UNSEEN_LOSS = 24
 SEED_OF_COMMIT_BY_ANOTHER = 65
 SEED_OF_ENDLESS_ABORTS = 3
+SEED_OF_WARM_NEIGHBOUR = 11
+SEED_OF_OLD_REPORT = 27
 
 
 @pytest.fixture
@@ -162,6 +166,18 @@ def test_aborts_that_begin_again_each_time_are_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(TransactionCommits, "_abort_known", abort_all)
     with pytest.raises(WrongStateError, match="100 invocations have not processed"):
         run_controller_program(SEED_OF_ENDLESS_ABORTS, Trace())
+
+
+def test_a_merge_with_a_warm_neighbour_is_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(AutoScalingService, "_cold", lambda _service, _stream, identifiers: set(identifiers))
+    with pytest.raises(WrongStateError, match="and not all are cold"):
+        run_controller_program(SEED_OF_WARM_NEIGHBOUR, Trace())
+
+
+def test_a_split_after_an_old_report_is_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(auto_scaling, "is_too_old", lambda _report, _now_ms: False)
+    with pytest.raises(WrongStateError, match=r"kind='hot'.* seals"):
+        run_controller_program(SEED_OF_OLD_REPORT, Trace())
 
 
 def run_processes(*works: Callable[[Calls], object], deaths: float = 0, check: Any = None) -> int:
