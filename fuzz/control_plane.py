@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, cast
 
+from fuzz.torn_queries import TornQueryStore
 from fuzz.watched_ports import Calls, WatchedQueue, WatchedSegmentStores, WatchedStore
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
@@ -42,10 +43,10 @@ class ControlPlane:
     """Services, processors and ticks over a store, queues, segment stores and a clock in memory. The scope `s` exists.
 
     Batch reads are torn: their order follows from `seed`, and hooks of `calls` run between their single reads. Without
-    `workers` pieces of work are done in turn.
+    `workers` pieces of work are done in turn. With `torn_queries` others may also write during a query.
     """
 
-    def __init__(self, seed: int = 0, workers: Workers | None = None) -> None:
+    def __init__(self, seed: int = 0, workers: Workers | None = None, *, torn_queries: bool = False) -> None:
         self.workers = workers
         self.clock = ManualClock()
         self.calls = Calls()
@@ -53,6 +54,8 @@ class ControlPlane:
         self.bare_queue = MemoryRequestQueue()
         self.bare_segment_stores = MemorySegmentStores(self.clock)
         self.store = WatchedStore(self.bare_store, self.calls)
+        if torn_queries:
+            self.store = TornQueryStore(self.bare_store, self.calls, seed)
         self.queue = WatchedQueue(self.bare_queue, self.calls)
         self.queues = dict.fromkeys(ResourceKind, self.queue)
         self.reader_groups = ReaderGroupService(self.store, self.queue, self.clock)

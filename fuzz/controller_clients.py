@@ -114,7 +114,8 @@ class Clients:
         for stream in streams:
             place = self.begin(stream, f"{writer}/{epoch}/{attempt}").place
             members.setdefault(stream, []).append(place[1])
-        others = [one.place for one in self._model.transactions.values() if not one.may_expire]
+        known = self._model.transactions.values()
+        others = [one.place for one in known if not one.may_expire and one.has_segments]
         if others and random.random() < 0.25:  # perhaps a transaction of another writer
             stream, identifier = random.choice(others)
             if identifier not in members.get(stream, ()):
@@ -162,7 +163,9 @@ class Clients:
         random.choice((_abort, self.commit_alone, _ping, self._create_segments))(run.service(), transaction)
 
     def commit_alone(self, service: TransactionService, transaction: ModelTransaction) -> None:
-        """One attempt to commit a transaction by itself."""
+        """One attempt to commit a transaction by itself. Not without segments, which a commit takes for a loss."""
+        if not transaction.has_segments:
+            raise IllegalStateError(f"{transaction.place} may have no segment yet")
         transaction.is_committed_alone = True
         transaction.first_commit = transaction.first_commit or self._model.next_moment()
         service.commit_transaction(SCOPE, *transaction.place)

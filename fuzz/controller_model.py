@@ -54,6 +54,11 @@ class ModelTransaction:
     first_commit: int | None = None
     committed: int | None = None
 
+    @property
+    def has_segments(self) -> bool:
+        """Whether its segments were created, unless that is done on demand. Its creator may have died before."""
+        return self.is_begun or bool(self.events)
+
 
 @dataclass(slots=True)
 class SetCall:

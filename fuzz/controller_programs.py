@@ -28,6 +28,7 @@ from fuzz.controller_messages import Messages
 from fuzz.controller_model import LONG_MS, SCOPE, STREAMS, WRITERS
 from fuzz.controller_run import ControllerRun
 from fuzz.controller_scaling import AutoScaling
+from fuzz.controller_seal_storms import SealStorms
 from fuzz.controller_storms import Storms
 from fuzz.controller_successors import Successors
 from fuzz.process_turns import CALLS_MAX, Faults, Process, Turns
@@ -51,6 +52,7 @@ _FAULTS: Final = (
 )
 _STORM_SHARE: Final = 0.5
 _SHARED_SHARE: Final = 0.5
+_SEAL_STORMS_SHARE: Final = 0.8
 
 _FORGOTTEN_MS: Final = 7 * 3600 * 1000
 _LAST_WRITER: Final = "last"
@@ -103,6 +105,7 @@ class _ControllerProgram:
         self._messages = Messages(self._run)
         self._losses = Losses(self._run)
         self._storms = Storms(self._run, self._clients, self._messages, self._losses)
+        self._seal_storms = SealStorms(self._run, self._clients, self._messages)
         self._successors = Successors(self._run, self._clients)
         self._changes = StreamChanges(self._run, self._messages)
         self._scaling = AutoScaling(self._run)
@@ -197,6 +200,10 @@ class _ControllerProgram:
         return found
 
     def _storm(self) -> list[Process]:
+        if self._run.has_seal_storms and self._random.random() < _SEAL_STORMS_SHARE:
+            with self._undisturbed():
+                self._seal_storms.prepare()
+            return self._seal_storms.processes()
         is_shared = self._random.random() < _SHARED_SHARE
         with self._undisturbed():
             (self._storms.prepare_shared if is_shared else self._storms.prepare_commits)()

@@ -23,6 +23,7 @@ _SERVICES: Final = 3
 _HOMES: Final = 2
 _READERS_SHARE: Final = 0.4
 _REPORTS_SHARE: Final = 0.3
+_SEAL_STORMS_SHARE: Final = 0.3
 _BY_RATE_SHARE: Final = 0.7
 _TARGET_RATE: Final = 100
 _REPEATED_SHARES: Final = (0.0, 0.1, 0.4)
@@ -47,7 +48,8 @@ class ControllerRun:
     def __init__(self, seed: int, random: Random, trace: Trace) -> None:
         self.random = random
         self.trace = trace
-        self.plane = ControlPlane(seed, ShuffledWorkers(seed))
+        self.has_seal_storms = Random(f"{seed}: storms of seals").random() < _SEAL_STORMS_SHARE
+        self.plane = ControlPlane(seed, ShuffledWorkers(seed), torn_queries=self.has_seal_storms)
         self.model = ControllerModel(self.plane, random.sample(STREAMS, _HOMES))
         self.retention = WatchedRetention(self.plane)
         self.merges = WatchedMerges(self.plane)

@@ -30,6 +30,7 @@ from headrace.controller.steps import transaction_commits
 from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.steps.transaction_commits import TransactionCommits
 from headrace.metadata import retention_plans
+from headrace.metadata.commit_run import commit_run_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.metadata.transaction_records import TransactionRecords
@@ -38,6 +39,7 @@ from headrace.model.commit_runs import CommitRun, PlannedRun, plan_run
 from headrace.model.streams import Stream
 from headrace.model.transactions import TransactionState
 from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.metadata_store import Check
 
 SEED_OF_FORGOTTEN_MEMBER = 2
 SEED_OF_IGNORED_EPOCH = 1
@@ -50,6 +52,8 @@ SEED_OF_COMMIT_BY_ANOTHER = 65
 SEED_OF_ENDLESS_ABORTS = 3
 SEED_OF_WARM_NEIGHBOUR = 11
 SEED_OF_OLD_REPORT = 27
+SEED_OF_MERGE_TAKEN_FOR_LOSS = 35
+SEED_OF_LATE_SEGMENT = 12
 
 
 @pytest.fixture
@@ -178,6 +182,27 @@ def test_a_split_after_an_old_report_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(auto_scaling, "is_too_old", lambda _report, _now_ms: False)
     with pytest.raises(WrongStateError, match=r"kind='hot'.* seals"):
         run_controller_program(SEED_OF_OLD_REPORT, Trace())
+
+
+def test_a_merge_in_a_seal_taken_for_a_loss_is_found(monkeypatch: pytest.MonkeyPatch):
+    replace_stream = StreamRecords.replace
+
+    def ignore_runs(records: StreamRecords, stored: StoredStream, after: Stream, *writes: Any) -> StoredStream:
+        no_run = Check(commit_run_key(after.scope, after.name), None)
+        return replace_stream(records, stored, after, *(one for one in writes if one != no_run))
+
+    monkeypatch.setattr(StreamRecords, "replace", ignore_runs)
+    with pytest.raises(WrongStateError, match="of a decided set is ABORTED"):
+        run_controller_program(SEED_OF_MERGE_TAKEN_FOR_LOSS, Trace())
+
+
+def test_segments_made_after_an_abort_are_found(monkeypatch: pytest.MonkeyPatch):
+    def create(service: TransactionService, stream: Stream, _transaction: Any, segments: Any) -> None:
+        service._segments.create(stream, segments)
+
+    monkeypatch.setattr(TransactionService, "_create_all_segments", create)
+    with pytest.raises(WrongStateError, match="segments of transactions that have ended"):
+        run_controller_program(SEED_OF_LATE_SEGMENT, Trace())
 
 
 def run_processes(*works: Callable[[Calls], object], deaths: float = 0, check: Any = None) -> int:
