@@ -7,10 +7,10 @@ from typing import Final
 
 from fuzz.controller_messages import Messages
 from fuzz.controller_model import SCOPE, STREAMS
-from fuzz.controller_run import RETAINED_BYTES, ControllerRun
+from fuzz.controller_run import ControllerRun
 from headrace.model.errors import ConflictError, IllegalStateError, UnavailableError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.stream_configuration import RetentionPolicy, StreamConfiguration
+from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
@@ -93,7 +93,7 @@ class StreamChanges:
     def _update(self, stream: Stream) -> None:
         scaling, retention = self._run.scaling_policy((1, 1, 2, 3)), stream.configuration.retention
         if self._random.random() < 0.1:
-            retention = RetentionPolicy.by_size(RETAINED_BYTES) if retention is None else None
+            retention = self._run.retention_policy if retention is None else None
             self._run.model.truncated.add(stream.name)
         configuration = StreamConfiguration(scaling, retention=retention)
         self._run.retry(lambda: self._plane.streams.update_stream(SCOPE, stream.name, configuration))

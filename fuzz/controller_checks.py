@@ -20,6 +20,9 @@ from headrace.model.truncation import segments_left
 
 _AT_REST: Final = (TransactionState.OPEN, TransactionState.COMMITTED, TransactionState.ABORTED)
 _ENDED: Final = (None, TransactionState.COMMITTED, TransactionState.ABORTED)
+_TICKS_OF_RETENTION_MS: Final = 600_000
+"""For longer than this all ticks have run without faults before a check."""
+
 _OF_COMMITS: Final = ("commit-part", "order", "run")
 """Beginnings of keys of records that are gone when all commits are complete."""
 
@@ -38,6 +41,9 @@ class ControllerChecks:
         for stream in STREAMS:
             if self._run.exists(stream):
                 self.check_events(stream)
+                stored, truncation = self._plane.records.get_with_truncation(SCOPE, stream)
+                head = None if truncation is None else truncation.head
+                self._run.retention.check_old_events(stored.stream, head, _TICKS_OF_RETENTION_MS)
         self.check_records()
         self.check_segments()
 

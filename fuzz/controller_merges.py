@@ -20,6 +20,8 @@ class WatchedMerges:
 
     def __init__(self, plane: ControlPlane) -> None:
         self.positions: dict[Event, list[Position]] = {}
+        self.times_ms: dict[Event, int] = {}
+        self._clock = plane.clock
         self._stores = plane.bare_segment_stores
         self._lengths: dict[str, int] = {}
         self._prefixes = tuple(f"{SCOPE}/{stream}/" for stream in STREAMS)
@@ -32,4 +34,5 @@ class WatchedMerges:
             known, length = self._lengths.get(name, 0), self._stores.segment_info(name).length
             self._lengths[name] = length
             for index, event in enumerate(parse_events(self._stores.read(name, known, length - known))):
+                self.times_ms.setdefault(event, self._clock.now_ms())
                 self.positions.setdefault(event, []).append((name, known + index * EVENT_BYTES))

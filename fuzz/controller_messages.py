@@ -88,11 +88,11 @@ class Messages:
                 continue
             self._consume(message)
 
-    def process_requests(self, stream: str) -> None:
-        """Process the waiting requests on a stream."""
+    def process_requests(self, stream: str, kind: str = "request") -> None:
+        """Process the waiting requests on a stream, or the messages of another kind."""
         self._run.collect()
         self._run.give_turn()
-        for message in [one for one in self._run.waiting if one[0] == "request" and one[1].get("stream") == stream]:
+        for message in [one for one in self._run.waiting if one[0] == kind and one[1].get("stream") == stream]:
             if message in self._run.waiting:  # Another process may have taken it.
                 self._run.waiting.remove(message)
                 self._consume(message)

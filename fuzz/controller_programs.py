@@ -16,6 +16,7 @@ from typing import Final
 from unittest import mock
 
 from fuzz.checker import WrongStateError
+from fuzz.controller_ages import Ages
 from fuzz.controller_changes import StreamChanges
 from fuzz.controller_checks import ControllerChecks, require
 from fuzz.controller_clients import Clients
@@ -109,6 +110,7 @@ class _ControllerProgram:
         self._successors = Successors(self._run, self._clients)
         self._changes = StreamChanges(self._run, self._messages)
         self._scaling = AutoScaling(self._run)
+        self._ages = Ages(self._run, self._clients, self._messages)
         self._readers = Readers(self._run)
         self._followers = Followers(self._run)
         self._checks = ControllerChecks(self._run)
@@ -190,6 +192,8 @@ class _ControllerProgram:
         found += [Process("follower", self._followers.follow) for _ in range(random.randint(0, 2))]
         if self._run.has_reports:
             found += [Process("reports", self._scaling.report) for _ in range(random.randint(1, 3))]
+        if self._run.retains_by_time:
+            found += [Process("age", self._ages.pass_time) for _ in range(random.randint(1, 2))]
         if self._run.has_readers:
             readers = self._readers
             works = (readers.manage_groups, readers.read, readers.note_positions, readers.manage_tables)

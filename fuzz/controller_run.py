@@ -24,6 +24,9 @@ _HOMES: Final = 2
 _READERS_SHARE: Final = 0.4
 _REPORTS_SHARE: Final = 0.3
 _SEAL_STORMS_SHARE: Final = 0.3
+_BY_TIME_SHARE: Final = 0.3
+_LEAST_MS: Final = 60_000
+_MOST_MS: Final = 150_000
 _BY_RATE_SHARE: Final = 0.7
 _TARGET_RATE: Final = 100
 _REPEATED_SHARES: Final = (0.0, 0.1, 0.4)
@@ -51,8 +54,15 @@ class ControllerRun:
         self.has_seal_storms = Random(f"{seed}: storms of seals").random() < _SEAL_STORMS_SHARE
         self.plane = ControlPlane(seed, ShuffledWorkers(seed), torn_queries=self.has_seal_storms)
         self.model = ControllerModel(self.plane, random.sample(STREAMS, _HOMES))
-        self.retention = WatchedRetention(self.plane)
         self.merges = WatchedMerges(self.plane)
+        self.retention_policy = RetentionPolicy.by_size(RETAINED_BYTES)
+        choice = Random(f"{seed}: late retention")
+        self.retains_by_time = choice.random() < _BY_TIME_SHARE
+        if self.retains_by_time:
+            self.retention_policy = RetentionPolicy.by_time(_LEAST_MS, choice.choice((None, _MOST_MS, _MOST_MS)))
+        self.retention = WatchedRetention(
+            self.plane, self.merges, self.retention_policy if self.retains_by_time else None
+        )
         self.happened: Counter[str] = Counter()
         self.waiting: list[Message] = []
         self.processed: list[Message] = []
@@ -62,9 +72,9 @@ class ControllerRun:
         self.has_large_sets = random.random() < 0.4
         self._services = [self.plane.another_transaction_service() for _ in range(_SERVICES)]
         self.has_readers = random.random() < _READERS_SHARE
-        retained_share = 0.5 if self.has_readers else 0.1
+        retained_share = 0.5 if self.has_readers or self.retains_by_time else 0.1
         for stream in STREAMS:
-            retention = RetentionPolicy.by_size(RETAINED_BYTES) if random.random() < retained_share else None
+            retention = self.retention_policy if random.random() < retained_share else None
             if retention is not None:
                 self.model.truncated.add(stream)
                 self.model.retained.add(stream)

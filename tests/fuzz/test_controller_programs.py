@@ -51,9 +51,10 @@ SEED_OF_UNSEEN_LOSS = 24
 SEED_OF_COMMIT_BY_ANOTHER = 65
 SEED_OF_ENDLESS_ABORTS = 3
 SEED_OF_WARM_NEIGHBOUR = 11
-SEED_OF_OLD_REPORT = 27
+SEED_OF_OLD_REPORT = 39
 SEED_OF_MERGE_TAKEN_FOR_LOSS = 35
-SEED_OF_LATE_SEGMENT = 12
+SEED_OF_LATE_SEGMENT = 50
+SEED_OF_OLD_EVENTS = 14
 
 
 @pytest.fixture
@@ -203,6 +204,17 @@ def test_segments_made_after_an_abort_are_found(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(TransactionService, "_create_all_segments", create)
     with pytest.raises(WrongStateError, match="segments of transactions that have ended"):
         run_controller_program(SEED_OF_LATE_SEGMENT, Trace())
+
+
+def test_retention_that_leaves_old_events_is_found(monkeypatch: pytest.MonkeyPatch):
+    decide = retention_plans.decide
+
+    def decide_late(policy: Any, cuts: Any, now_ms: int, *others: Any) -> Any:
+        return decide(policy, cuts, now_ms - 1_000_000, *others)
+
+    monkeypatch.setattr(retention_plans, "decide", decide_late)
+    with pytest.raises(WrongStateError, match="retention has left"):
+        run_controller_program(SEED_OF_OLD_EVENTS, Trace())
 
 
 def run_processes(*works: Callable[[Calls], object], deaths: float = 0, check: Any = None) -> int:
