@@ -69,9 +69,16 @@ class ControllerChecks:
             may_be_lost = bool(self._model.lost) and state is TransactionState.ABORTED
             require(state is TransactionState.COMMITTED or may_be_lost, f"{place} of a decided set is {state}")
         elif transaction.committed is not None and place not in self._model.lost:
+            if state is TransactionState.ABORTED and self._is_begun_after_seal(transaction):
+                return
             require(state is TransactionState.COMMITTED, f"{place}, whose commit was accepted, is {state}")
         elif not transaction.is_committed_alone:
             require(not state.is_commit, f"{place} is {state}, and no client has committed it")
+
+    def _is_begun_after_seal(self, transaction: ModelTransaction) -> bool:
+        """Whether the client that began it may have found the stream sealed, when another one had committed it."""
+        stored = self._plane.records.find(SCOPE, transaction.place[0])
+        return not transaction.is_begun and stored is not None and stored.stream.state is StreamState.SEALED
 
     def _check_sets(self) -> None:
         members: dict[tuple[str, Decision], list[int]] = {}

@@ -6,8 +6,11 @@ from typing import Any
 
 from headrace.metadata.record_layout import decoded, transactions_partition, versioned
 from headrace.model.commit_runs import CommitRun, RunSet, WaitingMark
+from headrace.model.errors import ConflictError
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream
 from headrace.model.transactions import CommitOrder, transaction_text
-from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, WriteConflictError
 
 RUN_SORT = "run"
 
@@ -93,3 +96,19 @@ def _run_set(fields: Body) -> RunSet:
         return RunSet(mark, None)
     position, following = fields["rest"]
     return RunSet(mark, mark.after(int(position), int(following, 16)))
+
+
+def check_commit_does_not_roll(store: MetadataStore, stream: Stream) -> None:
+    """Check that an operation on active segments may wait for the batch of commits that runs, if one runs.
+
+    Raises:
+        ConflictError: the batch replaces the segments; repeat when it is complete.
+        WriteConflictError: the batch has just ended; read the stream again.
+    """
+    if stream.state is not StreamState.COMMITTING_TXN:
+        return
+    run = find_commit_run(store, stream.scope, stream.name)
+    if run is None:
+        raise WriteConflictError(f"a commit of {stream.scoped_name} has just ended", {})
+    if run.rolls:
+        raise ConflictError(f"the segments of {stream.scoped_name} are just being replaced: repeat soon")

@@ -18,8 +18,8 @@ from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
-from headrace.controller.steps.transaction_commits import check_commit_does_not_roll
 from headrace.controller.steps.truncate_marks import truncate_marks
+from headrace.metadata.commit_run import check_commit_does_not_roll
 from headrace.metadata.running_truncation import (
     create_running_truncation,
     delete_running_truncation,

@@ -26,7 +26,7 @@ from headrace.metadata.commit_part import (
     replace_commit_part,
     stored_part,
 )
-from headrace.metadata.commit_run import commit_run_key, create_run, delete_run, find_commit_run
+from headrace.metadata.commit_run import commit_run_key, create_run, delete_run
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import StoredTransaction
@@ -45,7 +45,6 @@ from headrace.model.commit_sets import CommitPart
 from headrace.model.epochs import Epoch
 from headrace.model.errors import (
     SOURCE_INCOMPLETE,
-    ConflictError,
     CorruptError,
     IllegalStateError,
     NotFoundError,
@@ -70,7 +69,6 @@ from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
     Check,
     Delete,
-    MetadataStore,
     Write,
     WriteConflictError,
 )
@@ -125,9 +123,21 @@ class TransactionCommits:
         batch = self._still_open(scope, stream, taken.transactions)
         if tuple(one.transaction.transaction_id for one in batch) != taken.transactions:
             raise WriteConflictError(f"transactions of {scope}/{stream} were just committed by another process", {})
-        stored, run = self._begin(stored, batch, taken.sets, parts)
-        self._finish(stored, run, batch)
+        if stored.stream.state is StreamState.SEALED and not taken.sets:
+            self._abort_late(stored, batch)
+        else:
+            stored, run = self._begin(stored, batch, taken.sets, parts)
+            self._finish(stored, run, batch)
         return True
+
+    def _abort_late(self, stored: StoredStream, batch: Sequence[StoredTransaction]) -> None:
+        """Abort marked transactions of a sealed stream. The seal did not see them, so each was begun after it.
+
+        Another client has marked it before its creator, which reads the stream after its write, could remove it.
+        """
+        for one in [each.transaction for each in batch]:
+            self._abort_whole(stored, one.reference_epoch, one.transaction_id, "it was begun after the seal")
+            require_time_for_piece(f"commits of {stored.stream.scoped_name}")
 
     def _parts(self, scope: str, stream: str, marks: Sequence[WaitingMark]) -> dict[str, StoredPart]:
         """The parts of the first sets among the marks; one batch read if there are sets.
@@ -217,9 +227,8 @@ class TransactionCommits:
     def _segments(self, stream: Stream, transaction: Transaction) -> list[str]:
         """The segments of the transaction that can have events."""
         own = self._history.epoch(stream, transaction.reference_epoch).segments
-        identifier = transaction.transaction_id
         written = segments_with_events(transaction, own)
-        return [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in written]
+        return [segment_of_transaction(stream.scope, stream.name, one, transaction.transaction_id) for one in written]
 
     def _all_segments(self, stream: Stream, epoch: int, identifier: int) -> list[str]:
         """The segments that the transaction can have: of a completed one it is not read which it has created."""
@@ -268,9 +277,7 @@ class TransactionCommits:
         opened = self._still_open(stored.stream.scope, stored.stream.name, run.incomplete)
         first = run.incomplete.index(opened[0].transaction.transaction_id) if opened else len(run.incomplete)
         for identifier in run.incomplete[max(0, first - 1) :]:
-            self._abort(stored, identifier, "bytes of it or of its commit set are lost")
-            names = self._all_segments(stored.stream, run.reference_epoch, identifier)
-            self._tools.segment_stores.delete_segments(names)
+            self._abort_whole(stored, run.reference_epoch, identifier, "bytes of it or of its commit set are lost")
             require_time_for_piece(f"commits of {stored.stream.scoped_name}")
 
     def _abort_refused(self, stored: StoredStream, run: CommitRun, source: str) -> None:
@@ -287,6 +294,10 @@ class TransactionCommits:
         self._abort(stored, identifier, f"{source} may lack bytes")
         self._tools.segment_stores.delete_segments([name for name in segments[identifier] if name != source])
         self._tools.segment_stores.delete_segments([source])
+
+    def _abort_whole(self, stored: StoredStream, epoch: int, identifier: int, reason: str) -> None:
+        self._abort(stored, identifier, reason)
+        self._tools.segment_stores.delete_segments(self._all_segments(stored.stream, epoch, identifier))
 
     def _abort(self, stored: StoredStream, identifier: int, reason: str) -> None:
         stream = stored.stream
@@ -377,8 +388,7 @@ class TransactionCommits:
         *earlier, last = packed(completions, COMPLETION_WRITES_MAX, LAST_WRITES_MAX - len(ends))
         what = f"commits of {stream.scoped_name}"
         each_piece(self._tools.workers, lambda piece: self._tools.store.write(*piece), earlier, what)
-        ended = delete_run(stream.scope, stream.name)
-        self._tools.records.replace(stored, commit_ended(stream), ended, *ends, *last)
+        self._tools.records.replace(stored, commit_ended(stream), delete_run(stream.scope, stream.name), *ends, *last)
 
     def _still_open(self, scope: str, stream: str, identifiers: Sequence[int]) -> list[StoredTransaction]:
         """Those that are not completed, in the given order; batch reads that do not wait for each other."""
@@ -391,22 +401,6 @@ class TransactionCommits:
         starts = range(0, len(identifiers), READS_PER_BATCH_MAX)
         each_piece(self._tools.workers, read, starts, f"commits of {scope}/{stream}")
         return [found[one] for one in identifiers if one in found]
-
-
-def check_commit_does_not_roll(store: MetadataStore, stream: Stream) -> None:
-    """Check that an operation on active segments may wait for the batch of commits that runs, if one runs.
-
-    Raises:
-        ConflictError: the batch replaces the segments; repeat when it is complete.
-        WriteConflictError: the batch has just ended; read the stream again.
-    """
-    if stream.state is not StreamState.COMMITTING_TXN:
-        return
-    run = find_commit_run(store, stream.scope, stream.name)
-    if run is None:
-        raise WriteConflictError(f"a commit of {stream.scoped_name} has just ended", {})
-    if run.rolls:
-        raise ConflictError(f"the segments of {stream.scoped_name} are just being replaced: repeat soon")
 
 
 def _set_ends(stream: Stream, one: RunSet) -> list[Write]:

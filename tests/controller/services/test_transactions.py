@@ -207,6 +207,27 @@ def test_a_seal_amid_a_creation_leaves_no_open_transaction(stream: StreamWorld):
     assert stream.transactions.list_open("s", "t", 10).items == ()
 
 
+def test_commit_of_what_a_late_creation_rolls_back_aborts(stream: StreamWorld):
+    """Another client finds the transaction in the list and marks it, before its creator sees the seal of the stream."""
+    marked: list[int] = []
+
+    def find_and_commit(_called: str) -> None:
+        stream.calls.calm()
+        (found,) = stream.transactions.list_open("s", "t", 10).items
+        marked.append(found.transaction_id)
+        stream.another_transaction_service().commit_transaction("s", "t", found.transaction_id)
+
+    def seal_and_go_on() -> None:
+        stream.seal()
+        stream.calls.after = find_and_commit
+
+    with stream.calls.overtaken("transaction", seal_and_go_on), pytest.raises(SealedError):
+        stream.begin()
+    stream.drain_transactions()
+    assert [stream.transactions.get_transaction("s", "t", one).state for one in marked] == [TransactionState.ABORTED]
+    assert not [name for name in stream.bare_segment_stores.names() if "#transaction." in name]
+
+
 def test_a_creation_amid_another_operation_gets_through(stream: StreamWorld):
     """The epoch changes between the read of the current record and the write: the transaction begins in the new one."""
     with stream.calls.overtaken("transaction", lambda: stream.scale([0], [0.0, 0.25, 0.5])):
