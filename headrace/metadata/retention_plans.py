@@ -104,6 +104,7 @@ class RetentionPlanner:
         if subscribers:  # The newest cut is the upper limit of the bound: the plan does not read the tail.
             positions = [one.position for one in subscribers]
             bound = _not_before_head(retained, lower_bound([*positions, find(cuts[-1]).head]))
+            bound = self._within_segments(retained.stream, bound)
         at_bound = _AtBound(self, retained, cuts, bound, find) if bound else None
         measures = Measures(
             place=lambda cut: find(cut).head,
@@ -120,6 +121,18 @@ class RetentionPlanner:
         if size <= retained.head_bytes:
             return Plan(decision)
         return Plan(decision, target, size)
+
+    def _within_segments(self, stream: Stream, place: PlacedCut) -> PlacedCut:
+        """The place with the ends of sealed segments instead of offsets after them.
+
+        A reader has such an offset when a volume was lost with bytes that it had read.
+        """
+        active = stream.epoch.by_id
+        sealed = self._history.sealed_segments(stream, [one for one, _ in place.cut.positions if one not in active])
+        positions = tuple(
+            (one, min(offset, sealed[one].length) if one in sealed else offset) for one, offset in place.cut.positions
+        )
+        return replace(place, cut=replace(place.cut, positions=positions))
 
 
 class _AtBound:

@@ -40,6 +40,19 @@ def test_by_size_what_readers_let_go_counts_when_they_have_left(world: StreamWor
     assert retention.head() == {0: 135, 1: 51}
 
 
+def test_a_position_after_the_end_of_a_segment(world: StreamWorld, retention: Retention):
+    """A reader tells such a position when a volume was lost with bytes that it had read."""
+    world.create(segments=1, retention=RetentionPolicy.by_time(PERIOD_MS, 3 * PERIOD_MS))
+    retention.subscribers.register("s", "t", "group", 0)
+    retention.subscribers.update_stream_cut("s", "t", "group", 0, {0: 1_000})
+    world.scale([0], [0.0, 0.5, 1.0])
+    heads = []
+    for _ in range(6):
+        retention.write(10, 1 << 32 | 1)
+        heads.append(retention.head().get(1 << 32 | 1, 0))
+    assert heads == [0, 0, 0, 0, 20, 20]
+
+
 def test_by_time_what_is_old_enough_goes(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=RetentionPolicy.by_time(3 * PERIOD_MS))
     heads = []
