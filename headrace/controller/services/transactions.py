@@ -231,12 +231,16 @@ class TransactionService:
 
         Raises:
             IllegalStateError: code "transaction_aborted".
+            SealedError: the stream is sealed, or is being sealed.
         """
-
         place = scope, stream, transaction_id
 
         def attempt() -> Transaction:
-            stored = self._open.get(place) or self._get(*place)
+            stored = self._open.get(place)
+            if stored is None:
+                found, stored = self._stream_and_transaction(*place)
+                if stored.transaction.state is TransactionState.OPEN:  # perhaps begun after the seal, to be removed
+                    check_accepts_transactions(found)
             self._settle_set(scope, stream, stored)
             if stored.transaction.state.is_commit:
                 return stored.transaction

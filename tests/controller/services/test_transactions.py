@@ -207,24 +207,45 @@ def test_a_seal_amid_a_creation_leaves_no_open_transaction(stream: StreamWorld):
     assert stream.transactions.list_open("s", "t", 10).items == ()
 
 
-def test_commit_of_what_a_late_creation_rolls_back_aborts(stream: StreamWorld):
-    """Another client finds the transaction in the list and marks it, before its creator sees the seal of the stream."""
-    marked: list[int] = []
+def found_after_a_seal(stream: StreamWorld, ask: Callable[[int], object]) -> int:
+    """Another client finds a transaction in the list before its creator sees the seal of the stream, and uses it."""
+    found: list[int] = []
 
-    def find_and_commit(_called: str) -> None:
+    def find(_called: str) -> None:
         stream.calls.calm()
-        (found,) = stream.transactions.list_open("s", "t", 10).items
-        marked.append(found.transaction_id)
-        stream.another_transaction_service().commit_transaction("s", "t", found.transaction_id)
+        found.extend(one.transaction_id for one in stream.transactions.list_open("s", "t", 10).items)
+        ask(found[0])
 
     def seal_and_go_on() -> None:
         stream.seal()
-        stream.calls.after = find_and_commit
+        stream.calls.after = find
 
     with stream.calls.overtaken("transaction", seal_and_go_on), pytest.raises(SealedError):
         stream.begin()
+    return found[0]
+
+
+def test_what_was_begun_after_the_seal_is_not_committed(stream: StreamWorld):
+    def commit(transaction: int) -> None:
+        with pytest.raises(SealedError):
+            stream.another_transaction_service().commit_transaction("s", "t", transaction)
+
+    found_after_a_seal(stream, commit)
+    assert stream.transactions.list_open("s", "t", 10).items == ()
+
+
+def test_mark_that_a_sealed_stream_cannot_commit_is_aborted(stream: StreamWorld):
+    """The read of the transaction and its stream is not a snapshot, so a commit may have missed the seal."""
+
+    def commit(transaction: int) -> None:
+        service, place = stream.another_transaction_service(), ("s", "t", transaction)
+        (stored,) = service._transactions.still_open("s", "t", [transaction])
+        service._open.put(place, stored)
+        service.commit_transaction(*place)
+
+    marked = found_after_a_seal(stream, commit)
     stream.drain_transactions()
-    assert [stream.transactions.get_transaction("s", "t", one).state for one in marked] == [TransactionState.ABORTED]
+    assert stream.transactions.get_transaction("s", "t", marked).state is TransactionState.ABORTED
     assert not [name for name in stream.bare_segment_stores.names() if "#transaction." in name]
 
 
