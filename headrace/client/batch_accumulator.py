@@ -4,6 +4,9 @@ This is the hot path of a writer: one lock, one look-up of the routing key, thre
 blocks (`take`) and reports their outcome (`complete`, `fail`). When a segment is replaced, `reroute` moves its
 unacknowledged events to the successors, before newer events of the same keys. Memory is bounded by `buffer_bytes` plus
 one event.
+
+A KeyboardInterrupt in a writing thread comes at the start or the end of a call. So the appender is woken before events
+are added, and the statements that add and count them call nothing in between: an interrupt comes before all or after.
 """
 
 from __future__ import annotations
@@ -96,13 +99,13 @@ class BatchAccumulator:
             block = queue.open
             if block.size_bytes + size_bytes >= self._block_bytes and block.keys:
                 block = self._start_block(queue)
+            if queue.wants is _ANY_EVENT:
+                self._wake(queue)
             block.parts += (EVENT_HEADERS[size_bytes], event)
-            block.keys.append(routing_key)
             size_bytes += EVENT_HEADER_BYTES
             block.size_bytes += size_bytes
             self._buffered_bytes += size_bytes
-            if queue.wants is _ANY_EVENT:
-                self._wake(queue)
+            block.keys.append(routing_key)  # a call, so it comes last
             return block.acks[0]
 
     def add_batch(self, events: Sequence[bytes], routing_keys: Sequence[str | None], ack: Ack) -> bool:
@@ -113,8 +116,6 @@ class BatchAccumulator:
                 return False
             for queue, its_events, its_keys in self._by_queue(events, routing_keys):
                 self._extend(queue, ListedEvents(its_events, its_keys), ack)
-                if queue.wants is Wants.ANY_EVENT:
-                    self._wake(queue)
             return True
 
     def routes_now(self) -> RoutesNow:
@@ -135,8 +136,6 @@ class BatchAccumulator:
                 return False
             for queue, run in runs:
                 self._extend(queue, run, ack)
-                if queue.wants is Wants.ANY_EVENT:
-                    self._wake(queue)
             return True
 
     def add_bytes(self, data: memoryview) -> int:
@@ -148,15 +147,17 @@ class BatchAccumulator:
             self._check_open()
             queue = self._route(None)
             block = queue.open
+            if block.size_bytes >= self._block_bytes:  # after an interrupt
+                block = self._start_block(queue)
             taken = min(len(data), self._block_bytes - block.size_bytes, self._buffer_bytes - self._buffered_bytes)
             if taken <= 0:
                 return 0
+            if queue.wants is _ANY_EVENT:
+                self._wake(queue)
             block.extend_bytes(data[:taken])
             self._buffered_bytes += taken
             if block.size_bytes >= self._block_bytes:
                 self._start_block(queue)
-            elif queue.wants is Wants.ANY_EVENT:
-                self._wake(queue)
             return taken
 
     def new_ack(self) -> Ack:
@@ -361,7 +362,8 @@ class BatchAccumulator:
 
     def _extend(self, queue: SegmentQueue, run: EventRun, ack: Ack) -> None:
         """Fills blocks with slices of the run, which is faster than one event at a time."""
-        self._buffered_bytes += run.size_bytes
+        if queue.wants is _ANY_EVENT:
+            self._wake(queue)
         if queue.open.size_bytes + run.size_bytes <= self._block_bytes:
             self._fill(queue.open, run, 0, run.count, ack)
             return
@@ -378,24 +380,27 @@ class BatchAccumulator:
             self._fill(block, run, first, last, ack)
             first, taken_bytes = last, int(ends[last - 1])
 
-    @staticmethod
-    def _fill(block: Block, run: EventRun, first: int, last: int, ack: Ack) -> None:
+    def _fill(self, block: Block, run: EventRun, first: int, last: int, ack: Ack) -> None:
+        before_bytes = block.size_bytes
         run.fill(block, first, last)
+        self._buffered_bytes += block.size_bytes - before_bytes
         ack.add_part()
         block.acks.append(ack)
 
     def _start_block(self, queue: SegmentQueue) -> Block:
         """Makes the full open block ready, and returns a new open one."""
-        queue.ready.append(queue.open)
-        queue.open = Block(self.new_ack())
-        self.filled_blocks += 1
         if queue.wants:
             self._wake(queue)
-        return queue.open
+        full, following = queue.open, Block(self.new_ack())
+        queue.open = following
+        self.filled_blocks += 1
+        queue.ready.append(full)
+        return following
 
     def _wake(self, queue: SegmentQueue) -> None:
-        queue.wants = Wants.NOTHING
+        """Wakes the appender of a queue that gets events. It waits for the lock, so the events may come later."""
         queue.wake()
+        queue.wants = Wants.NOTHING
 
     def _check_open(self) -> None:
         if self._failure is not None:

@@ -1,6 +1,7 @@
 """Blocks of framed events for one segment, and the acknowledgements that callers wait for.
 
-These classes are not thread-safe: `BatchAccumulator` guards all of them with its lock.
+These classes are not thread-safe: `BatchAccumulator` guards all of them with its lock. What adds to a block makes no
+call between its first and its last change, so that an interrupt leaves no half of it.
 """
 
 from __future__ import annotations
@@ -149,26 +150,28 @@ class Block:
         parts: list[bytes | memoryview] = [b""] * (2 * len(events))
         parts[::2] = map(EVENT_HEADERS.__getitem__, lengths)
         parts[1::2] = events
+        size_bytes = sum(lengths) + EVENT_HEADER_BYTES * len(events)
         self.parts += parts
         self.keys += keys
-        self.size_bytes += sum(lengths) + EVENT_HEADER_BYTES * len(events)
+        self.size_bytes += size_bytes
 
     def extend_framed(self, framed: memoryview, keys: EventKeys) -> None:
         """Adds a run of events that have their headers."""
-        self.parts.append(framed)
-        self.keys.append(keys)
-        self.run_events += len(keys) - 1
-        self.size_bytes += len(framed)
+        events, size_bytes = len(keys), len(framed)
+        self.parts += (framed,)
+        self.keys += (keys,)
+        self.run_events += events - 1
+        self.size_bytes += size_bytes
 
     def extend_bytes(self, data: memoryview) -> None:
         """Adds bytes that are not events. All of them together count as one event."""
-        if not self.keys:
-            self.keys.append(None)
-            self.parts.append(bytearray())
-        growing = self.parts[0]
+        growing = self.parts[0] if self.parts else bytearray()
         assert isinstance(growing, bytearray), "a block holds either events or bytes"
+        size_bytes = len(data)
         growing += data  # small parts would take more memory than their bytes
-        self.size_bytes += len(data)
+        if not self.keys:
+            self.parts, self.keys = [growing], [None]
+        self.size_bytes += size_bytes
 
     @property
     def is_large(self) -> bool:

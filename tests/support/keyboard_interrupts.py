@@ -1,0 +1,37 @@
+"""Raises a KeyboardInterrupt at each place of a call where Python may raise one.
+
+CPython looks for signals at the start of a Python function and after the call of a function in C (and when it jumps
+back, which is always near one of these). A profile function runs at the same places.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+def is_interrupted(call: Callable[[], object], at: int) -> bool:
+    """Runs a call, and interrupts it at the place with this number, from 0. False if it has ended before."""
+    left = at
+    is_done = False
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal left, is_done
+        if is_done or event not in ("call", "c_return") or frame.f_code is is_interrupted.__code__:
+            return
+        left -= 1
+        if left < 0:
+            is_done = True
+            raise KeyboardInterrupt
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(before)
+    return False
