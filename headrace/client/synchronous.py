@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.batch_accumulator import BatchAccumulator, too_large
+from headrace.client import blocking_writes
+from headrace.client.batch_accumulator import too_large
 from headrace.client.byte_reader import AsyncByteReader, WritableBuffer, writable_view
 from headrace.client.byte_writer import AsyncByteWriter, byte_view
 from headrace.client.event_blocks import Ack
@@ -24,17 +25,14 @@ from headrace.client.event_writer import (
     WriterCore,
     checked_batch,
     closed_error,
-    column_slices,
     event_bytes,
 )
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent
 from headrace.client.loop_thread import LoopCaller
-from headrace.client.ordered_calls import BATCH_SLICE_EVENTS
 from headrace.client.range_reader import AsyncRangeReader
 from headrace.client.segment_stream import EventBatch
 from headrace.client.time_windows import TimeWindow
 from headrace.client.transactional_writer import AsyncTransaction, too_large_for_transaction, transaction_event
-from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
 from headrace.model.stream_cuts import StreamCut
 
@@ -75,11 +73,11 @@ class EventWriter:
         `routing_keys` has one key per event, or is one key for all, or None. Raises the same errors as `write`; if an
         event is invalid, no event is queued.
         """
-        return _write_batch(self._accumulator, *checked_batch(events, routing_keys))
+        return blocking_writes.write_batch(self._accumulator, *checked_batch(events, routing_keys))
 
     def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
         """Queues the events of an Arrow or numpy column. See `AsyncEventWriter.write_many`."""
-        return _write_many(self._accumulator, events, routing_keys, EVENT_BYTES_MAX_LARGE, too_large)
+        return blocking_writes.write_many(self._accumulator, events, routing_keys, EVENT_BYTES_MAX_LARGE, too_large)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until all written events are durable.
@@ -88,7 +86,7 @@ class EventWriter:
             UnavailableError: `timeout_s` has passed; the writer still retries the events.
             HeadraceError: the error that ended the writer; some events were not acknowledged.
         """
-        _flush(self._accumulator, timeout_s)
+        blocking_writes.flush(self._accumulator, timeout_s)
 
     def note_time(self, time: int) -> None:
         """See `AsyncEventWriter.note_time`."""
@@ -148,11 +146,13 @@ class TransactionEvents:
     def write_batch(self, events: Iterable[Event], routing_keys: RoutingKeys = None) -> Ack:
         """Queues many events. See `AsyncTransaction.write_batch`."""
         checked = checked_batch(events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction)
-        return _write_batch(self._accumulator, *checked)
+        return blocking_writes.write_batch(self._accumulator, *checked)
 
     def write_many(self, events: Any, routing_keys: Any = None) -> Ack:
         """Queues the events of an Arrow or numpy column. See `AsyncTransaction.write_many`."""
-        return _write_many(self._accumulator, events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction)
+        return blocking_writes.write_many(
+            self._accumulator, events, routing_keys, EVENT_BYTES_MAX, too_large_for_transaction
+        )
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until all written events are durable.
@@ -161,7 +161,7 @@ class TransactionEvents:
             UnavailableError: `timeout_s` has passed; the writer still retries the events.
             HeadraceError: the error that ended the transaction.
         """
-        _flush(self._accumulator, timeout_s)
+        blocking_writes.flush(self._accumulator, timeout_s)
 
 
 class EventReader:
@@ -324,7 +324,7 @@ class ByteWrites:
 
     def flush(self) -> None:
         """Waits until all written bytes are durable. Raises the error that ended the writer, if any."""
-        _flush(self._accumulator, None)
+        blocking_writes.flush(self._accumulator, None)
 
     def readable(self) -> bool:
         return False
@@ -376,37 +376,3 @@ class ByteReads:
 
     def writable(self) -> bool:
         return False
-
-
-def _write_batch(accumulator: BatchAccumulator, payloads: list[bytes], keys: Sequence[str | None]) -> Ack:
-    """Queues checked events in slices, and waits while the buffer is full."""
-    ack = accumulator.new_ack()
-    for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
-        last = first + BATCH_SLICE_EVENTS
-        while not accumulator.add_batch(payloads[first:last], keys[first:last], ack):
-            accumulator.wait_for_room()
-    accumulator.settle(ack)
-    return ack
-
-
-def _write_many(
-    accumulator: BatchAccumulator,
-    events: Any,
-    routing_keys: Any,
-    event_bytes_max: int,
-    refuse: Callable[[int], InvalidRequestError],
-) -> Ack:
-    slices = column_slices(events, routing_keys, event_bytes_max, refuse)
-    ack = accumulator.new_ack()
-    for one in slices:
-        while not one.add_to(accumulator, ack):
-            accumulator.wait_for_room()
-    accumulator.settle(ack)
-    return ack
-
-
-def _flush(accumulator: BatchAccumulator, timeout_s: float | None) -> None:
-    if not accumulator.wait_until_empty(timeout_s):
-        raise UnavailableError(f"not all events were acknowledged within {timeout_s} s; the writer retries them")
-    if accumulator.failure is not None:
-        raise accumulator.failure
