@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from types import TracebackType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from headrace.client.backoff import Backoff
 from headrace.client.byte_segment import ByteSegment
@@ -18,10 +18,28 @@ from headrace.model.errors import HeadraceError, IllegalStateError, InvalidReque
 
 WINDOW_BYTES = 1024 * 1024
 WINDOWS_WAITING_MAX = 4
-_NOTHING = memoryview(b"")
 
 ByteStart = Literal["head", "tail"] | int
 WritableBuffer = bytearray | memoryview
+
+
+class FoundBytes(NamedTuple):
+    """Bytes of the stream, and the offset of the first one."""
+
+    offset: int
+    data: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+    def copied(self) -> bytes:
+        """Returns the bytes, without a copy if they are all of an object."""
+        whole = self.data.obj
+        return whole if isinstance(whole, bytes) and len(whole) == len(self.data) else bytes(self.data)
+
+
+_NOTHING = FoundBytes(0, memoryview(b""))
 
 
 class _End:
@@ -53,7 +71,8 @@ class AsyncByteReader:
         self._position = start
         self._window = _NOTHING
         """Bytes that have arrived. Those before the position were returned."""
-        self._window_offset = self._window_end = start
+        self._arrives_at = start
+        """The offset of the bytes that come next out of the queue, while they are requested in advance."""
         self._reading = asyncio.Lock()
         self._arrived: asyncio.Queue[bytes | _End | Exception] = asyncio.Queue(WINDOWS_WAITING_MAX)
         self._task: asyncio.Task[None] | None = None
@@ -71,35 +90,39 @@ class AsyncByteReader:
             UnavailableError: its store could not be reached for too long. The next call tries again.
         """
         async with self._reading:
-            return self.returned(await self._next(size))
+            found = await self._next(size)
+            data = found.copied()
+            self.take(found)
+            return data
 
     async def readinto(self, buffer: WritableBuffer) -> int:
         """Reads bytes into a buffer, at most as many as it has room for. Returns their number. Raises as `read`."""
         target = writable_view(buffer)
         async with self._reading:
-            return self.returned_into(target, await self._next(len(target)))
+            found = await self._next(len(target))
+            count = len(found.data)
+            target[:count] = found.data
+            self.take(found)
+            return count
 
-    async def next_bytes(self, size: int | None) -> memoryview:
-        """Returns what `read` would, and leaves the position where it is.
-
-        The caller moves it with `returned` or `returned_into`, before the next call of this method or of `seek`.
-        """
+    async def next_bytes(self, size: int | None) -> FoundBytes:
+        """Returns what `read` would, and leaves the position where it is. The caller moves it with `take`."""
         async with self._reading:
             return await self._next(size)
 
-    def returned(self, found: memoryview) -> bytes:
-        """Moves the position past bytes. Returns them."""
-        whole = found.obj
-        data = whole if isinstance(whole, bytes) and len(whole) == len(found) else bytes(found)
-        self._move(len(data))
-        return data
+    def take(self, found: FoundBytes) -> bool:
+        """Moves the position past bytes. False if it is not before them any more, because another thread has moved it.
 
-    def returned_into(self, target: memoryview, found: memoryview) -> int:
-        """Copies bytes, and moves the position past them. Returns their number."""
-        count = len(found)
-        target[:count] = found
-        self._move(count)
-        return count
+        From the check on it calls nothing, so that no other thread and no interrupt can come in between, and an
+        interrupt that comes later does not find the position moved.
+        """
+        end, window_end = found.end, self._window.end
+        if self._position != found.offset:
+            return False
+        self._position = end
+        if end >= window_end:
+            self._window = _NOTHING  # `read` without a size may have left very many bytes in it
+        return True
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Moves the position to an offset, which may be after the tail. Returns the position.
@@ -111,14 +134,15 @@ class AsyncByteReader:
             InvalidRequestError: the offset would be negative, or `whence` is none of the three.
         """
         async with self._reading:
+            position = self._position
             if whence == os.SEEK_CUR:
-                offset += self._position
+                offset += position
             elif whence == os.SEEK_END:
                 offset += await self._segment.tail_offset()
             elif whence != os.SEEK_SET:
                 raise InvalidRequestError(f"whence is 0, 1 or 2, not {whence}")
             check_offset(offset)
-            if not 0 <= offset - self._position <= len(self._unread()):
+            if not 0 <= offset - position <= len(self._unread(position)):
                 await self._stop()
             self._position = offset
             return offset
@@ -163,21 +187,24 @@ class AsyncByteReader:
     ) -> None:
         await self.close()
 
-    async def _next(self, size: int | None) -> memoryview:
+    async def _next(self, size: int | None) -> FoundBytes:
         """The next bytes, at most `size`; none at the end. They stay the next ones until the position is moved."""
         if self._is_closed:
             raise _closed()
+        position = self._position  # once: another thread may move it at any time
         if size is None or size < 0:
-            self._hold(await self._rest())
-            return self._unread()
-        if size and not self._unread():
-            self._hold(await self._next_window(self._position))
-        return self._unread()[:size]
+            self._window = found = FoundBytes(position, memoryview(await self._rest(position)))
+            return found
+        unread = self._unread(position)
+        if size and not unread:
+            unread = memoryview(await self._next_window(position))
+            self._window = FoundBytes(position, unread)
+        return FoundBytes(position, unread[:size])
 
-    async def _rest(self) -> bytes:
+    async def _rest(self, position: int) -> bytes:
         """All bytes from the position up to the end."""
-        found: list[bytes | memoryview] = [self._unread()]
-        end = self._position + len(found[0])
+        found: list[bytes | memoryview] = [self._unread(position)]
+        end = position + len(found[0])
         try:
             while window := await self._next_window(end):
                 found.append(window)
@@ -187,30 +214,22 @@ class AsyncByteReader:
             raise
         return b"".join(found)
 
-    def _hold(self, data: bytes) -> None:
-        self._window_offset, self._window_end = self._position, self._position + len(data)
-        self._window = memoryview(data)
-
-    def _unread(self) -> memoryview:
-        return self._window[self._position - self._window_offset :]
-
-    def _move(self, count: int) -> None:
-        """Moves the position, and with it what is unread: a KeyboardInterrupt comes before both or after both.
-
-        From there on it calls nothing, since interrupts come at calls, and this one would lose the bytes.
-        """
-        self._position += count
-        if self._position >= self._window_end:
-            self._window = _NOTHING  # `read` without a size may have left very many bytes in it
+    def _unread(self, position: int) -> memoryview:
+        window = self._window
+        return window.data[position - window.offset :]
 
     async def _next_window(self, offset: int) -> bytes:
         """The bytes behind all that have arrived, which begin at `offset`; none at the end."""
         if self._is_closed:
             raise _closed()
+        if self._task is not None and self._arrives_at != offset:
+            await self._stop()  # another thread has moved the position over bytes that had arrived
         if self._task is None:
+            self._arrives_at = offset
             self._task = asyncio.get_running_loop().create_task(self._run(offset, self._arrived))
         arrived = await self._arrived.get()
         if isinstance(arrived, bytes):
+            self._arrives_at += len(arrived)
             return arrived
         await self._stop()  # the next call asks again: the stream may be truncated, or its store be back
         if isinstance(arrived, _End):

@@ -381,7 +381,8 @@ def events_of(batch: EventBatch, progress: ReadProgress) -> Iterator[EventRead]:
     """Yields the events of a batch, and moves the progress past each of them."""
     segment_id, offset = batch.segment_id, batch.offset
     for event in batch.events:
+        read = EventRead(event, segment_id, offset)
         following = offset + EVENT_HEADER_BYTES + len(event)
-        progress.advance(segment_id, following)
-        yield EventRead(event, segment_id, offset)
+        progress.advance(segment_id, following)  # an interrupt behind it would lose the event, so no call follows
+        yield read
         offset = following

@@ -180,9 +180,13 @@ class AsyncGroupReader:
         """Returns the events to the application: they count as processed at the next call."""
         if arrived is None:
             return None
-        self._give(arrived)
-        assert isinstance(arrived.batch, EventBatch), "the assembler makes batches of events"
-        return _group_batch(arrived.owned.segment, arrived.batch)
+        batch, segment = arrived.batch, arrived.owned.segment
+        assert isinstance(batch, EventBatch), "the assembler makes batches of events"
+        made = GroupBatch(
+            batch.events, segment.scope, segment.stream, segment.segment_id, batch.offset, batch.end_offset
+        )
+        self._give(arrived)  # an interrupt behind it would lose the events, so no call follows
+        return made
 
     def returned_arrow(self, arrived: Arrived | None) -> pa.RecordBatch | None:
         """As `returned`."""
@@ -190,10 +194,11 @@ class AsyncGroupReader:
             return None
         from headrace.client.arrow_batches import with_stream
 
-        self._give(arrived)
         batch, segment = arrived.batch, arrived.owned.segment
         assert isinstance(batch, ArrowBatch), "the assembler makes Arrow batches"
-        return with_stream(batch.events, segment.scope, segment.stream)
+        made = with_stream(batch.events, segment.scope, segment.stream)
+        self._give(arrived)
+        return made
 
     def _give(self, arrived: Arrived) -> None:
         assert arrived.batch is not None, "only batches are returned"
@@ -232,27 +237,28 @@ class AsyncGroupReader:
 
     async def __aiter__(self) -> AsyncIterator[GroupEvent]:
         """Yields single events. Waits at the tail; stops when `ended` is true."""
-        while (batch := await self.read_batch()) is not None:
-            owned, revision = self._current, self._group.entries.revision
-            for event in self.events_of(batch):
+        while (arrived := await self.next_events(None)) is not None:
+            owned, revision = arrived.owned, self._group.entries.revision
+            for event in self.events_of(arrived):
                 yield event
                 if self._group.entries.revision != revision:
                     self._confirm()
                     await self._member.take_part()
                     revision = self._group.entries.revision
-                    if owned is None or self._segments.owned.get(owned.segment) is not owned:
+                    if self._segments.owned.get(owned.segment) is not owned:
                         break  # the rest of the batch is for the next owner
-                    self._current = owned
 
-    def events_of(self, batch: GroupBatch) -> Iterator[GroupEvent]:
+    def events_of(self, arrived: Arrived) -> Iterator[GroupEvent]:
         """Yields the events of the newest batch. Each counts as processed when the next one is asked for."""
-        owned, offset = self._current, batch.offset
+        owned, batch = arrived.owned, arrived.batch
+        assert isinstance(batch, EventBatch), "the assembler makes batches of events"
+        segment, offset = owned.segment, batch.offset
         for event in batch.events:
-            if owned is not None:
-                owned.position = offset
+            read = GroupEvent(event, segment.scope, segment.stream, segment.segment_id, offset)
             following = offset + EVENT_HEADER_BYTES + len(event)
-            self._given_to = following
-            yield GroupEvent(event, batch.scope, batch.stream, batch.segment_id, offset)
+            owned.position = offset
+            self._current, self._given_to = owned, following
+            yield read
             offset = following
 
     async def time_window(self, scope: str, stream: str) -> TimeWindow:
@@ -334,7 +340,3 @@ class AsyncGroupReader:
     def _applied(self, update: GroupUpdate, state: GroupState) -> None:
         self._member.heard(update)
         self._wake.set()
-
-
-def _group_batch(segment: StreamSegmentName, batch: EventBatch) -> GroupBatch:
-    return GroupBatch(batch.events, segment.scope, segment.stream, segment.segment_id, batch.offset, batch.end_offset)

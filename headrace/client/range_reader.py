@@ -126,6 +126,12 @@ class AsyncRangeReader:
             self.progress.advance(batch.segment_id, batch.end_offset)
         return batch
 
+    def take(self, batch: Batch | None) -> bool:
+        """As `returned`. False if another thread has taken the events of the batch."""
+        if batch is None:
+            return True
+        return self.progress.advance_from(batch.segment_id, batch.offset, batch.end_offset)
+
     async def close(self) -> None:
         """Stops reading and closes the connections. `unread` keeps its value. A second call does nothing.
 

@@ -41,6 +41,16 @@ class ReadProgress:
         """Records that all events before `offset` were returned to the caller."""
         self._offsets[segment_id] = offset
 
+    def advance_from(self, segment_id: int, start: int, offset: int) -> bool:
+        """As `advance` if the first event that was not returned is at `start`. Otherwise it returns False.
+
+        It calls nothing, so that no other thread and no interrupt can come between the check and the change.
+        """
+        if self._offsets[segment_id] != start:
+            return False
+        self._offsets[segment_id] = offset
+        return True
+
     def finish(self, segment_id: int, successors: Mapping[int, Sequence[int]]) -> list[int]:
         """Records that a segment was read to its end. Returns the segments to read next, from their first byte.
 

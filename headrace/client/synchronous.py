@@ -248,8 +248,8 @@ class GroupEvents:
 
     def __iter__(self) -> Iterator[GroupEvent]:
         """Yields single events. Waits at the tail; stops when `ended` is true."""
-        while (batch := self.read_batch()) is not None:
-            yield from self._reader.events_of(batch)
+        while (arrived := self._thread.run(self._reader.next_events(None))) is not None:
+            yield from self._reader.events_of(arrived)
 
     def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
         """Returns the next events of a segment as a record batch. See `AsyncGroupReader.read_arrow_batch`."""
@@ -263,7 +263,8 @@ class GroupEvents:
 
 class RangeEvents:
     """The hand-written part of `RangeReader`. It moves `unread` in the thread of the caller: a batch that a
-    KeyboardInterrupt keeps from it is returned again. The rest is generated.
+    KeyboardInterrupt keeps from it is returned again. It moves it behind the lock, whose release can be interrupted,
+    so another thread may have taken the batch. The rest is generated.
     """
 
     _thread: LoopCaller
@@ -274,8 +275,11 @@ class RangeEvents:
 
     def read_batch(self) -> EventBatch | None:
         """Returns the next events, None at the end of the range. See `AsyncRangeReader.read_batch`."""
-        with self._turn:
-            return self._reader.returned(self._thread.run(self._reader.next_events()))
+        while True:
+            with self._turn:
+                batch = self._thread.run(self._reader.next_events())
+            if self._reader.take(batch):
+                return batch
 
     def __iter__(self) -> Iterator[EventRead]:
         """Yields single events up to the end of the range, and moves `unread` past each."""
@@ -284,9 +288,11 @@ class RangeEvents:
 
     def read_arrow_batch(self) -> pa.RecordBatch | None:
         """Returns the next events as a record batch. See `AsyncRangeReader.read_arrow_batch`."""
-        with self._turn:
-            batch = self._reader.returned(self._thread.run(self._reader.next_arrow_batch()))
-        return None if batch is None else batch.events
+        while True:
+            with self._turn:
+                batch = self._thread.run(self._reader.next_arrow_batch())
+            if self._reader.take(batch):
+                return None if batch is None else batch.events
 
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields Arrow batches up to the end of the range. See `AsyncRangeReader.read_arrow_batch`."""
@@ -340,7 +346,7 @@ class ByteReads:
     """The hand-written part of `ByteReader`, which tells the classes of `io` what it can do.
 
     It moves the position in the thread of the caller, at the end of a call: bytes that arrive when a KeyboardInterrupt
-    ends the wait for them are read again.
+    ends the wait for them are read again. As in `RangeEvents`, another thread may have read them.
     """
 
     _thread: LoopCaller
@@ -351,14 +357,23 @@ class ByteReads:
 
     def read(self, size: int | None = -1) -> bytes:
         """Returns at most `size` bytes: those that have arrived, but at least one. See `AsyncByteReader.read`."""
-        with self._turn:
-            return self._reader.returned(self._thread.run(self._reader.next_bytes(size)))
+        while True:
+            with self._turn:
+                found = self._thread.run(self._reader.next_bytes(size))
+            data = found.copied()
+            if self._reader.take(found):
+                return data
 
     def readinto(self, buffer: WritableBuffer) -> int:
         """Reads bytes into a buffer, and returns their number. See `AsyncByteReader.readinto`."""
         target = writable_view(buffer)
-        with self._turn:
-            return self._reader.returned_into(target, self._thread.run(self._reader.next_bytes(len(target))))
+        while True:
+            with self._turn:
+                found = self._thread.run(self._reader.next_bytes(len(target)))
+            count = len(found.data)
+            target[:count] = found.data
+            if self._reader.take(found):
+                return count
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Moves the position to an offset. Returns it. See `AsyncByteReader.seek`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import count, product
@@ -9,6 +10,7 @@ from itertools import count, product
 import pytest
 from keyboard_interrupts import is_interrupted
 
+from headrace.client import batch_accumulator, event_blocks
 from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.event_blocks import EVENT_HEADERS, Block, ListedEvents, Wants
 from headrace.client.routing_table import Route
@@ -17,6 +19,9 @@ from headrace.model.key_ranges import equal_ranges
 EVENTS = [b"event %d" % number for number in range(10)]
 BLOCK_BYTES = 40
 """Two events fit into a block, a third does not."""
+
+MODULES = (batch_accumulator, event_blocks, sys.modules[__name__])
+"""This one has the wake-up."""
 
 LARGE = b"an event that is larger than a block of these tests"
 
@@ -101,7 +106,7 @@ def test_interrupted_write_is_counted_and_sent(
     whole = [*before, LARGE, EVENTS[0]] if write is _add_large else [*before, *EVENTS]
     for at in count():
         appender = Appender(wants, *before)
-        was_interrupted = is_interrupted(partial(write, appender.accumulator), at)
+        was_interrupted = is_interrupted(partial(write, appender.accumulator), at, *MODULES)
         found = appender.sent()
         assert found == whole[: len(found)], f"at place {at}"
         assert appender.accumulator.add(b"next", "key")
@@ -118,7 +123,7 @@ def test_interrupted_write_of_bytes_is_counted(before: bytes, wants: Wants) -> N
     for at in count():
         appender = Appender(wants)
         _add_bytes(appender.accumulator, before)
-        was_interrupted = is_interrupted(partial(_add_bytes, appender.accumulator, data), at)
+        was_interrupted = is_interrupted(partial(_add_bytes, appender.accumulator, data), at, *MODULES)
         _add_bytes(appender.accumulator, b"next")
         blocks = appender.blocks()
         stored = b"".join(block.seal() for block in blocks)

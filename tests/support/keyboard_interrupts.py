@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 
-def is_interrupted(call: Callable[[], object], at: int) -> bool:
-    """Runs a call, and interrupts it at the place with this number, from 0. False if it has ended before."""
+def is_interrupted(call: Callable[[], object], at: int, *modules: ModuleType) -> bool:
+    """Runs a call, and interrupts it in code of these modules, at the place with this number, from 0.
+
+    False if it has ended before.
+    """
     left = at
     is_done = False
+    files = {one.__file__ for one in modules}
 
     def look(frame: FrameType, event: str, _: Any) -> None:
         nonlocal left, is_done
-        if is_done or event not in ("call", "c_return") or frame.f_code is is_interrupted.__code__:
+        if is_done or event not in ("call", "c_return") or _file(frame) not in files:
             return
         left -= 1
         if left < 0:
@@ -35,3 +39,9 @@ def is_interrupted(call: Callable[[], object], at: int) -> bool:
     finally:
         sys.setprofile(before)
     return False
+
+
+def _file(frame: FrameType) -> str:
+    """The file of the code. That of a named tuple has none, and counts as part of its caller."""
+    file = frame.f_code.co_filename
+    return file if file != "<string>" or frame.f_back is None else frame.f_back.f_code.co_filename
