@@ -133,7 +133,7 @@ def assemble(
         parts.compaction_budget,
         lambda: writer.is_calm,
     )
-    evictor = Evictor(container, records, snapshots, clock, limits, tables.forget)
+    evictor = Evictor(container, records, snapshots, clock, limits, upkeep.must_wait, tables.forget)
     evictions = Sweep(clock, limits.idle_segment_s / SWEEPS_PER_IDLE_TIME, evictor.sweep)
     expiry = Sweep(clock, SWEEP_EVERY_S, container.writers.sweep)
     maintenance = MaintenanceTasks(container, [collector, compactor, evictions, expiry], limits)

@@ -98,7 +98,9 @@ class DirectoryUpkeep:
                 segment.tiered.told_start = told.start_offset
 
     def must_wait(self, segment: Segment) -> bool:
-        """Whether tier 2 must have a newer snapshot before it gets the first bytes of a segment, or of its merges.
+        """Whether tier 2 must have a newer snapshot before it gets the first bytes of a segment, or its record.
+
+        The same is true of the first bytes of its merges.
 
         The present snapshot may have a removed segment of the same name. A store without this log would take the new
         runs for those of the removed one: it would delete them, give them its seal and the numbers of its writers, or

@@ -38,8 +38,10 @@ SWEEPS_PER_IDLE_TIME: Final = 4
 class Evictor:
     """The task that evicts idle segments of one container.
 
-    It starts when tier 2 has a snapshot, from which a restoration learns that segments may have records. `forget`
-    discards what tables keep of a segment, or returns False while they need it.
+    It starts when tier 2 has a snapshot, from which a restoration learns that segments may have records. `must_wait`
+    tells of a segment for which the present snapshot may have a removed one of its name: a restoration would finish
+    that removal, and remove the record with it. `forget` discards what tables keep of a segment, or returns False while
+    they need it.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Evictor:
         snapshots: SnapshotStore,
         clock: Clock,
         limits: StorageLimits,
+        must_wait: Callable[[Segment], bool],
         forget: Callable[[Segment], bool],
     ) -> None:
         self._container = container
@@ -56,6 +59,7 @@ class Evictor:
         self._snapshots = snapshots
         self._clock = clock
         self._limits = limits
+        self._must_wait = must_wait
         self._forget = forget
 
     async def sweep(self) -> int:
@@ -95,6 +99,7 @@ class Evictor:
             and self._clock.now_ms() - segment.accepted.last_modified_ms >= 1000 * idle_s
             and len(segment.accepted.attributes) <= EVICTABLE_ATTRIBUTES_MAX
             and self._container.idle.may_leave(segment)
+            and not self._must_wait(segment)
         )
 
     async def _evict(self, batch: list[Segment]) -> int:

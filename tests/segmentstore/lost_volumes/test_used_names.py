@@ -182,6 +182,24 @@ async def test_record_of_a_removal_that_was_lost_is_removed(
         assert await (await running.connect()).read_all(NAME) == b"new"
 
 
+async def test_segment_of_a_used_name_is_evicted_after_a_snapshot(world: World):
+    """A restoration would take its record for that of the removed one."""
+    world.limits = replace(world.limits, idle_segment_s=IDLE_S, idle_segments_kept=0)
+    world.maintenance = False
+    async with killed(world) as running:
+        client = await stored(running, b"removed")
+        await snapshot_of_the_segment(running, client)
+        await running.until(lambda: not running.store.owned[0].container.metadata.deletions)
+        await client.create(NAME)
+        await client.call(wire.SealSegment(3, NAME))
+        assert await evict(running) == 0
+        await snapshot(running)
+        assert await evict(running) == 1
+    lose_volume(world)
+    async with world.running() as running:
+        assert await shape(await running.connect(), NAME) == (True, True, 0, 0)
+
+
 async def test_a_snapshot_from_before_two_removals_is_too_old(world: World):
     async with world.running() as running:
         client = await running.connect()
