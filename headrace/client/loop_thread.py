@@ -71,6 +71,8 @@ class LoopThread(LoopCaller):
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(loop or _new_loop())
         self._stopped = asyncio.Event()
+        self._running = threading.Lock()
+        self._running.acquire()
         self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
         self._thread.start()
 
@@ -78,6 +80,8 @@ class LoopThread(LoopCaller):
         """Cancels all running tasks and ends the thread. After an interrupt it may be called again."""
         with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._stopped.set)
+        with self._running:  # up to Python 3.12 an interrupted `join` takes the thread for ended
+            pass
         self._thread.join()
 
     def _run(self) -> None:
@@ -86,6 +90,7 @@ class LoopThread(LoopCaller):
             self._loop.run_until_complete(self._until_stopped())
         finally:
             self._loop.close()
+            self._running.release()
 
     async def _until_stopped(self) -> None:
         await self._stopped.wait()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from keyboard_interrupts import is_interrupted
 from scripted_cluster import Cluster
 
-from headrace.client import EventWriter, Headrace
+from headrace.client import EventWriter, Headrace, loop_thread
+from headrace.client.loop_thread import LoopThread
 
 CALLS_MAX = 100
 
@@ -91,3 +94,15 @@ def test_interrupt_after_an_error_of_the_block_is_raised(cluster: Cluster) -> No
     with pytest.raises(KeyboardInterrupt):
         client.__exit__(ValueError, error, None)
     assert not client._thread._thread.is_alive()
+
+
+def test_thread_ends_wherever_its_close_is_interrupted() -> None:
+    for at in range(CALLS_MAX):
+        thread = LoopThread(asyncio.new_event_loop())
+        was_interrupted = is_interrupted(thread.close, at, loop_thread, threading)
+        thread.close()
+        assert thread._loop.is_closed()
+        assert not thread._thread.is_alive()
+        if not was_interrupted:
+            break
+    assert 0 < at < CALLS_MAX - 1
