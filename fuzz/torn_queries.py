@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fuzz.randomness import Random
 from fuzz.watched_ports import Calls, WatchedStore
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
@@ -15,29 +17,18 @@ class TornQueryStore(WatchedStore):
         super().__init__(inner, calls)
         self._random = Random(seed)
 
-    def query(
-        self,
-        partition: str,
-        *,
-        first: str = "",
-        last: str | None = None,
-        limit: int,
-        descending: bool = False,
-        bytes_max: int | None = None,
-    ) -> Page:
-        def read(first: str, last: str | None, limit: int) -> Page:
-            return self._inner.query(
-                partition, first=first, last=last, limit=limit, descending=descending, bytes_max=bytes_max
-            )
+    def query(self, partition: str, **fields: Any) -> Page:
+        def read(**others: Any) -> Page:
+            return self._inner.query(partition, **(fields | others))
 
         def read_torn() -> Page:
-            page = read(first, last, limit)
-            if not page.records or bytes_max is not None:
+            page = read()
+            if not page.records or fields.get("bytes_max") is not None:
                 return page
             passed = self._random.randrange(len(page.records))
-            place = page.records[passed].key.sort
             self._calls.between_reads()
-            rest = read(first, place, limit - passed) if descending else read(place, last, limit - passed)
+            bound = "last" if fields.get("descending") else "first"
+            rest = read(limit=fields["limit"] - passed, **{bound: page.records[passed].key.sort})
             return Page([*page.records[:passed], *rest.records], rest.next_after)
 
         return self._calls("query", read_torn)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
-from headrace.client.closing import close_all, stop_tasks
+from headrace.client.closing import close_all
 from headrace.client.event_reader import (
     BATCHES_WAITING_MAX,
     WINDOW_BYTES_MAX,
@@ -161,7 +161,9 @@ class OwnedSegments:
         tasks = [*self._stopped, *(one.task for one in self.owned.values() if one.task is not None)]
         self.end_all()
         connections, self._connections = self._connections, {}
-        await close_all(partial(stop_tasks, tasks), *(each.close for each in connections.values()))
+        await close_all(
+            partial(asyncio.gather, *tasks, return_exceptions=True), *(each.close for each in connections.values())
+        )
 
     def _start(self, owned: OwnedSegment) -> None:
         owned.task = asyncio.get_running_loop().create_task(self._read(owned))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from headrace.client.closing import stop_tasks
 from headrace.model.errors import IllegalStateError
 
 T = TypeVar("T")
@@ -109,9 +110,7 @@ def _loop_closed() -> IllegalStateError:
 async def _end_tasks() -> None:
     """Cancel all other tasks, and those that they start while they end."""
     while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop_tasks(tasks)
 
 
 async def _items(source: AsyncIterator[T], most: int) -> list[T]:

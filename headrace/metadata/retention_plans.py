@@ -123,16 +123,13 @@ class RetentionPlanner:
         return Plan(decision, target, size)
 
     def _within_segments(self, stream: Stream, place: PlacedCut) -> PlacedCut:
-        """The place with the ends of sealed segments instead of offsets after them.
+        """The place without offsets after the ends of sealed segments; one read if it has segments that are not cached.
 
         A reader has such an offset when a volume was lost with bytes that it had read.
         """
         active = stream.epoch.by_id
         sealed = self._history.sealed_segments(stream, [one for one, _ in place.cut.positions if one not in active])
-        positions = tuple(
-            (one, min(offset, sealed[one].length) if one in sealed else offset) for one, offset in place.cut.positions
-        )
-        return replace(place, cut=replace(place.cut, positions=positions))
+        return place.within({identifier: one.length for identifier, one in sealed.items()})
 
 
 class _AtBound:

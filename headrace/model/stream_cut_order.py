@@ -8,7 +8,7 @@ The check that a cut is valid needs the epochs (`stream_cut_ranges`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from headrace.model.epochs import overlapping
@@ -35,6 +35,11 @@ class PlacedCut:
             raise invalid_cut("its segments are not those of its positions")
         if not covers_key_space_once([segment.key_range for segment in self.segments]):
             raise invalid_cut("its segments do not cover the key space exactly once")
+
+    def within(self, lengths: Mapping[int, int]) -> PlacedCut:
+        """The cut with the ends of segments of these lengths in bytes, by id, instead of offsets after them."""
+        positions = tuple((one, min(offset, lengths.get(one, offset))) for one, offset in self.cut.positions)
+        return replace(self, cut=replace(self.cut, positions=positions))
 
 
 class CutOrder(Enum):

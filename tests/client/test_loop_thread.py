@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
 import warnings
 from collections.abc import Coroutine
@@ -151,32 +152,60 @@ def test_another_thread_cancels_a_coroutine(thread: LoopThread, monkeypatch: pyt
     thread.close()
 
 
-def test_closes_at_once_end_the_tasks(thread: LoopThread, monkeypatch: pytest.MonkeyPatch):
-    """As after Ctrl-C in the first call."""
-    is_ending, may_end = threading.Event(), threading.Event()
+class SlowEnd:
+    """A task of the thread that does not end before `may_end`."""
 
-    async def ends_slowly() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            is_ending.set()
-            while not may_end.is_set():
-                await asyncio.sleep(0.001)
+    def __init__(self, thread: LoopThread) -> None:
+        self.is_ending, self.may_end = threading.Event(), threading.Event()
+        self.task = thread.run(self._begin())
 
-    async def begin() -> asyncio.Task[None]:
-        task = asyncio.create_task(ends_slowly())
+    async def _begin(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._run())
         await asyncio.sleep(0)
         return task
 
-    task = thread.run(begin())
+    async def _run(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.is_ending.set()
+            while not self.may_end.is_set():
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.2)  # a `close` that does not wait for the end returns before
+
+    def end_with_next_close(self, thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
+        call, may_end = thread._loop.call_soon_threadsafe, self.may_end.set
+        monkeypatch.setattr(thread._loop, "call_soon_threadsafe", lambda *called: (call(*called), call(may_end)))
+
+
+def test_closes_at_once_end_the_tasks(thread: LoopThread, monkeypatch: pytest.MonkeyPatch):
+    """As after Ctrl-C in the first call."""
+    slow = SlowEnd(thread)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(thread.close)
-        assert is_ending.wait(20)
-        call = thread._loop.call_soon_threadsafe
-        monkeypatch.setattr(thread._loop, "call_soon_threadsafe", lambda *called: (call(*called), call(may_end.set)))
+        assert slow.is_ending.wait(20)
+        slow.end_with_next_close(thread, monkeypatch)
         second = pool.submit(thread.close)
         first.result()
         second.result()
-    assert task.cancelled()
+    assert slow.task.cancelled()
     assert thread._loop.is_closed()
     thread.close()
+
+
+def test_close_after_an_interrupted_one_waits_for_the_end(thread: LoopThread, monkeypatch: pytest.MonkeyPatch):
+    slow = SlowEnd(thread)
+
+    def interrupt() -> None:
+        slow.is_ending.wait()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        interrupting = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            thread.close()
+        interrupting.result()
+    slow.end_with_next_close(thread, monkeypatch)
+    thread.close()
+    assert slow.task.cancelled()
+    assert thread._loop.is_closed()

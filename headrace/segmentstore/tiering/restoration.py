@@ -81,7 +81,7 @@ async def reconciled_segment(
 ) -> SegmentSnapshot | None:
     """A segment as the directory has it, given what was known of it before; None if it was deleted or merged since.
 
-    `frees_name`: without it another segment may be created under the name at once.
+    `frees_name`: the caller lets another segment be created under the name at once, if this returns None.
 
     How much was appended to an open transaction is not known without the log: its segment may lack bytes.
 
