@@ -198,6 +198,7 @@ def test_close_after_an_interrupted_one_waits_for_the_end(thread: LoopThread, mo
 
     def interrupt() -> None:
         slow.is_ending.wait()
+        threading.Event().wait(0.1)  # by then the close waits for the thread
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with ThreadPoolExecutor(1) as pool:
