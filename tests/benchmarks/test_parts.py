@@ -100,6 +100,7 @@ def test_processor_time_of_a_tree_includes_ended_children():
         ("direct_writes", "O_DIRECT + O_DSYNC, 4 KiB blocks, p50"),
         ("upload_reads", "PUT of 32 MiB in whole parts"),
         ("loop_pauses", "packing 4,000 appends, processor"),
+        ("commit_ways", "the loop writes, the kernel syncs, p50"),
     ],
 )
 def test_an_experiment_writes_its_figures(tmp_path: Path, module: str, figure: str):
