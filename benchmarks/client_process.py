@@ -160,7 +160,8 @@ def read_theirs(controller: str, stream: str, load: AppendLoad) -> Report:
     async def read() -> int:
         count = 0
         while count < load.events:
-            found = await asyncio.wait_for(reader.get_segment_slice_async(), WAIT_FOR_EVENTS_S)
+            async with asyncio.timeout(WAIT_FOR_EVENTS_S):
+                found = await reader.get_segment_slice_async()
             if found is not None:
                 count += sum(1 for event in found if event.data())
                 reader.release_segment(found)

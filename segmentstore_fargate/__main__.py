@@ -83,7 +83,8 @@ async def serve(process: SegmentStoreProcess, config: StoreConfig) -> int:
         _log.critical("event=failed exit_code=%d", code)
         return code
     try:
-        await asyncio.wait_for(process.stop(), config.stop_deadline_s + STOP_SLACK_S)
+        async with asyncio.timeout(config.stop_deadline_s + STOP_SLACK_S):
+            await process.stop()
     except TimeoutError:
         return _cut_short("the deadline is over")
     return code

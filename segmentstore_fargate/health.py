@@ -61,9 +61,11 @@ class HealthServer:
         self._connections += 1
         try:
             if self._connections <= CONNECTIONS_MAX:
-                request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_TIMEOUT_S)
+                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                    request = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._answer(request))
-                await asyncio.wait_for(writer.drain(), REQUEST_TIMEOUT_S)
+                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                    await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return  # the client disconnected, was too slow, or does not speak HTTP
         finally:

@@ -133,7 +133,8 @@ class Membership:
         self._settling.wake()
         await self._settling.stop(LEAVING_DEADLINE_S)
         try:
-            await asyncio.wait_for(self._leave(), LEAVING_DEADLINE_S)
+            async with asyncio.timeout(LEAVING_DEADLINE_S):
+                await self._leave()
         except (HeadraceError, TimeoutError) as error:
             _log.warning("event=leaving_not_announced error=%r", error)
 
@@ -145,7 +146,8 @@ class Membership:
         """Stop renewing the lease, and mark it as that of a store that has stopped."""
         self.heartbeat.stop()
         try:
-            await asyncio.wait_for(self.heartbeat.mark_left(), LEAVING_DEADLINE_S)
+            async with asyncio.timeout(LEAVING_DEADLINE_S):
+                await self.heartbeat.mark_left()
         except (HeadraceError, TimeoutError) as error:
             _log.warning("event=leaving_not_announced error=%r", error)
         self.heartbeat.close()

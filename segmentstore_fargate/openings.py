@@ -163,7 +163,8 @@ class ContainerOpenings:
             await asyncio.sleep(min(retry_s, FINISHING_RETRY_S))
         else:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._finishing.wait(), retry_s)
+                async with asyncio.timeout(retry_s):
+                    await self._finishing.wait()
 
     async def _note_failed(self, opening: ContainerOpening, error: Exception) -> None:
         step = opening.progress.step

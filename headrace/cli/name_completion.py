@@ -58,7 +58,8 @@ def _ask(context: typer.Context, incomplete: str, names: Names) -> list[str]:
 
 async def _answer(shared: SharedOptions, incomplete: str, names: Names) -> list[str]:
     async with open_async_client(shared) as client:  # imports the client, which may take longer than the answer
-        return await asyncio.wait_for(names(client, incomplete), ANSWER_WITHIN_S)
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            return await names(client, incomplete)
 
 
 def _shared(context: typer.Context) -> SharedOptions:

@@ -44,7 +44,8 @@ class Shutdown:
             await asyncio.wait([drain], timeout=deadline_s)
             if self._ends is not None and not writer.may_resume:
                 await asyncio.wait([drain], timeout=self._ends - asyncio.get_running_loop().time())
-            return await asyncio.wait_for(drain, 0)
+            async with asyncio.timeout(0):
+                return await drain
         finally:
             drain.cancel()
 

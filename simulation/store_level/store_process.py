@@ -202,7 +202,8 @@ class StoreProcess:
         """Wait until what was accepted is durable."""
         for owned in list(store.owned.values()):
             with suppress(HeadraceError, TimeoutError):
-                await asyncio.wait_for(owned.container.log.durable(), max(0.0, deadline_s - self._loop.time()))
+                async with asyncio.timeout_at(deadline_s):
+                    await owned.container.log.durable()
 
     async def _stop(self) -> None:
         """As `SegmentStoreProcess.stop`, but requests may outlive their connections for a while."""

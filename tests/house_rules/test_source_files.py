@@ -48,6 +48,7 @@ def test_source_file(path: Path):
     if text.strip():
         assert ast.get_docstring(tree), "the module docstring says what it is for"
     assert not LEFT_FOR_LATER.search(text), "do it now, or say it in an issue"
+    assert "asyncio.wait_for(" not in text, "before Python 3.12 it can lose a cancellation: use asyncio.timeout"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1

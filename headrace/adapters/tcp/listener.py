@@ -103,7 +103,8 @@ class WireListener:
         if self._server is not None:
             self._server.close()
         try:
-            await asyncio.wait_for(self._finish_sessions(), deadline_s)
+            async with asyncio.timeout(deadline_s):
+                await self._finish_sessions()
         except TimeoutError:
             _log.warning("event=drain_incomplete connections=%d", len(self._connections))
 

@@ -226,7 +226,8 @@ class ReplicatedLedgers:
         owned = self._begin(container, epoch)
         patience_s = None if owned.is_reported else self._open_patience_s
         try:
-            await asyncio.wait_for(asyncio.shield(owned.recovered), patience_s)
+            async with asyncio.timeout(patience_s):
+                await asyncio.shield(owned.recovered)
         except TimeoutError:
             owned.is_reported = True
             reason = owned.blocked_by or "too few of its members have answered yet"

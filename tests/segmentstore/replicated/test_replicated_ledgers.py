@@ -124,6 +124,17 @@ async def test_a_log_waits_for_its_members_and_opens_by_itself():
         assert payloads(await asyncio.wait_for(again, 30)) == [b"kept"]
 
 
+async def test_a_cancelled_opening_ends_at_the_moment_of_recovery():
+    async with replicated_world() as world:
+        ledgers, epoch = world.nodes["a"].ledgers, world.claim(LOG)
+        opening = asyncio.ensure_future(ledgers.open(LOG, epoch))
+        await asyncio.sleep(0)
+        ledgers.owned[LOG].recovered.add_done_callback(lambda _: opening.cancel())
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert payloads(await ledgers.open(LOG, epoch)) == []
+
+
 async def test_a_new_log_waits_for_a_second_copy():
     async with replicated_world("a") as world:
         world.open_patience_s = 0.2
