@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.client.awaited_changes import AwaitedChanges
 from headrace.client.event_blocks import EVENT_HEADERS, Ack, Block, EventRun, ListedEvents, SegmentQueue, Wants
 from headrace.client.routing_table import Route, RoutingTable
 from headrace.model.errors import HeadraceError, InvalidRequestError
@@ -63,9 +63,8 @@ class BatchAccumulator:
         buffer_bytes: int = BUFFER_BYTES,
         random_position: Callable[[], float] = random.random,
     ) -> None:
-        # Entering a Condition is a Python call, entering its lock is not: this saves a sixth of the time of `add`.
-        self._lock = threading.RLock()
-        self.changed = threading.Condition(self._lock)
+        self.changed = AwaitedChanges()
+        self._lock = self.changed.lock
         self.acknowledged_events = 0
         self.filled_blocks = 0
         """The number of full blocks so far."""
@@ -173,13 +172,11 @@ class BatchAccumulator:
 
     def wait_for_room(self, timeout_s: float | None = None) -> bool:
         """Blocks until the buffer has room or the writer has failed; False after `timeout_s`."""
-        with self._lock:
-            return self.changed.wait_for(self.has_room, timeout_s)
+        return self.changed.wait_for(self.has_room, timeout_s)
 
     def wait_until_empty(self, timeout_s: float | None = None) -> bool:
         """Blocks until every event is acknowledged or has failed; False after `timeout_s`."""
-        with self._lock:
-            return self.changed.wait_for(self.is_empty, timeout_s)
+        return self.changed.wait_for(self.is_empty, timeout_s)
 
     def has_room(self) -> bool:
         return self._buffered_bytes < self._buffer_bytes or self._failure is not None
@@ -257,7 +254,7 @@ class BatchAccumulator:
         with self._lock:
             self._failure = self._failure or error
             self._by_key.clear()
-            self.changed.notify_all()
+            self.changed.wake_all()
 
     def reroute(
         self, queue: SegmentQueue, in_flight: Iterable[Block], successors: Iterable[tuple[KeyRange, SegmentQueue]]
@@ -317,7 +314,7 @@ class BatchAccumulator:
                 self._buffered_bytes -= block.size_bytes
                 finished += [ack for ack in block.acks if ack.part_done(error)]
             callbacks = [(ack, callback) for ack in finished for callback in ack.take_callbacks()]
-            self.changed.notify_all()
+            self.changed.wake_all()
         for ack, callback in callbacks:
             asyncio.get_running_loop().call_soon(callback, ack)
         for change in self._listeners:

@@ -7,13 +7,13 @@ call between its first and its last change, so that an interrupt leaves no half 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
 from itertools import accumulate
 from typing import Any, Protocol
 
+from headrace.client.awaited_changes import AwaitedChanges
 from headrace.codec.events import event_header, split_events
 from headrace.model.errors import UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
@@ -43,7 +43,7 @@ class Ack:
 
     __slots__ = ("_callbacks", "_changed", "_error", "_parts")
 
-    def __init__(self, changed: threading.Condition) -> None:
+    def __init__(self, changed: AwaitedChanges) -> None:
         self._changed = changed
         self._parts = 1
         self._error: BaseException | None = None
@@ -64,9 +64,8 @@ class Ack:
             UnavailableError: `timeout_s` has passed; the events may still become durable.
             HeadraceError: the events will not be acknowledged, for example SealedError if the stream is sealed.
         """
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._parts == 0, timeout_s):
-                raise UnavailableError(f"events were not acknowledged within {timeout_s} s; the writer retries them")
+        if not self._changed.wait_for(lambda: self._parts == 0, timeout_s):
+            raise UnavailableError(f"events were not acknowledged within {timeout_s} s; the writer retries them")
         if self._error is not None:
             raise self._error
 
@@ -75,7 +74,7 @@ class Ack:
 
         Otherwise the client's event loop calls it, so the callback must not block.
         """
-        with self._changed:
+        with self._changed.lock:
             if self._parts:
                 self._callbacks.append(callback)
                 return

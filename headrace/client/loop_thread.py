@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace.client.closing import stop_tasks
 from headrace.model.errors import IllegalStateError
+from headrace.wire.connections.asynchronous import mark_retrieved
 
 T = TypeVar("T")
 
@@ -20,6 +21,51 @@ LOOP_CHECK_S = 1.0
 
 cancelling: ContextVar[threading.Event | None] = ContextVar("headrace_cancelling", default=None)
 """The event with which another thread cancels the coroutines that the current context runs, also later ones."""
+
+
+class _Call(Generic[T]):
+    """A coroutine that the loop runs while a thread waits for it.
+
+    The thread waits for a plain lock, which the loop only releases. A KeyboardInterrupt at the entry of a
+    `threading.Condition`, which a `concurrent.futures.Future` has, can leave it locked: then the loop would wait for
+    it for ever.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._running = threading.Lock()
+        self._running.acquire()
+
+    # The loop calls these methods.
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        if self._task is None:
+            self._coroutine.close()
+        else:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        mark_retrieved(task)  # the thread may have stopped waiting
+        self._running.release()
+
+    # The thread calls these methods.
+
+    def has_ended(self, timeout_s: float) -> bool:
+        """Waits for the end. Only called until it is true."""
+        return self._running.acquire(timeout=timeout_s)
+
+    def result(self) -> T:
+        """The result, after the end. Raises the error of the coroutine, CancelledError if it was cancelled."""
+        assert self._task is not None, "it has ended, so it was started"
+        try:
+            return self._task.result()
+        except asyncio.CancelledError:
+            raise CancelledError from None
 
 
 class LoopCaller:
@@ -38,26 +84,26 @@ class LoopCaller:
         if _is_cancelled():
             coroutine.close()
             raise CancelledError
+        call = _Call(coroutine)
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError as error:
-            coroutine.close()
-            raise _loop_closed() from error
-        try:
-            while True:
-                try:
-                    return future.result(LOOP_CHECK_S)
-                except TimeoutError:
-                    if future.done():
-                        return future.result()  # it came this moment, or is the coroutine's own TimeoutError
-                    if self._loop.is_closed():
-                        coroutine.close()
-                        raise _loop_closed() from None
-                    if _is_cancelled():
-                        raise CancelledError from None
+            try:
+                self._loop.call_soon_threadsafe(call.start)
+            except RuntimeError as error:
+                raise _loop_closed() from error
+            while not call.has_ended(LOOP_CHECK_S):
+                if self._loop.is_closed():
+                    if call.has_ended(0):
+                        break
+                    raise _loop_closed()
+                if _is_cancelled():
+                    raise CancelledError
         except BaseException:
-            future.cancel()
+            try:
+                self._loop.call_soon_threadsafe(call.cancel)
+            except RuntimeError:  # the loop is closed
+                coroutine.close()
             raise
+        return call.result()
 
     def iterate(self, start: Callable[[], AsyncIterator[T]], page: int) -> Iterator[T]:
         """Yields the items of an asynchronous iterator. It fetches `page` at a time, as a change of threads is slow."""

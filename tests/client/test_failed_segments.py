@@ -22,8 +22,7 @@ NO_ANSWER = wire.KeepAlive()
 
 def _error_of(ack: Ack) -> str:
     """What the events have failed with, "" if they are stored."""
-    with ack._changed:
-        assert ack._changed.wait_for(lambda: ack.done, 10)
+    assert ack._changed.wait_for(lambda: ack.done, 10)
     return str(ack.exception() or "")
 
 

@@ -7,9 +7,7 @@ import gc
 import signal
 import threading
 import warnings
-from collections.abc import Coroutine
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
@@ -95,27 +93,53 @@ def test_a_coroutine_may_time_out(thread: LoopThread, monkeypatch: pytest.Monkey
 
 
 def test_a_result_that_comes_as_the_waiting_is_checked(thread: LoopThread, monkeypatch: pytest.MonkeyPatch):
-    """A call that takes as long as the time between two checks still returns its result."""
-    start = asyncio.run_coroutine_threadsafe
+    """A call that ends just before the loop still returns its result."""
+    thread.run(asyncio.sleep(0))  # a loop that has not begun would cancel the call
+    monkeypatch.setattr(loop_thread, "LOOP_CHECK_S", 0.01)
+    may_end = asyncio.Event()
+    is_closed = thread._loop.is_closed
 
-    def late(coroutine: Coroutine[Any, Any, str], loop: asyncio.AbstractEventLoop) -> Future[str]:
-        future = start(coroutine, loop)
-        result = future.result
-
-        def times_out_first(timeout: float | None = None) -> str:
-            found = result()
-            if timeout is not None:
-                raise TimeoutError
-            return found
-
-        monkeypatch.setattr(future, "result", times_out_first)
-        return future
+    def ends_now() -> bool:
+        monkeypatch.setattr(thread._loop, "is_closed", is_closed)
+        thread._loop.call_soon_threadsafe(may_end.set)
+        thread.close()
+        return is_closed()
 
     async def answer() -> str:
+        await may_end.wait()
         return "answer"
 
-    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", late)
+    monkeypatch.setattr(thread._loop, "is_closed", ends_now)
     assert thread.run(answer()) == "answer"
+
+
+def test_error_of_a_cancelled_coroutine_is_not_logged(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(loop_thread, "LOOP_CHECK_S", 0.01)
+    began = threading.Event()
+
+    async def fail() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError
+
+    def run(event: threading.Event) -> None:
+        cancelling.set(event)
+        thread.run(fail())
+
+    event = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(run, event)
+        assert began.wait(60)
+        event.set()
+        with pytest.raises(CancelledError):
+            call.result(30)
+    del call  # it holds the task
+    assert warned(thread) == []
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])

@@ -1,0 +1,41 @@
+"""Lets threads wait for changes under a lock, so that a KeyboardInterrupt in a wait leaves the lock free."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class AwaitedChanges:
+    """A `lock`, and the threads that wait for what changes under it.
+
+    A `threading.Condition` is entered, left and waited for in Python code, where an interrupt can leave its lock locked
+    for ever or unlocked too early. Here each thread waits, without the lock, for a plain lock of its own.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._waiting: list[threading.Lock] = []
+
+    def wait_for(self, holds: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Waits until the condition holds; False after `timeout_s`. The caller must not hold the lock."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            with self.lock:
+                if holds():
+                    return True
+                waiting = threading.Lock()
+                waiting.acquire()
+                self._waiting.append(waiting)
+            if not waiting.acquire(timeout=-1 if deadline_s is None else max(0.0, deadline_s - time.monotonic())):
+                with self.lock:
+                    if waiting in self._waiting:
+                        self._waiting.remove(waiting)
+                    return holds()
+
+    def wake_all(self) -> None:
+        """Lets all waiting threads look at their conditions again. The caller holds the lock."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.release()
