@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Protocol
 
 from headrace.model.errors import HeadraceError
+from headrace.wire.connections.asynchronous import mark_retrieved
 
 
 class Block(Protocol):
@@ -40,6 +41,24 @@ async def stop_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
     for task in stopped:
         task.cancel()
     await asyncio.gather(*stopped, return_exceptions=True)
+
+
+async def close_wholly(closing: Coroutine[Any, Any, None]) -> None:
+    """Awaits a closing to its end. If the caller is cancelled meanwhile, the cancellation goes on behind it.
+
+    For closings that a cancellation would leave half done, and that do not take long.
+    """
+    task = asyncio.ensure_future(closing)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as problem:
+            cancellation = problem
+    if cancellation is not None:
+        mark_retrieved(task)
+        raise cancellation
+    task.result()
 
 
 def exit_all(opened: Iterable[Block], error: BaseException | None) -> None:

@@ -13,6 +13,7 @@ import httpx
 
 from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
 from headrace.client.backoff import Backoff
+from headrace.client.closing import close_wholly
 from headrace.model import errors
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class HttpApi:
             await backoff.wait(problem)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await close_wholly(self._client.aclose())  # after a cancelled one it would do nothing any more
 
 
 def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
