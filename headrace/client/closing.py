@@ -43,10 +43,11 @@ async def stop_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*stopped, return_exceptions=True)
 
 
-async def close_wholly(closing: Coroutine[Any, Any, None]) -> None:
+async def close_wholly(closing: Coroutine[Any, Any, None], cancelled_s: float | None = None) -> None:
     """Awaits a closing to its end. If the caller is cancelled meanwhile, the cancellation goes on behind it.
 
-    For closings that a cancellation would leave half done, and that do not take long.
+    For closings that a cancellation would leave half done. One that may take long is cancelled itself `cancelled_s`
+    seconds after its caller.
     """
     task = asyncio.ensure_future(closing)
     cancellation: asyncio.CancelledError | None = None
@@ -54,6 +55,8 @@ async def close_wholly(closing: Coroutine[Any, Any, None]) -> None:
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError as problem:
+            if cancellation is None and cancelled_s is not None:
+                asyncio.get_running_loop().call_later(cancelled_s, task.cancel)
             cancellation = problem
     if cancellation is not None:
         mark_retrieved(task)

@@ -161,6 +161,7 @@ class AsyncEventReader:
         self._unread: AnyBatch | None = None
         """The newest batch. A caller that stops before its end gets the rest from the next call."""
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
+        self._is_closed = False
 
     async def open(self) -> None:
         """Gets the start position from the controller. The first call for events starts to read.
@@ -241,8 +242,13 @@ class AsyncEventReader:
             for read in events_of(batch, self._progress):
                 yield read
 
+    @property
+    def closed(self) -> bool:
+        return self._is_closed
+
     async def close(self) -> None:
         """Stops reading. `position` keeps its value."""
+        self._is_closed = True
         tasks, self._tasks = self._tasks, {}
         await close_all(
             partial(stop_tasks, tasks.values()), self._arrived.close, self._connections.close, self._windows.close

@@ -81,6 +81,7 @@ class WriterCore:
         self._appenders: dict[int, SegmentAppender] = {}
         self._writer_id = options.writer_id or secrets.token_hex(WRITER_ID_BITS // 8)
         self._noted: dict[int, int] = {}
+        self.closed = False
 
     async def open(self) -> None:
         """Gets the stream's segments from the controller.
@@ -96,6 +97,7 @@ class WriterCore:
 
     async def close(self, reason: HeadraceError) -> None:
         """Closes the connections. Events that are not acknowledged fail with `reason`."""
+        self.closed = True
         self.accumulator.close(reason)
         # All at once: one that went on could make an appender of a successor, which would not be stopped.
         appenders, self._appenders = list(self._appenders.values()), {}
@@ -258,6 +260,10 @@ class AsyncEventWriter:
                 await self._core.deregister()
         finally:
             await self._core.close(closed_error())
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
 
     @property
     def acknowledged_events(self) -> int:

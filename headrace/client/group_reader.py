@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.admin import AsyncAdmin
-from headrace.client.closing import close_all, stop_tasks
+from headrace.client.closing import close_all, close_wholly, stop_tasks
 from headrace.client.event_reader import Assemble, ReaderOptions, ReadOrder, arrow_assembler
 from headrace.client.group_member import GroupMember
 from headrace.client.group_segments import Arrived, OwnedSegment, OwnedSegments
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 LEASE_S_DEFAULT = 30.0
 LEASE_S_MIN = 0.2
+
+LEAVE_CANCELLED_S = 1.0
+"""How long a reader whose `close` was cancelled still tries to leave its group. It usually takes some milliseconds."""
 
 
 class GroupEvent(NamedTuple):
@@ -299,7 +302,10 @@ class AsyncGroupReader:
         return await self._member.release(segment)
 
     async def close(self) -> None:
-        """Leaves the group: other readers continue after the events that were returned. A second call does nothing."""
+        """Leaves the group: other readers continue after the events that were returned. A second call does nothing.
+
+        If it is cancelled, it still tries to leave the group for a second. After that the lease ends the membership.
+        """
         self._confirm()
         await self._leave()
 
@@ -317,6 +323,9 @@ class AsyncGroupReader:
         if self._is_closed:
             return
         self._is_closed = True
+        await close_wholly(self._end(), LEAVE_CANCELLED_S)
+
+    async def _end(self) -> None:
         try:
             await stop_tasks(self._tasks)
             await self._member.leave()

@@ -52,7 +52,6 @@ class EventWriter:
         self._core = core
         self._accumulator = core.accumulator
         self._add = core.accumulator.add
-        self.closed = False
 
     def write(self, event: Event, routing_key: str | None = None) -> Ack:
         """Queues an event. Waits only while the buffer is full.
@@ -105,6 +104,11 @@ class EventWriter:
             self._leave()
 
     @property
+    def closed(self) -> bool:
+        """Whether the connections are closed. After an interrupted `close` they may be, else it can be called again."""
+        return self._core.closed
+
+    @property
     def acknowledged_events(self) -> int:
         """The number of events that are known to be durable."""
         return self._accumulator.acknowledged_events
@@ -121,7 +125,6 @@ class EventWriter:
             self._leave()
 
     def _leave(self) -> None:
-        self.closed = True
         self._thread.run(self._core.close(closed_error()))
 
 
@@ -174,7 +177,6 @@ class EventReader:
     def __init__(self, thread: LoopCaller, reader: AsyncEventReader) -> None:
         self._thread = thread
         self._reader = reader
-        self.closed = False
 
     def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
         """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
@@ -220,8 +222,12 @@ class EventReader:
     def close(self) -> None:
         """Stops reading. `position` keeps its value. A second call does nothing."""
         if not self.closed:
-            self.closed = True
             self._thread.run(self._reader.close())
+
+    @property
+    def closed(self) -> bool:
+        """Whether reading has stopped. After an interrupted `close` it may have, else it can be called again."""
+        return self._reader.closed
 
     def __enter__(self) -> EventReader:
         return self

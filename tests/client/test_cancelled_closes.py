@@ -1,17 +1,32 @@
-"""A `close` that is cancelled, at any of its turns, leaves no connection open and no task running."""
+"""A `close` that is cancelled or interrupted, anywhere, leaves no connection open and no task running."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
+from keyboard_interrupts import is_interrupted
 from real_cluster import RealCluster, WorkingQueue, transport_to
 
 from functions import wiring
-from headrace.client import AsyncHeadrace, GroupStream, Headrace, ReaderGroupConfiguration, ScalingPolicy
+from headrace.client import (
+    AsyncHeadrace,
+    EventReader,
+    EventWriter,
+    GroupStream,
+    Headrace,
+    ReaderGroupConfiguration,
+    ScalingPolicy,
+    loop_thread,
+    synchronous,
+)
+from headrace.client import group_reader as group_reader_module
+from headrace.client.group_member import GroupMember
 from headrace.wire.connections import asynchronous
 from headrace.wire.connections.asynchronous import AsyncConnection
 
@@ -108,3 +123,77 @@ def test_cancelled_close_leaves_nothing_open(
 
     asyncio.run(run())
     assert cancelled
+
+
+def test_cancelled_close_of_a_group_reader_leaves_the_group(real: RealCluster, opened: Opened) -> None:
+    cancelled: list[int] = []
+
+    async def run() -> None:
+        async with (
+            AsyncHeadrace("http://controller", transport=transport_to(real)) as client,
+            await client.reader_group("shop", "billing") as group,
+        ):
+            for turns in TURNS:
+                reader = await group_reader(client, turns)
+                assert await group.readers() == {reader.name: reader.segments}
+                closing = asyncio.create_task(reader.close())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if closing.cancel():
+                    cancelled.append(turns)
+                with suppress(asyncio.CancelledError):
+                    await closing
+                assert closing.cancelled() == (cancelled[-1:] == [turns])
+                assert await group.readers() == {}, turns
+
+    asyncio.run(run())
+    assert cancelled
+
+
+def test_cancelled_close_does_not_wait_for_a_store_that_is_away(
+    real: RealCluster, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with AsyncHeadrace("http://controller", transport=transport_to(real)) as client:
+            reader = await group_reader(client, 0)
+            monkeypatch.setattr(GroupMember, "leave", lambda _: asyncio.Event().wait())
+            monkeypatch.setattr(group_reader_module, "LEAVE_CANCELLED_S", 0.05)
+            closing = asyncio.create_task(reader.close())
+            await asyncio.sleep(0.01)
+            closing.cancel()
+            await asyncio.wait({closing}, timeout=30)
+            assert closing.cancelled()
+            assert opened.left() == []
+
+    asyncio.run(run())
+
+
+def blocking_reader(client: Headrace) -> EventReader:
+    reader = client.reader("shop", "returns", start="head")
+    assert reader.read_batch() is not None
+    return reader
+
+
+def blocking_writer(client: Headrace) -> EventWriter:
+    writer = client.writer("shop", "returns")
+    writer.write(b"event", "key").result()
+    return writer
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("make", [blocking_reader, blocking_writer])
+def test_close_after_an_interrupted_one_closes_the_rest(
+    headrace: Headrace, opened: Opened, make: Callable[[Headrace], EventReader | EventWriter]
+) -> None:
+    for at in count():
+        one = make(headrace)
+        was_interrupted = is_interrupted(one.close, at, synchronous, loop_thread)
+        one.close()
+        assert one.closed
+        until = time.monotonic() + 20
+        while opened.left() and time.monotonic() < until:
+            time.sleep(0.001)
+        assert opened.left() == [], f"at place {at}"
+        if not was_interrupted:
+            break
+    assert at > 2
