@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import ExitStack
 from datetime import datetime
 from types import TracebackType
@@ -242,7 +243,7 @@ class Headrace:
             raise
         self.admin = Admin(self._thread, self._core.admin)
         self._open: list[_Opened] = []
-        self._closed = False
+        self._closing = threading.RLock()
 
     def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> EventWriter:
         """Opens a writer of the stream. Raises NotFoundError, or SealedError if the stream is sealed."""
@@ -341,15 +342,24 @@ class Headrace:
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
-        """Closes everything, as `exit_all`. After an error of the caller, writers do not wait for acknowledgements."""
-        if self._closed:
-            return
-        self._closed = True
-        opened, self._open = self._open, []
-        with ExitStack() as last:
+        """Closes everything, as `exit_all`. After an error of the caller, writers do not wait for acknowledgements.
+
+        A call in another thread waits for the end of this one.
+        """
+        with self._closing, ExitStack() as last:
+            if self._thread.closed:
+                return
             last.callback(self._thread.close)
             last.callback(lambda: self._thread.run(self._core.close()))
-            exit_all(opened, error)
+            last.push(self._close_rest)
+            exit_all(self._open, error)
+
+    def _close_rest(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes what an interrupt between two closings has left open."""
+        if error is not None:
+            exit_all([one for one in self._open if not one.closed], error)
 
     def _keep(self, opened: _Opened) -> None:
         """Remembers an opened object, so that `close` closes it with the client."""

@@ -123,6 +123,10 @@ class LoopThread(LoopCaller):
         self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
         self._thread.start()
 
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
     def close(self) -> None:
         """Cancels all running tasks and ends the thread. After an interrupt it may be called again."""
         with suppress(RuntimeError):  # the loop is closed already

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any
 
 import pytest
 from keyboard_interrupts import is_interrupted
 from scripted_cluster import Cluster
 
-from headrace.client import EventWriter, Headrace, loop_thread
+from headrace.client import EventWriter, Headrace, closing, loop_thread, synchronous
+from headrace.client import headrace as headrace_module
 from headrace.client.loop_thread import LoopThread
 
 CALLS_MAX = 100
@@ -106,3 +109,25 @@ def test_thread_ends_wherever_its_close_is_interrupted() -> None:
         if not was_interrupted:
             break
     assert 0 < at < CALLS_MAX - 1
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_second_close_finishes_an_interrupted_one(cluster: Cluster) -> None:
+    for at in count():
+        client, writers = opened(cluster)
+        was_interrupted = is_interrupted(client.close, at, closing, headrace_module, loop_thread, synchronous)
+        client.close()
+        assert not client._thread._thread.is_alive(), f"at place {at}"
+        assert all(writer.closed for writer in writers), f"at place {at}"
+        if not was_interrupted:
+            break
+    assert at > 2
+
+
+def test_two_threads_may_close_at_the_same_time(cluster: Cluster) -> None:
+    for _ in range(20):
+        client, _ = opened(cluster)
+        with ThreadPoolExecutor(2) as pool:
+            for closed in [pool.submit(client.close) for _ in range(2)]:
+                closed.result()
+        assert not client._thread._thread.is_alive()
