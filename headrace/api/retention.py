@@ -20,8 +20,9 @@ from headrace.model.subscribers import Subscriber
 class RetentionDescription:
     """The retained data of a stream, and the next truncation.
 
-    Every retained event was written after `oldest_event_ms`. `kept_bytes` is the distance from head to tail. The
-    retention set holds `retention_set` cuts; the next one is taken at `next_cut_time_ms`, None without a policy.
+    Every retained event was written after `oldest_event_ms`, or while the tail was measured for the cut of that time.
+    `kept_bytes` is the distance from head to tail. The retention set holds `retention_set` cuts; the next one is taken
+    at `next_cut_time_ms`, None without a policy.
 
     If retention ran now, it would delete `next_bytes` and move the head to `next_cut`, None if it would delete nothing.
     `case` is the rule that decides this, and `why` explains it in a sentence.

@@ -26,7 +26,10 @@ CUTS_MAX = 128
 
 @dataclass(frozen=True, slots=True)
 class RetentionCut:
-    """A cut at the tail of a stream at the time `time_ms`. `size_bytes` were written before it since the creation."""
+    """A cut at the tail of a stream. `size_bytes` were written before it since the creation.
+
+    All of them were written before `time_ms`: the tail was read before the clock.
+    """
 
     time_ms: int
     size_bytes: int

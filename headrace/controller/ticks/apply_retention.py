@@ -109,14 +109,16 @@ class RetentionTicks:
         self._apply_policy(retained, retention)
 
     def _apply_policy(self, retained: RetainedStream, retention: StoredRetention) -> None:
-        stream, state, now_ms = retained.stream, retention.state, self._clock.now_ms()
-        policy = stream.configuration.retention
+        stream, state, policy = retained.stream, retention.state, retained.stream.configuration.retention
         cuts, passed = cuts_after_head(state.cuts, retained.head_bytes)
         known: dict[RetentionCut, Truncation] = {}
         writes: list[Write] = []
         gone: Cuts = ()
-        if not cuts or now_ms - cuts[-1].time_ms >= self._period_ms:
-            place = self._tail(retained, retention, cuts)
+        is_due = not cuts or self._clock.now_ms() - cuts[-1].time_ms >= self._period_ms
+        place = self._tail(retained, retention, cuts) if is_due else None
+        # After the tail was read. No event before the cut may be younger than the cut, even if the process stalls.
+        now_ms = self._clock.now_ms()
+        if place is not None:
             new = RetentionCut(now_ms, place.size_bytes)
             # If nothing was written since the last cut, that cut is kept: it is at the same place and older.
             if new.size_bytes > (cuts[-1].size_bytes if cuts else retained.head_bytes):

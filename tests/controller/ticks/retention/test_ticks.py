@@ -19,7 +19,7 @@ from headrace.metadata.retention_plans import RetentionPlanner
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.due_work import backoff_ms
 from headrace.model.errors import ConflictError, UnavailableError
-from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.streams import Stream
 
 
@@ -60,6 +60,23 @@ def test_a_busy_stream_is_asked_again_soon(world: StreamWorld, retention: Retent
         slow.run(bucket)
     assert (len(refused), retention.due()) == (1, [("t", now_ms + PUT_OFF_MS)])
     assert sizes(retention.state()) == [150, 300], "the cut is taken all the same"
+
+
+def test_by_time_a_stall_before_the_tail_is_read(world: StreamWorld, retention: Retention):
+    """What is written during the stall is before the new cut, and is kept for the minimum after it was written."""
+    world.create(segments=1, retention=RetentionPolicy.by_time(10 * PERIOD_MS))
+
+    def stall() -> None:
+        world.clock.advance(6 * PERIOD_MS)
+        world.append(0, 100)
+
+    with retention.calls.overtaken("segment store segment_infos", by=stall):
+        retention.tick()
+    heads = []
+    for _ in range(11):
+        retention.after_a_period()
+        heads.append(retention.head()[0])
+    assert heads == [*[0] * 9, 100, 100]
 
 
 def test_one_that_fails_does_not_stop_the_others(world: StreamWorld, retention: Retention):
