@@ -11,6 +11,7 @@ until they get another.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,13 +27,14 @@ from headrace.metadata.stream_configuration_fields import configuration_fields, 
 from headrace.metadata.stream_indexes import index_tags, unindex_tags, writes_of_update
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
 from headrace.model.configuration_updates import ConfigurationUpdate, check_configuration_version, check_log_class
-from headrace.model.errors import ConflictError
+from headrace.model.errors import ConflictError, HeadraceError, NotFoundError, SealedError
 from headrace.model.log_classes import LogClass
 from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
-from headrace.model.streams import completed, configured, is_in_force, started, update_rolled_back
+from headrace.model.streams import Stream, completed, configured, is_in_force, started, update_rolled_back
 from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.segment_stores import SegmentScaleRate
 
 
 def accept(
@@ -75,14 +77,52 @@ def _accept(
     return StreamUpdate(updating.shown_state, update.version)
 
 
-def _send_rate(tools: Tools, stored: StoredStream) -> None:
+def _send_rate(tools: Tools, stored: StoredStream) -> StoredStream | None:
     """The first step, because it needs segment stores: if it fails for good, the update can still be rolled back."""
     update = _running(tools, stored)
-    if not is_in_force(stored.stream, update) and update.changes_rate:
-        rate = scale_rate(update.after.scaling)
-        for segment in stored.stream.epoch.segments:
-            name = segment_name(stored.stream.scope, stored.stream.name, segment.segment_id)
+    if is_in_force(stored.stream, update) or not update.changes_rate:
+        return None
+    rate = scale_rate(update.after.scaling)
+    try:
+        for name in _active_names(stored.stream):
             tools.segment_stores.update_segment_policy(name, rate)
+    except HeadraceError:
+        _replace_late_rate(tools, stored, rate)  # some of the requests may have been carried out
+        raise
+    return _replace_late_rate(tools, stored, rate)
+
+
+def _replace_late_rate(tools: Tools, stored: StoredStream, sent: SegmentScaleRate) -> StoredStream | None:
+    """Send the present rate, if the update ended before its rate was sent. Returns the present stream.
+
+    The process may have stalled before its requests, while others completed the update, and later ones. A request has
+    no version by which a store could refuse it. So the stream is read until the rate that was sent last is the present
+    one. One read if the update still runs.
+    """
+    while (found := tools.records.find(stored.stream.scope, stored.stream.name)) is not None:
+        if found.stream.pending == stored.stream.pending:
+            break
+        rate = _present_rate(tools, found.stream)
+        if rate == sent:
+            break
+        if rate is not None:
+            for name in _active_names(found.stream):
+                with suppress(NotFoundError, SealedError):  # replaced at this moment, so its rate does not matter
+                    tools.segment_stores.update_segment_policy(name, rate)
+            sent = rate
+    return found
+
+
+def _present_rate(tools: Tools, stream: Stream) -> SegmentScaleRate | None:
+    """The rate of the update that runs, or else the one in force; None if an update has just ended: read again."""
+    if stream.pending is None or stream.pending.kind is not RequestKind.UPDATE_STREAM:
+        return scale_rate(stream.configuration.scaling)
+    update = tools.records.configuration_update(stream)
+    return None if update is None else scale_rate(update.after.scaling)
+
+
+def _active_names(stream: Stream) -> list[str]:
+    return [segment_name(stream.scope, stream.name, one.segment_id) for one in stream.epoch.segments]
 
 
 def _index_added_tags(tools: Tools, stored: StoredStream) -> None:
@@ -113,9 +153,9 @@ def _close(tools: Tools, stored: StoredStream) -> None:
 
 
 def _running(tools: Tools, stored: StoredStream) -> ConfigurationUpdate:
-    """The running update; raises ConflictError if it was completed after `stored` was read."""
+    """The running update; raises ConflictError if it was completed after `stored` was read, and another may run."""
     update = tools.records.configuration_update(stored.stream)
-    if update is None:
+    if update is None or update.version > stored.stream.configuration_version + 1:
         raise ConflictError(f"another process completed the update of {stored.stream.scoped_name}: reading again")
     return update
 
