@@ -31,6 +31,7 @@ from headrace.model.commit_sets import (
     member_chunks,
 )
 from headrace.model.errors import IllegalStateError, NotFoundError
+from headrace.model.streams import Stream
 from headrace.model.transaction_labels import check_label, labelled_epoch
 from headrace.model.transactions import (
     TransactionState,
@@ -52,9 +53,14 @@ _Marks = list[tuple[str, int]]
 
 @dataclass(slots=True)
 class _Reads:
-    """What is read of a set before it is begun; `home` is None if there is no such stream."""
+    """What is read of a set before it is begun; `home` is None if there is no such stream.
+
+    `streams` are those of the other members. The members exist when they are read. So the seal of one that is not
+    closed then will find its members.
+    """
 
     home: StoredStream | None = None
+    streams: Mapping[tuple[str, str], Stream | None] = field(default_factory=dict)
     writer: StoredWriter | None = None
     members: _Found = field(default_factory=dict)
 
@@ -94,7 +100,7 @@ class CommitSetService:
             InvalidRequestError: code "invalid_commit_set" or "invalid_label".
             IllegalStateError: code "transaction_committed" or "transaction_aborted": another request has done so.
             NotFoundError: code "transaction_not_found"; or there is no such stream.
-            SealedError: the home stream accepts no more sets.
+            SealedError: the home stream or that of a member is sealed, or is being sealed.
         """
         wanted = check_set_members(members)
         check_set_writer(writer)
@@ -152,6 +158,9 @@ class CommitSetService:
         if reads.home is None:
             raise no_such_stream(scope, home)
         check_accepts_transactions(reads.home.stream)
+        for one in members:
+            if one != home:  # perhaps a member was begun after the seal, and is to be removed
+                check_accepts_transactions(reads.streams.get((scope, one)) or self._streams.get(scope, one).stream)
         pending = PendingSet(f"{self._random_bits(_SET_ID_BITS):032x}", epoch, tuple(members))
         begun.add(pending.set_id)
         finished = self._sets.commit(reads.home, stored, writer, pending, members, reads.members)
@@ -175,7 +184,11 @@ class CommitSetService:
             for one in self._transactions.still_open(scope, stream, ids):
                 reads.members[stream, one.transaction.transaction_id] = one
 
+        def read_others() -> None:
+            reads.streams = self._transactions.streams_of((scope, one) for one in members if one != home)
+
         requests: list[Callable[[], None]] = [read_home]
+        requests += [read_others] * any(one != home for one in members)
         requests += [partial(read_members, *chunk) for chunk in member_chunks(members)]
         self._sets.each(lambda request: request(), iter(requests))
         return reads

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from headrace.api.pages import Listing
 from headrace.api.transactions import CompletedTransaction, LabelledAborts, TransactionSegmentView, TransactionView
@@ -16,7 +17,7 @@ from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.paging import check_page_limit
 from headrace.controller.services.transaction_marks import TransactionMarks
 from headrace.controller.services.transaction_segments import TransactionSegments
-from headrace.controller.services.writable_streams import CLOSED_STATES, check_accepts_transactions
+from headrace.controller.services.writable_streams import check_accepts_transactions, takes_transactions_of
 from headrace.controller.steps.commit_sets import CommitSets
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
@@ -66,6 +67,14 @@ STREAMS_REMEMBERED_MAX = 1_000
 is read again after the transaction is written."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An open transaction as it was written last. Unless its stream was seen open since, a seal may not see it."""
+
+    stored: StoredTransaction
+    is_of_open_stream: bool
+
+
 class TransactionService:
     """Called by the transaction routes of the API; safe for any number of threads. `sets` commits several together.
 
@@ -93,9 +102,7 @@ class TransactionService:
         self._clock = clock
         self._random_bits = random_bits
         self._backoff = backoff
-        self._open: BoundedCache[tuple[str, str, int], StoredTransaction] = BoundedCache(
-            OPEN_REMEMBERED_MAX, lambda _: 1
-        )
+        self._open: BoundedCache[tuple[str, str, int], _Known] = BoundedCache(OPEN_REMEMBERED_MAX, lambda _: 1)
         self._seen: BoundedCache[tuple[str, str], Stream] = BoundedCache(STREAMS_REMEMBERED_MAX, lambda _: 1)
 
     def create_transaction(
@@ -214,11 +221,12 @@ class TransactionService:
         place = scope, stream, transaction_id
 
         def attempt() -> Transaction:
-            stored = self._open.get(place) or self._get(*place)
+            known = self._open.get(place) or _Known(self._get(*place), is_of_open_stream=False)
+            stored = known.stored
             after = pinged(stored.transaction, lease_ms, self._clock.now_ms())
             self._open.forget(place)  # After a failed write the content of the record is unknown.
             self._store.write(replace_open(scope, stream, stored, after))
-            self._open.put(place, StoredTransaction(after, stored.version + 1))
+            self._open.put(place, replace(known, stored=StoredTransaction(after, stored.version + 1)))
             return after
 
         check_lease(lease_ms)
@@ -236,8 +244,10 @@ class TransactionService:
         place = scope, stream, transaction_id
 
         def attempt() -> Transaction:
-            stored = self._open.get(place)
-            if stored is None:
+            known = self._open.get(place)
+            if known is not None and known.is_of_open_stream:
+                stored = known.stored
+            else:
                 found, stored = self._stream_and_transaction(*place)
                 if stored.transaction.state is TransactionState.OPEN:  # perhaps begun after the seal, to be removed
                     check_accepts_transactions(found)
@@ -348,7 +358,7 @@ class TransactionService:
             ),
         )
         self._seen.put(place, self._stillcheck_accepts_transactions(stream, transaction))
-        self._open.put((scope, name, identifier), StoredTransaction(transaction, 0))
+        self._open.put((scope, name, identifier), _Known(StoredTransaction(transaction, 0), is_of_open_stream=True))
         return stream, transaction
 
     def _stillcheck_accepts_transactions(self, stream: Stream, transaction: Transaction) -> Stream:
@@ -364,11 +374,7 @@ class TransactionService:
                 rolled back.
         """
         found = self._streams.find(stream.scope, stream.name)
-        if (
-            found is not None
-            and found.stream.shown_state not in CLOSED_STATES
-            and _is_of_same_epoch(found.stream, stream)
-        ):
+        if found is not None and takes_transactions_of(found.stream, stream):
             return found.stream
         with contextlib.suppress(WriteConflictError):  # The workflow has aborted the transaction, or removed it.
             self._store.write(delete_begun(stream.scope, stream.name, transaction))
@@ -410,11 +416,3 @@ class TransactionService:
         if found is None:
             raise no_such_stream(scope, stream)
         return found.stream, stored or self._get(scope, stream, transaction_id)
-
-
-def _is_of_same_epoch(one: Stream, other: Stream) -> bool:
-    """Whether transactions begun on the one and the other can be merged into the same segments."""
-    return (one.first_segment_number, one.epoch.reference_epoch) == (
-        other.first_segment_number,
-        other.epoch.reference_epoch,
-    )

@@ -1,4 +1,4 @@
-"""Whether a stream accepts transactions."""
+"""Whether a stream accepts transactions, and those that were begun a moment ago."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headrace.model.errors import SealedError, UnavailableError
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
-CLOSED_STATES = (StreamState.SEALING, StreamState.SEALED)
+_CLOSED_STATES = (StreamState.SEALING, StreamState.SEALED)
 
 
 def check_accepts_transactions(stream: Stream) -> Stream:
@@ -15,9 +15,17 @@ def check_accepts_transactions(stream: Stream) -> Stream:
         raise UnavailableError(
             f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
         )
-    if stream.shown_state in CLOSED_STATES:
+    if stream.shown_state in _CLOSED_STATES:
         raise SealedError(
             f"stream {stream.scoped_name} is {stream.shown_state}: it accepts no transactions",
             details={"state": str(stream.shown_state)},
         )
     return stream
+
+
+def takes_transactions_of(stream: Stream, earlier: Stream) -> bool:
+    """Whether the stream is not closed, and transactions that were begun on it earlier merge into its segments."""
+    return (stream.first_segment_number, stream.epoch.reference_epoch) == (
+        earlier.first_segment_number,
+        earlier.epoch.reference_epoch,
+    ) and stream.shown_state not in _CLOSED_STATES

@@ -51,7 +51,7 @@ def _visible(world: StreamWorld, trips: RoundTrips) -> Counted:
 ANSWERED = {
     (1, 1): Counted({"read": 2, "query": 2, "transaction": 2, "write": 1, "send": 1}, 7, 6),
     (200, 1): Counted({"read": 3, "query": 2, "transaction": 4, "send": 1}, 206, 6),
-    (200, 4): Counted({"read": 5, "query": 8, "transaction": 6, "send": 4}, 215, 6),
+    (200, 4): Counted({"read": 6, "query": 8, "transaction": 6, "send": 4}, 215, 6),
     (2_000, 1): Counted({"read": 21, "query": 3, "transaction": 22, "send": 1}, 2_006, 7),
 }
 """By the number of transactions and of streams: reads, begin, prepare, decide, messages, leftovers. A page of leftovers

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
+from headrace.metadata.transaction_records import TransactionRecords, mark_for_commit
 from headrace.model.errors import (
     HeadraceError,
     IllegalStateError,
@@ -19,7 +20,13 @@ from headrace.model.errors import (
 )
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.model.transactions import EXECUTION_MS_MAX, TransactionState, WriterTime
+from headrace.model.transactions import (
+    EXECUTION_MS_MAX,
+    CommitOrder,
+    TransactionState,
+    WriterTime,
+    marked_for_commit,
+)
 
 UNKNOWN = 0xABC
 
@@ -235,13 +242,13 @@ def test_what_was_begun_after_the_seal_is_not_committed(stream: StreamWorld):
 
 
 def test_mark_that_a_sealed_stream_cannot_commit_is_aborted(stream: StreamWorld):
-    """The read of the transaction and its stream is not a snapshot, so a commit may have missed the seal."""
+    """A process of an earlier release marks it, and does not read the stream."""
 
     def commit(transaction: int) -> None:
-        service, place = stream.another_transaction_service(), ("s", "t", transaction)
-        (stored,) = service._transactions.still_open("s", "t", [transaction])
-        service._open.put(place, stored)
-        service.commit_transaction(*place)
+        (stored,) = TransactionRecords(stream.bare_store).still_open("s", "t", [transaction])
+        after = marked_for_commit(stored.transaction, CommitOrder(0, group=transaction), None)
+        stream.bare_store.write(*mark_for_commit("s", "t", stored, after, stream.clock.now_ms()))
+        stream.another_transaction_service().commit_transaction("s", "t", transaction)
 
     marked = found_after_a_seal(stream, commit)
     stream.drain_transactions()
