@@ -15,7 +15,10 @@ from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.names import segment_name
 from headrace.model.segments import KeyRange
 
-_PAUSES_MS: Final = (20_000, 61_000, 61_000, 100_000)
+_PAUSES_MS: Final = (1_000, 45_000, 61_000, 100_000)
+"""After the shorter ones cuts are nearly as old as events that are too young to be cut."""
+
+_SUBSCRIBED_SHARE: Final = 0.5
 _STEPS: Final = (("scale", 0.3), ("write", 0.7), ("read", 0.5), ("pass", 1.0))
 """The steps of a round, and how often each is taken."""
 
@@ -36,8 +39,9 @@ class Ages:
         """Work on one stream, mostly one with retention."""
         retained = sorted(self._run.model.retained)
         stream = self._random.choice(retained or STREAMS)
-        with self._run.refusals_noted("age"):
-            self._run.retry(lambda: self._subscribers.register(SCOPE, stream, SUBSCRIBERS[0], 0))
+        if self._random.random() < _SUBSCRIBED_SHARE:
+            with self._run.refusals_noted("age"):
+                self._run.retry(lambda: self._subscribers.register(SCOPE, stream, SUBSCRIBERS[0], 0))
         for _ in range(self._random.randint(4, 8)):
             for what in [one for one, share in _STEPS if self._random.random() < share]:
                 with self._run.refusals_noted(f"age: {what}"):

@@ -42,19 +42,20 @@ from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import Check
 
 SEED_OF_FORGOTTEN_MEMBER = 2
-SEED_OF_IGNORED_EPOCH = 5
+SEED_OF_IGNORED_EPOCH = 2
 SEED_OF_LEFT_SEGMENT = 1
 SEED_OF_LEFT_SUBSCRIPTION = 52
-SEED_OF_UNREAD_EVENTS = 6
-SEED_OF_RELEASED_MEMBER = 48
+SEED_OF_UNREAD_EVENTS = 21
+SEED_OF_RELEASED_MEMBER = 326
 SEED_OF_UNSEEN_LOSS = 140
 SEED_OF_COMMIT_BY_ANOTHER = 65
-SEED_OF_ENDLESS_ABORTS = 3
+SEED_OF_ENDLESS_ABORTS = 25
 SEED_OF_WARM_NEIGHBOUR = 11
-SEED_OF_OLD_REPORT = 39
+SEED_OF_OLD_REPORT = 26
 SEED_OF_MERGE_TAKEN_FOR_LOSS = 342
 SEED_OF_LATE_SEGMENT = 50
 SEED_OF_OLD_EVENTS = 14
+SEED_OF_YOUNG_EVENTS = 83
 
 
 @pytest.fixture
@@ -215,6 +216,18 @@ def test_retention_that_leaves_old_events_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(retention_plans, "decide", decide_late)
     with pytest.raises(WrongStateError, match="retention has left"):
         run_controller_program(SEED_OF_OLD_EVENTS, Trace())
+
+
+def test_retention_that_cuts_young_events_is_found(monkeypatch: pytest.MonkeyPatch):
+    """Its clock is ahead by less than the minimum."""
+    decide = retention_plans.decide
+
+    def decide_early(policy: Any, cuts: Any, now_ms: int, *others: Any) -> Any:
+        return decide(policy, cuts, now_ms + 50_000, *others)
+
+    monkeypatch.setattr(retention_plans, "decide", decide_early)
+    with pytest.raises(WrongStateError, match="are less than the minimum"):
+        run_controller_program(SEED_OF_YOUNG_EVENTS, Trace())
 
 
 def run_processes(*works: Callable[[Calls], object], deaths: float = 0, check: Any = None) -> int:
