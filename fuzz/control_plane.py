@@ -124,7 +124,7 @@ class ControlPlane:
 
     def expire_transactions(self, bucket: int) -> bool:
         """One tick on a bucket; whether more is due than it did."""
-        return transaction_ticks(self.store, self.transaction_queues, self.clock).run(bucket)
+        return transaction_ticks(self.tools(), self.transaction_queues).run(bucket)
 
     def drain_transactions(self) -> int:
         """Work on queued commits and aborts until there are none; how many there were."""

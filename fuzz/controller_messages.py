@@ -161,7 +161,7 @@ class Messages:
         plane = self._plane
         match what:
             case "expire":
-                transaction_ticks(plane.store, plane.transaction_queues, plane.clock, plane.workers).run(bucket)
+                transaction_ticks(plane.tools(), plane.transaction_queues, plane.workers).run(bucket)
             case "resend":
                 plane.resend_intents(bucket)
             case "creations":

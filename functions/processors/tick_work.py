@@ -39,9 +39,8 @@ def _expire_transactions(bucket: int) -> bool:
     from headrace.controller.ticks.expire_transactions import transaction_ticks
 
     ticks = transaction_ticks(
-        wiring.metadata_store(),
+        wiring.tools(),
         wiring.transaction_queues(),
-        wiring.clock(),
         wiring.workers(),
         wiring.environment().completed_transactions_kept_ms,
         wiring.note_undecodable,

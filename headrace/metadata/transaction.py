@@ -71,6 +71,8 @@ def _optional_fields(transaction: Transaction) -> dict[str, Any]:
         fields["created_segments"] = sorted(transaction.created_segments)
     if transaction.unconfirmed_segments:
         fields["unconfirmed_segments"] = sorted(transaction.unconfirmed_segments)
+    if transaction.requested_again:
+        fields["requested_again"] = sorted(transaction.requested_again)
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -80,6 +82,11 @@ def decode_transaction(body: Body) -> Transaction:
 
 def stored_transaction(record: Record | None) -> StoredTransaction | None:
     return None if record is None else StoredTransaction(decode_transaction(record.body), record.version)
+
+
+def transaction_left_open(record: Record) -> Transaction | None:
+    """The transaction in a record of a partition of transactions; None if it is completed, or of other records."""
+    return decode_transaction(record.body) if record.key.sort.startswith(OPEN_FIRST) else None
 
 
 def create_open(scope: str, stream: str, transaction: Transaction) -> Create:
@@ -111,6 +118,7 @@ def _transaction(body: Body) -> Transaction:
         commit_set=_text(body.get("commit_set")),
         created_segments=None if (created := body.get("created_segments")) is None else frozenset(map(int, created)),
         unconfirmed_segments=frozenset(map(int, body.get("unconfirmed_segments", []))),
+        requested_again=frozenset(map(int, body.get("requested_again", []))),
     )
 
 

@@ -15,7 +15,6 @@ from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.names import segment_name, transaction_segment_name
 from headrace.model.segments import StreamSegment, segment_epoch
-from headrace.model.streams import Stream
 from headrace.model.transaction_labels import check_label
 
 LEASE_MS_MIN = 10_000
@@ -95,7 +94,8 @@ class Transaction:
     Older records do not have that number. `commit_set` is the id of the commit set that has prepared the transaction:
     then it is COMMITTING and has no `order` of its own. `created_segments` are the numbers of the segments that were
     created on demand, None if all were created at the beginning. The `unconfirmed_segments` among them have been noted,
-    but perhaps not created: no request for them has succeeded, so they have no events.
+    but perhaps not created: no request for them has succeeded, so they have no events. `requested_again` are those of
+    them for which a second request was made: one of the two may create them after a commit has merged them.
     """
 
     transaction_id: int
@@ -111,6 +111,7 @@ class Transaction:
     commit_set: str | None = None
     created_segments: frozenset[int] | None = None
     unconfirmed_segments: frozenset[int] = frozenset()
+    requested_again: frozenset[int] = frozenset()
 
     @property
     def reference_epoch(self) -> int:
@@ -199,15 +200,16 @@ def new_transaction(
     )
 
 
-def is_of_former_incarnation(first_segment_number: int | None, stream: Stream | None) -> bool:
-    """Whether work belongs to an incarnation that no longer exists. `stream` must be read after the work was read.
+def is_of_former_incarnation(first_segment_number: int | None, present: int | None) -> bool:
+    """Whether work belongs to an incarnation of its stream that no longer exists.
 
-    The numbers of incarnations grow. So the result is False for a stream that was read too early, in its former
-    incarnation. It is also False if the incarnation of the work is not known.
+    `present` is the first segment number of the stream, None if it does not exist. It must be read after the work was
+    read: the numbers of incarnations grow, so the result is False for a stream that was read in its former incarnation.
+    It is also False if the incarnation of the work is not known.
     """
     if first_segment_number is None:
         return False
-    return stream is None or first_segment_number < stream.first_segment_number
+    return present is None or first_segment_number < present
 
 
 def pinged(transaction: Transaction, lease_ms: int, now_ms: int) -> Transaction:
@@ -243,9 +245,12 @@ def with_segments(transaction: Transaction, numbers: Iterable[int]) -> Transacti
     created = check_open(transaction).created_segments
     if created is None:
         return transaction
-    more = created.union(numbers)
-    unconfirmed = transaction.unconfirmed_segments.union(more - created)
-    return replace(transaction, created_segments=more, unconfirmed_segments=unconfirmed)
+    wanted = frozenset(numbers)
+    again = transaction.requested_again.union(wanted & transaction.unconfirmed_segments)
+    unconfirmed = transaction.unconfirmed_segments.union(wanted - created)
+    return replace(
+        transaction, created_segments=created | wanted, unconfirmed_segments=unconfirmed, requested_again=again
+    )
 
 
 def with_confirmed(transaction: Transaction, numbers: Iterable[int]) -> Transaction:
@@ -264,6 +269,17 @@ def segments_with_events(transaction: Transaction, segments: Iterable[StreamSegm
     """Those of the segments of the transaction's epoch whose events are lost if its own segment does not exist."""
     created = segments_created(transaction, segments)
     return [one for one in created if one.number not in transaction.unconfirmed_segments]
+
+
+def numbers_created_late(transaction: Transaction) -> frozenset[int] | None:
+    """The numbers of segments that a request may create after an abort has deleted or a commit merged them.
+
+    None means all segments of the epoch. A segment that was requested once and is confirmed was created before the
+    commit.
+    """
+    if transaction.state is TransactionState.ABORTED:
+        return transaction.created_segments
+    return transaction.unconfirmed_segments | transaction.requested_again
 
 
 def marked_for_commit(

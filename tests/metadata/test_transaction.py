@@ -72,6 +72,9 @@ def test_what_few_transactions_have_is_stored_where_they_have_it():
     unconfirmed = replace(prepared, unconfirmed_segments=frozenset({5}))
     assert transaction_body(unconfirmed) == {**body, "unconfirmed_segments": [5]}
     assert decode_transaction(transaction_body(unconfirmed)) == unconfirmed
+    again = replace(unconfirmed, requested_again=frozenset({5}))
+    assert transaction_body(again) == {**body, "unconfirmed_segments": [5], "requested_again": [5]}
+    assert decode_transaction(transaction_body(again)) == again
 
 
 def test_keys():

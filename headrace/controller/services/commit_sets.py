@@ -37,6 +37,7 @@ from headrace.model.transactions import (
     TransactionState,
     already_aborted,
     already_committed,
+    is_of_former_incarnation,
     no_such_transaction,
 )
 from headrace.ports.clock import Clock
@@ -63,6 +64,12 @@ class _Reads:
     streams: Mapping[tuple[str, str], Stream | None] = field(default_factory=dict)
     writer: StoredWriter | None = None
     members: _Found = field(default_factory=dict)
+
+    def stream(self, scope: str, name: str) -> Stream | None:
+        """None if it does not exist, or cannot be decoded."""
+        if self.home is not None and self.home.stream.name == name:
+            return self.home.stream
+        return self.streams.get((scope, name))
 
 
 class CommitSetService:
@@ -149,7 +156,7 @@ class CommitSetService:
         if stored is not None and is_committed(stored.writer, epoch):
             return _view(stored, new=stored.writer.set_id in begun)
         try:
-            self._check_open(scope, members, reads.members)
+            self._check_open(scope, members, reads)
         except (IllegalStateError, NotFoundError) as error:
             # Another process may have committed this very set between the two reads.
             if find_commit_writer(self._store, scope, home, writer) != stored:
@@ -158,9 +165,8 @@ class CommitSetService:
         if reads.home is None:
             raise no_such_stream(scope, home)
         check_accepts_transactions(reads.home.stream)
-        for one in members:
-            if one != home:  # perhaps a member was begun after the seal, and is to be removed
-                check_accepts_transactions(reads.streams.get((scope, one)) or self._streams.get(scope, one).stream)
+        for one in members:  # perhaps a member was begun after the seal, and is to be removed
+            check_accepts_transactions(reads.stream(scope, one) or self._streams.get(scope, one).stream)
         pending = PendingSet(f"{self._random_bits(_SET_ID_BITS):032x}", epoch, tuple(members))
         begun.add(pending.set_id)
         finished = self._sets.commit(reads.home, stored, writer, pending, members, reads.members)
@@ -175,6 +181,7 @@ class CommitSetService:
         looked at again, since its set may have released it before the writer was read.
         """
         reads = _Reads()
+        others = [(scope, stream) for stream in members if stream != home]
 
         def read_home() -> None:
             reads.home, (record,) = self._streams.find_with(scope, home, commit_writer_key(scope, home, writer))
@@ -185,16 +192,21 @@ class CommitSetService:
                 reads.members[stream, one.transaction.transaction_id] = one
 
         def read_others() -> None:
-            reads.streams = self._transactions.streams_of((scope, one) for one in members if one != home)
+            reads.streams = self._transactions.streams_of(others)
 
         requests: list[Callable[[], None]] = [read_home]
-        requests += [read_others] * any(one != home for one in members)
+        requests += [read_others] if others else []
         requests += [partial(read_members, *chunk) for chunk in member_chunks(members)]
         self._sets.each(lambda request: request(), iter(requests))
         return reads
 
-    def _check_open(self, scope: str, members: Mapping[str, Sequence[int]], found: _Found) -> None:
-        """Raises the error of a member that is not open."""
+    def _check_open(self, scope: str, members: Mapping[str, Sequence[int]], reads: _Reads) -> None:
+        """Raises the error of a member that is not open, or is left of a former incarnation of its stream."""
+        found = reads.members
+        for (stream, identifier), stored in found.items():
+            present = reads.stream(scope, stream) or self._streams.get(scope, stream).stream
+            if is_of_former_incarnation(stored.transaction.first_segment_number, present.first_segment_number):
+                raise no_such_transaction(scope, stream, identifier)
         self._settle_others(scope, members, found)
         for stream, ids in members.items():
             for identifier in ids:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from headrace.api.pages import Listing
 from headrace.api.transactions import CompletedTransaction, LabelledAborts, TransactionSegmentView, TransactionView
@@ -17,7 +16,11 @@ from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.paging import check_page_limit
 from headrace.controller.services.transaction_marks import TransactionMarks
 from headrace.controller.services.transaction_segments import TransactionSegments
-from headrace.controller.services.writable_streams import check_accepts_transactions, takes_transactions_of
+from headrace.controller.services.writable_streams import (
+    CLOSED_STATES,
+    check_accepts_transactions,
+    takes_transactions_of,
+)
 from headrace.controller.steps.commit_sets import CommitSets
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
@@ -40,6 +43,7 @@ from headrace.model.transactions import (
     TransactionState,
     WriterTime,
     check_lease,
+    is_of_former_incarnation,
     marked_for_abort,
     marked_for_commit,
     new_transaction,
@@ -65,14 +69,6 @@ LABELLED_PER_REQUEST = 1_000
 STREAMS_REMEMBERED_MAX = 1_000
 """The number of streams whose last read record a process keeps in memory for the next transactions on them. The record
 is read again after the transaction is written."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """An open transaction as it was written last. Unless its stream was seen open since, a seal may not see it."""
-
-    stored: StoredTransaction
-    is_of_open_stream: bool
 
 
 class TransactionService:
@@ -102,7 +98,9 @@ class TransactionService:
         self._clock = clock
         self._random_bits = random_bits
         self._backoff = backoff
-        self._open: BoundedCache[tuple[str, str, int], _Known] = BoundedCache(OPEN_REMEMBERED_MAX, lambda _: 1)
+        self._open: BoundedCache[tuple[str, str, int], StoredTransaction] = BoundedCache(
+            OPEN_REMEMBERED_MAX, lambda _: 1
+        )
         self._seen: BoundedCache[tuple[str, str], Stream] = BoundedCache(STREAMS_REMEMBERED_MAX, lambda _: 1)
 
     def create_transaction(
@@ -221,12 +219,14 @@ class TransactionService:
         place = scope, stream, transaction_id
 
         def attempt() -> Transaction:
-            known = self._open.get(place) or _Known(self._get(*place), is_of_open_stream=False)
-            stored = known.stored
+            found, stored = None, self._open.get(place)
+            if stored is None:
+                found, stored = self._stream_and_transaction(*place)
             after = pinged(stored.transaction, lease_ms, self._clock.now_ms())
             self._open.forget(place)  # After a failed write the content of the record is unknown.
             self._store.write(replace_open(scope, stream, stored, after))
-            self._open.put(place, replace(known, stored=StoredTransaction(after, stored.version + 1)))
+            if found is None or found.shown_state not in CLOSED_STATES:  # a commit of a known one reads no stream
+                self._open.put(place, StoredTransaction(after, stored.version + 1))
             return after
 
         check_lease(lease_ms)
@@ -244,10 +244,8 @@ class TransactionService:
         place = scope, stream, transaction_id
 
         def attempt() -> Transaction:
-            known = self._open.get(place)
-            if known is not None and known.is_of_open_stream:
-                stored = known.stored
-            else:
+            stored = self._open.get(place)
+            if stored is None:
                 found, stored = self._stream_and_transaction(*place)
                 if stored.transaction.state is TransactionState.OPEN:  # perhaps begun after the seal, to be removed
                     check_accepts_transactions(found)
@@ -358,7 +356,7 @@ class TransactionService:
             ),
         )
         self._seen.put(place, self._stillcheck_accepts_transactions(stream, transaction))
-        self._open.put((scope, name, identifier), _Known(StoredTransaction(transaction, 0), is_of_open_stream=True))
+        self._open.put((scope, name, identifier), StoredTransaction(transaction, 0))
         return stream, transaction
 
     def _stillcheck_accepts_transactions(self, stream: Stream, transaction: Transaction) -> Stream:
@@ -415,4 +413,8 @@ class TransactionService:
         found = self._streams.stored(current)
         if found is None:
             raise no_such_stream(scope, stream)
-        return found.stream, stored or self._get(scope, stream, transaction_id)
+        stored = stored or self._get(scope, stream, transaction_id)
+        # One of a former incarnation counts as unknown: its creator, or the tick, is about to remove it.
+        if is_of_former_incarnation(stored.transaction.first_segment_number, found.stream.first_segment_number):
+            raise no_such_transaction(scope, stream, transaction_id)
+        return found.stream, stored

@@ -6,7 +6,7 @@ from headrace.model.errors import SealedError, UnavailableError
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
-_CLOSED_STATES = (StreamState.SEALING, StreamState.SEALED)
+CLOSED_STATES = (StreamState.SEALING, StreamState.SEALED)
 
 
 def check_accepts_transactions(stream: Stream) -> Stream:
@@ -15,7 +15,7 @@ def check_accepts_transactions(stream: Stream) -> Stream:
         raise UnavailableError(
             f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
         )
-    if stream.shown_state in _CLOSED_STATES:
+    if stream.shown_state in CLOSED_STATES:
         raise SealedError(
             f"stream {stream.scoped_name} is {stream.shown_state}: it accepts no transactions",
             details={"state": str(stream.shown_state)},
@@ -28,4 +28,4 @@ def takes_transactions_of(stream: Stream, earlier: Stream) -> bool:
     return (stream.first_segment_number, stream.epoch.reference_epoch) == (
         earlier.first_segment_number,
         earlier.epoch.reference_epoch,
-    ) and stream.shown_state not in _CLOSED_STATES
+    ) and stream.shown_state not in CLOSED_STATES

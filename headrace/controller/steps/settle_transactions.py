@@ -7,6 +7,8 @@ finds no transaction for them.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from headrace.controller.engine import Tools
 from headrace.controller.steps.commit_sets import CommitSets, leave_to_tick
 from headrace.controller.steps.transaction_aborts import TransactionAborts
@@ -14,10 +16,10 @@ from headrace.controller.steps.transaction_commits import TransactionCommits
 from headrace.metadata.commit_writer import read_commit_writers
 from headrace.metadata.record_layout import transactions_partition
 from headrace.metadata.stream_records import StoredStream
-from headrace.metadata.transaction import read_completed
+from headrace.metadata.transaction import read_completed, transaction_left_open
 from headrace.metadata.transaction_records import TransactionRecords
+from headrace.model.errors import NotFoundError
 from headrace.model.streams import Stream
-from headrace.model.transactions import TransactionState
 from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Delete
 
@@ -69,11 +71,15 @@ def forget_transactions(tools: Tools, stored: StoredStream) -> None:
         for record, transaction in completed:
             if passed and is_time_short():
                 break
-            if transaction.state is TransactionState.ABORTED:
-                aborts.delete_segments(stream, transaction)
+            aborts.delete_late_segments(stream, transaction)
             passed.append(Delete(record.key, None))
         tools.records.while_unchanged(stored, *passed)
         require_time_for_piece(f"deletion of the transactions of {stream.scoped_name}")
     while rest := tools.records.store.query(partition, limit=_RECORDS_PER_PAGE).records:
+        for transaction in filter(None, map(transaction_left_open, rest)):
+            # It was begun after the seal by a process that stopped, and another client may have written into it. If it
+            # is of a former incarnation, the stream may not have its epoch, and no client could create its segments.
+            with suppress(NotFoundError):
+                aborts.delete_segments(stream, transaction)
         tools.records.while_unchanged(stored, *(Delete(record.key, None) for record in rest))
         require_time_for_piece(f"deletion of the transactions of {stream.scoped_name}")

@@ -6,12 +6,14 @@ The events of an aborted transaction were never in the stream, so no other opera
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 from headrace.controller.engine import Tools
 from headrace.controller.steps.commit_sets import CommitSets, leave_to_tick, prepared_by_set
 from headrace.metadata.transaction import StoredTransaction, replace_open
 from headrace.metadata.transaction_records import TransactionRecords, complete, remove
 from headrace.model.errors import NotFoundError
+from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream
 from headrace.model.transactions import (
     Transaction,
@@ -19,6 +21,7 @@ from headrace.model.transactions import (
     aborted,
     is_of_former_incarnation,
     marked_for_abort,
+    numbers_created_late,
     segment_of_transaction,
     segments_created,
 )
@@ -65,15 +68,24 @@ class TransactionAborts:
             after = page[-1].transaction.transaction_id
 
     def delete_segments(self, stream: Stream, transaction: Transaction) -> None:
-        """Delete the segments of a transaction, also if its creator was late and created them after the abort."""
+        """Delete the segments of a transaction that is aborted."""
         epoch = self._tools.history.epoch(stream, transaction.reference_epoch)
+        self._delete(stream, transaction, segments_created(transaction, epoch.segments))
+
+    def delete_late_segments(self, stream: Stream, transaction: Transaction) -> None:
+        """Delete the segments of a completed transaction that were created after it ended, and that no process deleted.
+
+        Raises NotFoundError if the stream has no such epoch any more, since it is being deleted.
+        """
+        late = numbers_created_late(transaction)
+        if late is None or late:
+            epoch = self._tools.history.epoch(stream, transaction.reference_epoch)
+            self._delete(stream, transaction, [one for one in epoch.segments if late is None or one.number in late])
+
+    def _delete(self, stream: Stream, transaction: Transaction, segments: Sequence[StreamSegment]) -> None:
         identifier = transaction.transaction_id
-        self._tools.segment_stores.delete_segments(
-            [
-                segment_of_transaction(stream.scope, stream.name, one, identifier)
-                for one in segments_created(transaction, epoch.segments)
-            ]
-        )
+        names = [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in segments]
+        self._tools.segment_stores.delete_segments(names)
 
     def _mark(self, stream: Stream, stored: StoredTransaction) -> StoredTransaction:
         after = marked_for_abort(stored.transaction)
@@ -91,7 +103,7 @@ class TransactionAborts:
         transaction = stored.transaction
         if (
             found is None
-            or is_of_former_incarnation(transaction.first_segment_number, found.stream)
+            or is_of_former_incarnation(transaction.first_segment_number, found.stream.first_segment_number)
             or transaction.reference_epoch > found.stream.recorded_epoch
         ):
             with contextlib.suppress(WriteConflictError):
@@ -99,7 +111,7 @@ class TransactionAborts:
 
     def abort(self, stream: Stream, stored: StoredTransaction) -> None:
         """Abort a transaction that is marked for abort; nothing if another process has completed it."""
-        if is_of_former_incarnation(stored.transaction.first_segment_number, stream):
+        if is_of_former_incarnation(stored.transaction.first_segment_number, stream.first_segment_number):
             self.forget_if_former(stream.scope, stream.name, stored)
             return
         try:

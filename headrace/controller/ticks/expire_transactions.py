@@ -1,18 +1,22 @@
 """The transaction tick: aborts transactions whose lease has expired, and does the other work that is due.
 
 It sends the message of a mark again if that seems lost, finishes commit sets whose process has stopped, and deletes the
-records of completed transactions when their retention time is over. Entries are indexed by the time at which they are
-due, so a missed tick only delays them. Each processed entry moves to a later time or is deleted, even if it fails or
-belongs to a former incarnation of its stream. So no entry blocks the others.
+records of completed transactions when their retention time is over. Before that it deletes the segments that were
+created after their transaction had ended. Entries are indexed by the time at which they are due, so a missed tick only
+delays them. Each processed entry moves to a later time or is deleted, even if it fails or belongs to a former
+incarnation of its stream. So no entry blocks the others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from headrace.controller.engine import Tools
 from headrace.controller.steps.commit_sets import CommitSets
+from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata import transaction_records as records
@@ -21,7 +25,7 @@ from headrace.metadata.transaction_due import DueEntry, create_due, put_off_due,
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.due_work import backoff_ms
-from headrace.model.errors import CorruptError, HeadraceError, OutOfTimeError
+from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, OutOfTimeError
 from headrace.model.streams import Stream
 from headrace.model.transactions import (
     CHECK_EVERY_MS,
@@ -34,8 +38,7 @@ from headrace.model.transactions import (
     next_check_ms,
     transaction_text,
 )
-from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Delete, MetadataStore, Record, Write, WriteConflictError
+from headrace.ports.metadata_store import Delete, Record, Write, WriteConflictError
 from headrace.ports.workers import Workers
 
 TICK = "transactions"
@@ -77,6 +80,13 @@ class _BatchReads:
     committing: set[tuple[str, str]] = field(default_factory=set)
     settled: set[tuple[str, str, str]] = field(default_factory=set)
 
+    def is_completed(self, stored: StoredEntry) -> bool:
+        entry = stored.entry
+        if entry.transaction_id is None:
+            return False
+        found = self.found.get((entry.scope, entry.stream, entry.transaction_id))
+        return found is not None and found.transaction.completed_ms is not None
+
     def prepared_by(self, commit_set: str, scope: str, stream: str) -> list[int]:
         """The members of a commit set in a stream that are not completed, among those of the batch."""
         return [
@@ -88,18 +98,19 @@ class _BatchReads:
 
 
 def transaction_ticks(
-    store: MetadataStore,
+    tools: Tools,
     queues: TransactionQueues,
-    clock: Clock,
     workers: Workers | None = None,
     kept_ms: int = COMPLETED_TRANSACTIONS_KEPT_MS,
     note_undecodable: NoteUndecodable | None = None,
 ) -> DueWorkTicks[DueBatch]:
     """Ticks that process the due entries of a shard in batches.
 
-    The records of a completed transaction are deleted after `kept_ms`.
+    The records of a completed transaction are deleted after `kept_ms`. Segment stores are called only for one that was
+    aborted, or that was committed without a segment that a process was about to create.
     """
-    expiry = _TransactionExpiry(store, queues, clock, kept_ms)
+    store, clock = tools.store, tools.clock
+    expiry = _TransactionExpiry(tools, queues, kept_ms)
 
     def read(shard: int, after: str) -> DuePage[DueBatch]:
         page = read_due_entries(store, shard, clock.now_ms(), after, ENTRIES_PER_READ_MAX)
@@ -119,16 +130,20 @@ def transaction_ticks(
 class _TransactionExpiry:
     """Processes due entries; safe for any number of threads."""
 
-    def __init__(self, store: MetadataStore, queues: TransactionQueues, clock: Clock, kept_ms: int) -> None:
+    def __init__(self, tools: Tools, queues: TransactionQueues, kept_ms: int) -> None:
         self._kept_ms = kept_ms
-        self._store = store
+        self._store = tools.store
         self._queues = queues
-        self._clock = clock
-        self._transactions = TransactionRecords(store)
-        self._sets = CommitSets(self._transactions, clock, self._request_commit)
+        self._clock = tools.clock
+        self._transactions = TransactionRecords(tools.store)
+        self._aborts = TransactionAborts(tools)
+        self._sets = CommitSets(self._transactions, tools.clock, self._request_commit)
 
     def process_batch(self, batch: DueBatch) -> None:
-        """Process each entry of a batch. An entry that fails is postponed, and the batch continues with the others."""
+        """Process each entry of a batch. An entry that fails is postponed, and the batch continues with the others.
+
+        Completed transactions come last: they may have to wait for a segment store, and no client waits for them.
+        """
         found = self._transactions.find_many(
             [
                 (one.scope, one.stream, one.transaction_id)
@@ -138,7 +153,7 @@ class _TransactionExpiry:
         )
         streams = self._transactions.streams_of((one.entry.scope, one.entry.stream) for one in batch.entries)
         reads = _BatchReads(found, streams)
-        for stored in batch.entries:
+        for stored in sorted(batch.entries, key=reads.is_completed):
             try:
                 self._process(stored, reads)
             except OutOfTimeError:
@@ -173,12 +188,13 @@ class _TransactionExpiry:
         place = entry.scope, entry.stream
         if place not in reads.streams:
             raise CorruptError(f"the record of stream {entry.scope}/{entry.stream} does not decode")
-        if is_of_former_incarnation(entry.first_segment_number, reads.streams[place]):
+        found = reads.streams[place]
+        if is_of_former_incarnation(entry.first_segment_number, found.first_segment_number if found else None):
             self._remove(stored, transaction)
             return
         if transaction is not None:
             self._settle_set(entry, transaction.transaction, reads)
-        message = self._settle(stored, transaction)
+        message = self._settle(stored, transaction, found)
         if message is not None and _is_needed(message, reads.committing):
             self._send(message)
 
@@ -215,7 +231,9 @@ class _TransactionExpiry:
         self._store.write(_delete(stored), *others)
         _log.info("due %s of a former %s/%s is removed", _what(entry), entry.scope, entry.stream)
 
-    def _settle(self, one: StoredEntry, stored: StoredTransaction | None) -> TransactionMessage | None:
+    def _settle(
+        self, one: StoredEntry, stored: StoredTransaction | None, found: Stream | None
+    ) -> TransactionMessage | None:
         """Do what is due for a transaction or commit set; return the message that must be sent afterwards, if any."""
         entry, gone = one.entry, _delete(one)
         if stored is None:
@@ -225,6 +243,10 @@ class _TransactionExpiry:
         scope, stream = entry.scope, entry.stream
         decision = due(transaction, now_ms, self._kept_ms)
         if decision is Due.COLLECT:
+            if found is not None:
+                # If the epoch is gone, the deletion of the stream has deleted the segments.
+                with contextlib.suppress(NotFoundError):
+                    self._aborts.delete_late_segments(found, transaction)
             self._store.write(gone, *records.forget(scope, stream, transaction))
             return None
         writes: list[Write] = [gone]

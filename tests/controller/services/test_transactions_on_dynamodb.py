@@ -64,10 +64,10 @@ class World:
         )
         self.streams = StreamService(self.store, self.requests, self.clock)
         self.records = StreamRecords(self.store)
-        tools = registry.tools(self.store, self.segment_stores, self.clock, lambda: self.requests)
+        self.tools = registry.tools(self.store, self.segment_stores, self.clock, lambda: self.requests)
         self._processes = (
-            (self.requests, RequestProcessor(tools).process),
-            (self.commits, CommitProcessor(tools).process),
+            (self.requests, RequestProcessor(self.tools).process),
+            (self.commits, CommitProcessor(self.tools).process),
         )
         ScopeService(self.store).create_scope("s")
 
@@ -127,7 +127,7 @@ def test_a_commit_set_of_three_streams_on_dynamodb(cloud: World):
     for _ in range(8):
         cloud.clock.advance(COMPLETED_TRANSACTIONS_KEPT_MS)
         for bucket in range(8):
-            transaction_ticks(cloud.store, cloud.queues, cloud.clock).run(bucket)
+            transaction_ticks(cloud.tools, cloud.queues).run(bucket)
     pages = cloud.dynamodb.get_paginator("scan").paginate(TableName=cloud.table)
     left = {item["sort"]["S"] for page in pages for item in page["Items"]}
     assert not [sort for sort in left if sort.startswith(("open/", "done/", "completed/", "order/", "commit-part/"))]

@@ -10,6 +10,7 @@ from old_commit_sets import mark_old_set, old_sets
 from stream_world import StreamWorld
 
 from headrace import topology
+from headrace.controller.operations import registry
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.metadata.stream_records import StreamRecords
@@ -50,7 +51,12 @@ class BrokenRecords:
 
 def _tick(world: StreamWorld, store: Any = None, noted: list[str] | None = None) -> None:
     note = None if noted is None else noted.append
-    ticks = transaction_ticks(store or world.store, world.transaction_queues, world.clock, note_undecodable=note)
+    tools = (
+        world.tools()
+        if store is None
+        else registry.tools(store, world.segment_stores, world.clock, lambda: world.queue)
+    )
+    ticks = transaction_ticks(tools, world.transaction_queues, note_undecodable=note)
     while ticks.run(BUCKET):
         continue
 

@@ -181,7 +181,7 @@ def test_completed_ones_stay_as_long_as_the_deployment_says(world: StreamWorld):
     one = world.begin()
     world.commit(one)
     kept_ms = 10 * COMPLETED_TRANSACTIONS_KEPT_MS
-    ticks = module.transaction_ticks(world.store, world.transaction_queues, world.clock, kept_ms=kept_ms)
+    ticks = module.transaction_ticks(world.tools(), world.transaction_queues, kept_ms=kept_ms)
     world.clock.advance(CHECK_EVERY_MS)
     for passed_ms, state in ((kept_ms - CHECK_EVERY_MS - 1, TransactionState.COMMITTED), (1, None)):
         for bucket in range(8):
