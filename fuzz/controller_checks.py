@@ -258,13 +258,15 @@ class ControllerChecks:
     # Segments
 
     def check_segments(self, *, orphans: bool = False) -> None:
-        """Each segment of an epoch exists, and no segment of a transaction that has ended.
+        """Each segment of an epoch exists, and no segment of a transaction that has ended, except for late ones.
 
-        With `orphans` no other segment may exist, except those that the stream has noted to delete.
+        With `orphans` all transactions that had ended are forgotten, and no other segment may exist, except those that
+        the stream has noted to delete.
         """
         opened = {sort.partition("/")[2] for partition, sort in self._plane.everything() if sort.startswith("open/")}
         names = self._plane.bare_segment_stores.names()
-        left = [one for one in names if TRANSACTION in one and one.partition(TRANSACTION)[2] not in opened]
+        ended = [one for one in names if TRANSACTION in one and one.partition(TRANSACTION)[2] not in opened]
+        left = [one for one in ended if not self._run.late.may_exist(one, after_all=orphans)]
         require(not left, f"segments of transactions that have ended: {left}")
         for stream in STREAMS:
             mark = mark_segment_name(SCOPE, stream)
@@ -308,7 +310,8 @@ class ControllerChecks:
             if partition.startswith("streams/"):
                 require(sort == "current", f"{partition} {sort} is left of deleted streams: {body}")
         names = self._plane.bare_segment_stores.names()
-        require(not names, f"segments of deleted streams are left: {names}")
+        left_segments = [one for one in names if not self._run.late.may_exist(one, after_all=True)]
+        require(not left_segments, f"segments of deleted streams are left: {left_segments}")
 
 
 def require(condition: bool, text: str) -> None:

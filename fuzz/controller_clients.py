@@ -40,7 +40,8 @@ class Clients:
         self, stream: str, label: str | None = None, lease_ms: int = LONG_MS, *, on_demand: bool
     ) -> tuple[ModelTransaction, Sequence[TransactionSegmentView]]:
         """A transaction without events, and its segments."""
-        view = self._run.service().create_transaction(SCOPE, stream, lease_ms, label=label, on_demand=on_demand)
+        with self._run.late.call():
+            view = self._run.service().create_transaction(SCOPE, stream, lease_ms, label=label, on_demand=on_demand)
         transaction = self._model.add((stream, view.transaction_id), may_expire=lease_ms < LONG_MS)
         transaction.is_begun = True
         self._run.trace.note(f"begun {stream} {view.transaction_id:x}, labelled {label}")
@@ -53,7 +54,7 @@ class Clients:
         key = self._random.randrange(len(KEYS))
         (owner,) = [one for one in segments if one.key_range.low <= KEYS[key] < one.key_range.high]
         if on_demand:
-            self._run.retry(lambda: self._run.service().create_segments(SCOPE, *transaction.place, [owner.segment_id]))
+            self._run.retry(lambda: self._create(self._run.service(), transaction, owner))
         self._run.give_turn()
         event, name = self._model.next_event(), owner.transaction_segment
         stores = self._plane.bare_segment_stores
@@ -173,7 +174,13 @@ class Clients:
 
     def _create_segments(self, service: TransactionService, transaction: ModelTransaction) -> None:
         view = service.segments_of(SCOPE, *transaction.place)
-        service.create_segments(SCOPE, *transaction.place, [self._random.choice(view.segments).segment_id])
+        self._create(service, transaction, self._random.choice(view.segments))
+
+    def _create(
+        self, service: TransactionService, transaction: ModelTransaction, segment: TransactionSegmentView
+    ) -> None:
+        with self._run.late.call():
+            service.create_segments(SCOPE, *transaction.place, [segment.segment_id])
 
 
 def _abort(service: TransactionService, transaction: ModelTransaction) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fuzz.controller_model import SCOPE, TRANSACTION, Place
+from fuzz.controller_model import SCOPE, TRANSACTION, Place, place_of_segment
 from fuzz.controller_run import ControllerRun
 from headrace.metadata.transaction import decode_transaction, open_key
 from headrace.model.transactions import Transaction, TransactionState
@@ -52,7 +52,7 @@ class Losses:
         if not names:
             return
         name = self._random.choice(names)
-        place = name.split("/")[1], int(name.partition(TRANSACTION)[2], 16)
+        place = place_of_segment(name)
         if place not in self._run.model.transactions:
             return
         self._stores.lose_volume(name)

@@ -15,7 +15,8 @@ from fuzz.control_plane import ControlPlane
 from fuzz.controller_events import Event
 from headrace.metadata.commit_part import find_commit_part
 from headrace.metadata.commit_writer import find_commit_writer
-from headrace.metadata.transaction import decode_transaction, done_key, open_key
+from headrace.metadata.record_layout import transactions_partition
+from headrace.metadata.transaction import OPEN_FIRST, OPEN_LAST, decode_transaction, done_key, open_key
 from headrace.model.commit_sets import CommitWriter
 from headrace.model.transactions import TransactionState
 
@@ -33,6 +34,11 @@ TRANSACTION: Final = "#transaction."
 
 Place = tuple[str, int]
 """The stream and the id of a transaction."""
+
+
+def place_of_segment(name: str) -> Place:
+    """The transaction that a segment belongs to."""
+    return name.split("/")[1], int(name.partition(TRANSACTION)[2], 16)
 
 
 @dataclass(slots=True)
@@ -120,6 +126,8 @@ class ControllerModel:
         self._events = 0
         self._last_set: dict[tuple[str, str], str] = {}
         self._waiting_parts: set[tuple[str, str]] = set()
+        self._begun_in: dict[Place, int] = {}
+        """The incarnations of all transactions. An answer may come when the stream was deleted and created again."""
 
     def next_moment(self) -> int:
         self._moment += 1
@@ -133,7 +141,7 @@ class ControllerModel:
         """A transaction that has just begun, or was found in the list."""
         known = self.transactions.get(place)
         if known is None:
-            known = self.transactions[place] = ModelTransaction(place, self.incarnation(place[0]), may_expire)
+            known = self.transactions[place] = ModelTransaction(place, self._begun_in[place], may_expire)
         return known
 
     def call(self, writer: str, home: str, epoch: int, members: Mapping[str, Sequence[int]]) -> SetCall:
@@ -182,7 +190,11 @@ class ControllerModel:
         return {one.writer.pending.set_id for one in found if one is not None and one.writer.pending is not None}
 
     def follow(self) -> None:
-        """Learn of the set that the last call has decided. Raises WrongStateError."""
+        """Learn of the transaction that the last call has begun, or the set that it has decided.
+
+        Raises WrongStateError.
+        """
+        self._note_begun()
         for home, writer in self.writers():
             stored = find_commit_writer(self._plane.bare_store, SCOPE, home, writer)
             if stored is None or (set_id := stored.writer.set_id) is None:
@@ -196,6 +208,18 @@ class ControllerModel:
                 self._waiting_parts.remove((stream, set_id))
             elif part.part.lost:
                 self.noted.add((stream, set_id))
+
+    def _note_begun(self) -> None:
+        for stream in STREAMS:
+            opened = self._plane.bare_store.query(
+                transactions_partition(SCOPE, stream), first=OPEN_FIRST, last=OPEN_LAST, limit=1_000
+            )
+            for record in opened.records:
+                place = stream, int(record.key.sort.removeprefix(OPEN_FIRST), 16)
+                if place not in self._begun_in:
+                    incarnation = decode_transaction(record.body).first_segment_number
+                    assert incarnation is not None, "all but old versions note it"
+                    self._begun_in[place] = incarnation
 
     def _decide(self, home: str, writer: CommitWriter, set_id: str) -> None:
         assert writer.epoch is not None

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from fuzz.control_plane import ControlPlane
+from fuzz.controller_late_segments import LateSegments
 from fuzz.controller_merges import MERGE, WatchedMerges
 from fuzz.controller_model import SCOPE, STREAMS, ControllerModel
 from fuzz.controller_retention import WatchedRetention
@@ -55,6 +56,7 @@ class ControllerRun:
         self.plane = ControlPlane(seed, ShuffledWorkers(seed), torn_queries=self.has_seal_storms)
         self.model = ControllerModel(self.plane, random.sample(STREAMS, _HOMES))
         self.merges = WatchedMerges(self.plane)
+        self.late = LateSegments(self.plane)
         self.retention_policy = RetentionPolicy.by_size(RETAINED_BYTES)
         choice = Random(f"{seed}: late retention")
         self.retains_by_time = choice.random() < _BY_TIME_SHARE
@@ -94,6 +96,8 @@ class ControllerRun:
             self.retention.follow()
         if kind == MERGE:
             self.merges.follow()
+        if kind.startswith("segment store"):
+            self.late.follow()
         if self.slow_calls is not None and kind.startswith(self.slow_calls):
             self.plane.clock.advance(SLOW_CALL_MS)
 
