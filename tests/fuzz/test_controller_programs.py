@@ -57,7 +57,7 @@ SEED_OF_LATE_SEGMENT = 50
 SEED_OF_OLD_EVENTS = 14
 SEED_OF_YOUNG_EVENTS = 302
 SEEDS_OF_LATE_ANSWERS = (2055, 2230)
-"""A client learns of its transaction when the stream was created again; a segment is created after the end of its own."""
+"""A client learns of its transaction when the stream was created again; a segment is created after it has ended."""
 
 
 @pytest.fixture
