@@ -6,7 +6,7 @@ refused before anything is written, and with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -157,19 +157,15 @@ class CommitSetService:
             return _view(stored, new=stored.writer.set_id in begun)
         try:
             self._check_open(scope, members, reads)
+            home_stream = self._check_streams(scope, home, members, reads)
         except (IllegalStateError, NotFoundError) as error:
             # Another process may have committed this very set between the two reads.
             if find_commit_writer(self._store, scope, home, writer) != stored:
                 raise WriteConflictError(f"writer {writer} has just committed a set", {}) from error
             raise
-        if reads.home is None:
-            raise no_such_stream(scope, home)
-        check_accepts_transactions(reads.home.stream)
-        for one in members:  # perhaps a member was begun after the seal, and is to be removed
-            check_accepts_transactions(reads.stream(scope, one) or self._streams.get(scope, one).stream)
         pending = PendingSet(f"{self._random_bits(_SET_ID_BITS):032x}", epoch, tuple(members))
         begun.add(pending.set_id)
-        finished = self._sets.commit(reads.home, stored, writer, pending, members, reads.members)
+        finished = self._sets.commit(home_stream, stored, writer, pending, members, reads.members)
         if finished.writer.set_id != pending.set_id:
             raise WriteConflictError(f"members of a set of writer {writer} have just changed", {})
         return _view(finished, new=True)
@@ -211,6 +207,15 @@ class CommitSetService:
         for stream, ids in members.items():
             for identifier in ids:
                 self._check_open_member(scope, stream, identifier, found.get((stream, identifier)))
+
+    def _check_streams(self, scope: str, home: str, members: Iterable[str], reads: _Reads) -> StoredStream:
+        """The home stream. Raises the error of a stream that accepts no transactions."""
+        if reads.home is None:
+            raise no_such_stream(scope, home)
+        check_accepts_transactions(reads.home.stream)
+        for one in members:  # perhaps a member was begun after the seal, and is to be removed
+            check_accepts_transactions(reads.stream(scope, one) or self._streams.get(scope, one).stream)
+        return reads.home
 
     def _settle_others(self, scope: str, members: Mapping[str, Sequence[int]], found: _Found) -> None:
         """Finish the commit sets that have prepared members.

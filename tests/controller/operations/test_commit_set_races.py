@@ -160,3 +160,22 @@ def _die_after_a_merge(world: StreamWorld) -> None:
     with contextlib.suppress(Crash):
         world.process()
     world.calls.calm()
+
+
+def _commit_and_seal(world: StreamWorld, members: dict[str, list[int]], sealed: str) -> None:
+    world.commit_set(members)
+    world.drain_transactions()
+    world.seal(sealed)
+
+
+@pytest.mark.parametrize("sealed", ["t", "u"])
+def test_a_set_committed_before_a_seal_is_known(sealed: str):
+    """Another process commits it, and the stream is sealed, between the reads of this one."""
+    for seed, position in itertools.product(range(10), range(6)):
+        world = StreamWorld(seed, workers=ShuffledWorkers(seed))
+        world.create()
+        world.create("u")
+        members = {"t": [world.begin()], "u": [world.begin("u")]}
+        answered = world.calls.interrupt_at(position, partial(_commit_and_seal, world, members, sealed))
+        assert not world.commit_set(members).new, f"before call {position} with the seed {seed}"
+        assert answered
