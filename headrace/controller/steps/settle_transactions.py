@@ -20,11 +20,14 @@ from headrace.metadata.transaction import read_completed, transaction_left_open
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.errors import NotFoundError
 from headrace.model.streams import Stream
-from headrace.ports.deadlines import is_time_short, require_time_for_piece
+from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import Delete
 
 _RECORDS_PER_PAGE = 90
 """Below WRITES_PER_TRANSACTION_MAX, with room for the check of the current record."""
+
+_SEGMENTS_PER_PIECE = 1_000
+"""A piece may have more, because the segments of its last transaction are not split."""
 
 
 def settle_transactions(tools: Tools, stored: StoredStream) -> None:
@@ -67,12 +70,15 @@ def forget_transactions(tools: Tools, stored: StoredStream) -> None:
         completed = read_completed(tools.records.store, stream.scope, stream.name, _RECORDS_PER_PAGE)
         if not completed:
             break
+        late: list[str] = []
         passed: list[Delete] = []
         for record, transaction in completed:
-            if passed and is_time_short():
-                break
-            aborts.delete_late_segments(stream, transaction)
+            late += aborts.late_segments(stream, transaction)
             passed.append(Delete(record.key, None))
+            if len(late) >= _SEGMENTS_PER_PIECE:
+                break
+        if late:
+            tools.segment_stores.delete_segments(late)
         tools.records.while_unchanged(stored, *passed)
         require_time_for_piece(f"deletion of the transactions of {stream.scoped_name}")
     while rest := tools.records.store.query(partition, limit=_RECORDS_PER_PAGE).records:

@@ -70,22 +70,22 @@ class TransactionAborts:
     def delete_segments(self, stream: Stream, transaction: Transaction) -> None:
         """Delete the segments of a transaction that is aborted."""
         epoch = self._tools.history.epoch(stream, transaction.reference_epoch)
-        self._delete(stream, transaction, segments_created(transaction, epoch.segments))
+        names = _names(stream, transaction, segments_created(transaction, epoch.segments))
+        self._tools.segment_stores.delete_segments(names)
 
-    def delete_late_segments(self, stream: Stream, transaction: Transaction) -> None:
-        """Delete the segments of a completed transaction that were created after it ended, and that no process deleted.
+    def late_segments(self, stream: Stream, transaction: Transaction) -> list[str]:
+        """The names of segments of a completed transaction that may have been created after it ended.
 
-        Raises NotFoundError if the stream has no such epoch any more, since it is being deleted.
+        Empty if the stream no longer has the epoch: its deletion has deleted them.
         """
         late = numbers_created_late(transaction)
-        if late is None or late:
+        if late is not None and not late:
+            return []
+        try:
             epoch = self._tools.history.epoch(stream, transaction.reference_epoch)
-            self._delete(stream, transaction, [one for one in epoch.segments if late is None or one.number in late])
-
-    def _delete(self, stream: Stream, transaction: Transaction, segments: Sequence[StreamSegment]) -> None:
-        identifier = transaction.transaction_id
-        names = [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in segments]
-        self._tools.segment_stores.delete_segments(names)
+        except NotFoundError:
+            return []
+        return _names(stream, transaction, [one for one in epoch.segments if late is None or one.number in late])
 
     def _mark(self, stream: Stream, stored: StoredTransaction) -> StoredTransaction:
         after = marked_for_abort(stored.transaction)
@@ -125,3 +125,8 @@ class TransactionAborts:
             self._transactions.store.write(*complete(stream.scope, stream.name, stored, done))
         except WriteConflictError:
             return  # Another process has completed it.
+
+
+def _names(stream: Stream, transaction: Transaction, segments: Sequence[StreamSegment]) -> list[str]:
+    identifier = transaction.transaction_id
+    return [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in segments]

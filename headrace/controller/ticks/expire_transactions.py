@@ -9,7 +9,6 @@ incarnation of its stream. So no entry blocks the others.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from headrace.metadata.transaction_due import DueEntry, create_due, put_off_due,
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.due_work import backoff_ms
-from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, OutOfTimeError
+from headrace.model.errors import CorruptError, HeadraceError, OutOfTimeError
 from headrace.model.streams import Stream
 from headrace.model.transactions import (
     CHECK_EVERY_MS,
@@ -36,6 +35,7 @@ from headrace.model.transactions import (
     is_of_former_incarnation,
     marked_for_abort,
     next_check_ms,
+    numbers_created_late,
     transaction_text,
 )
 from headrace.ports.metadata_store import Delete, Record, Write, WriteConflictError
@@ -80,12 +80,17 @@ class _BatchReads:
     committing: set[tuple[str, str]] = field(default_factory=set)
     settled: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def is_completed(self, stored: StoredEntry) -> bool:
+    def may_ask_stores(self, stored: StoredEntry) -> bool:
+        """Whether the transaction is completed and may have late segments, which its removal deletes."""
         entry = stored.entry
         if entry.transaction_id is None:
             return False
         found = self.found.get((entry.scope, entry.stream, entry.transaction_id))
-        return found is not None and found.transaction.completed_ms is not None
+        return (
+            found is not None
+            and found.transaction.completed_ms is not None
+            and numbers_created_late(found.transaction) != frozenset()
+        )
 
     def prepared_by(self, commit_set: str, scope: str, stream: str) -> list[int]:
         """The members of a commit set in a stream that are not completed, among those of the batch."""
@@ -136,13 +141,14 @@ class _TransactionExpiry:
         self._queues = queues
         self._clock = tools.clock
         self._transactions = TransactionRecords(tools.store)
+        self._segment_stores = tools.segment_stores
         self._aborts = TransactionAborts(tools)
         self._sets = CommitSets(self._transactions, tools.clock, self._request_commit)
 
     def process_batch(self, batch: DueBatch) -> None:
         """Process each entry of a batch. An entry that fails is postponed, and the batch continues with the others.
 
-        Completed transactions come last: they may have to wait for a segment store, and no client waits for them.
+        Those with late segments come last: their segment store may use up the time, and no client waits for them.
         """
         found = self._transactions.find_many(
             [
@@ -153,7 +159,7 @@ class _TransactionExpiry:
         )
         streams = self._transactions.streams_of((one.entry.scope, one.entry.stream) for one in batch.entries)
         reads = _BatchReads(found, streams)
-        for stored in sorted(batch.entries, key=reads.is_completed):
+        for stored in sorted(batch.entries, key=reads.may_ask_stores):
             try:
                 self._process(stored, reads)
             except OutOfTimeError:
@@ -243,10 +249,9 @@ class _TransactionExpiry:
         scope, stream = entry.scope, entry.stream
         decision = due(transaction, now_ms, self._kept_ms)
         if decision is Due.COLLECT:
-            if found is not None:
-                # If the epoch is gone, the deletion of the stream has deleted the segments.
-                with contextlib.suppress(NotFoundError):
-                    self._aborts.delete_late_segments(found, transaction)
+            late = [] if found is None else self._aborts.late_segments(found, transaction)
+            if late:
+                self._segment_stores.delete_segments(late)
             self._store.write(gone, *records.forget(scope, stream, transaction))
             return None
         writes: list[Write] = [gone]

@@ -12,7 +12,7 @@ from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.model.buckets import bucket_of_stream
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.transactions import CHECK_EVERY_MS, TransactionState
 from headrace.ports.segment_stores import SegmentScaleRate
 
@@ -237,3 +237,16 @@ def test_an_ended_stream_keeps_no_entry_of_it(world: StreamWorld):
     _tick(world, CHECK_EVERY_MS)
     _tick(world, COMPLETED_TRANSACTIONS_KEPT_MS)
     assert not [sort for partition, sort in world.everything() if partition.startswith("transactions-due/")]
+
+
+def test_a_store_without_an_answer_delays_no_commit(world: StreamWorld):
+    """Its request takes the time of the whole batch, also that of a committed transaction that needs no store."""
+    world.create()
+    _create_late_and_die(world, _begin(world), lambda: _abort(world))
+    world.clock.advance(1)
+    world.commit(world.begin())
+    _tick(world, CHECK_EVERY_MS)
+    world.calls.refuse(DELETE, OutOfTimeError("the time of the batch is over"))
+    _tick(world, COMPLETED_TRANSACTIONS_KEPT_MS)
+    world.calls.calm()
+    assert [one.state for one in world.transactions.list_completed("s", "t")] == [TransactionState.ABORTED]
