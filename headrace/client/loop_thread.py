@@ -34,14 +34,21 @@ class _Call(Generic[T]):
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
         self._task: asyncio.Task[T] | None = None
+        self._problem: Exception | None = None
         self._running = threading.Lock()
         self._running.acquire()
 
     # The loop calls these methods.
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._coroutine)
-        self._task.add_done_callback(self._end)
+        try:
+            self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        except Exception as problem:  # noqa: BLE001 - raised in the thread
+            self._coroutine.close()
+            self._problem = problem
+            self._running.release()
+        else:
+            self._task.add_done_callback(self._end)
 
     def cancel(self) -> None:
         if self._task is None:
@@ -61,6 +68,8 @@ class _Call(Generic[T]):
 
     def result(self) -> T:
         """The result, after the end. Raises the error of the coroutine, CancelledError if it was cancelled."""
+        if self._problem is not None:
+            raise self._problem
         assert self._task is not None, "it has ended, so it was started"
         try:
             return self._task.result()

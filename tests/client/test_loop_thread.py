@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import signal
 import threading
 import warnings
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from typing import NoReturn
 
 import pytest
 
@@ -111,6 +113,25 @@ def test_a_result_that_comes_as_the_waiting_is_checked(thread: LoopThread, monke
 
     monkeypatch.setattr(thread._loop, "is_closed", ends_now)
     assert thread.run(answer()) == "answer"
+
+
+def test_error_of_a_task_factory_ends_the_call(thread: LoopThread):
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise ValueError("no tasks")
+
+    thread.run(asyncio.sleep(0))  # the loop's own task has begun
+    coroutine = asyncio.sleep(0)
+    with ThreadPoolExecutor(1) as pool:
+        thread._loop.set_task_factory(fail)
+        call = pool.submit(thread.run, coroutine)
+        ended, _ = wait([call], 10)
+        thread._loop.set_task_factory(None)
+        if not ended:
+            thread.close()  # lets the call end
+        with pytest.raises(ValueError, match="no tasks"):
+            call.result()
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    assert warned(thread) == []
 
 
 def test_error_of_a_cancelled_coroutine_is_not_logged(
