@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Literal, Protocol, TypeVar
 
@@ -243,7 +243,6 @@ class Headrace:
             raise
         self.admin = Admin(self._thread, self._core.admin)
         self._open: list[_Opened] = []
-        self._closing = threading.RLock()
 
     def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> EventWriter:
         """Opens a writer of the stream. Raises NotFoundError, or SealedError if the stream is sealed."""
@@ -338,17 +337,18 @@ class Headrace:
         return reader
 
     def close(self) -> None:
-        """Flushes and closes all writers, closes all readers, then the client. A second call does nothing."""
+        """Flushes and closes all writers, closes all readers, then the client. A second call does nothing.
+
+        Raises IllegalStateError, code "own_thread", in a callback of an acknowledgement: it would wait for itself.
+        """
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
-        """Closes everything, as `exit_all`. After an error of the caller, writers do not wait for acknowledgements.
+        """Closes everything, as `exit_all`. After an error of the caller, writers do not wait for acknowledgements."""
+        self._thread.end_once(partial(self._close_all, error))
 
-        A call in another thread waits for the end of this one.
-        """
-        with self._closing, ExitStack() as last:
-            if self._thread.closed:
-                return
+    def _close_all(self, error: BaseException | None) -> None:
+        with ExitStack() as last:
             last.callback(self._thread.close)
             last.callback(lambda: self._thread.run(self._core.close()))
             last.push(self._close_rest)

@@ -129,12 +129,29 @@ class LoopThread(LoopCaller):
         self._stopped = asyncio.Event()
         self._running = threading.Lock()
         self._running.acquire()
+        self._ending = threading.RLock()
+        self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
         self._thread.start()
 
-    @property
-    def closed(self) -> bool:
-        return self._loop.is_closed()
+    def end_once(self, end: Callable[[], None]) -> None:
+        """Calls `end`, which ends with `close`, unless the loop is closed. After an interrupt it may be called again.
+
+        Waits for a call in another thread. A call in a signal handler, which came during `end`, returns at once.
+
+        Raises:
+            IllegalStateError: code "own_thread": the loop runs the caller, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError("the client's own thread cannot close it: use another", code="own_thread")
+        with self._ending:
+            if self._is_ending or self._loop.is_closed():
+                return
+            self._is_ending = True
+            try:
+                end()
+            finally:
+                self._is_ending = False
 
     def close(self) -> None:
         """Cancels all running tasks and ends the thread. After an interrupt it may be called again."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +12,13 @@ from itertools import count
 from typing import Any
 
 import pytest
-from keyboard_interrupts import is_interrupted
+from keyboard_interrupts import is_interrupted, is_signalled
 from scripted_cluster import Cluster
 
 from headrace.client import EventWriter, Headrace, closing, loop_thread, synchronous
 from headrace.client import headrace as headrace_module
 from headrace.client.loop_thread import LoopThread
+from headrace.model.errors import IllegalStateError
 
 CALLS_MAX = 100
 
@@ -124,6 +127,23 @@ def test_second_close_finishes_an_interrupted_one(cluster: Cluster) -> None:
     assert at > 2
 
 
+def test_callback_cannot_close_the_client(cluster: Cluster) -> None:
+    client, _ = opened(cluster)
+    codes: list[str] = []
+    has_ended = threading.Event()
+
+    def callback() -> None:
+        with pytest.raises(IllegalStateError) as raised:
+            client.close()
+        codes.append(raised.value.specific_code)
+        has_ended.set()
+
+    client._thread._loop.call_soon_threadsafe(callback)  # as that of an acknowledgement
+    assert has_ended.wait(20), "it waits for itself"
+    assert codes == ["own_thread"]
+    client.close()
+
+
 def test_two_threads_may_close_at_the_same_time(cluster: Cluster) -> None:
     for _ in range(20):
         client, _ = opened(cluster)
@@ -131,3 +151,30 @@ def test_two_threads_may_close_at_the_same_time(cluster: Cluster) -> None:
             for closed in [pool.submit(client.close) for _ in range(2)]:
                 closed.result()
         assert not client._thread._thread.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("raises", [False, True])
+def test_signal_handler_may_close_during_a_close(cluster: Cluster, raises: bool) -> None:
+    for at in count():
+        client, writers = opened(cluster)
+
+        def handler(client: Headrace = client) -> None:
+            client.close()
+            if raises:
+                sys.exit()
+
+        was_signalled, was_raised = True, False
+        try:
+            was_signalled = is_signalled(client.close, at, handler, closing, headrace_module, loop_thread, synchronous)
+        except SystemExit:
+            was_raised = True
+        assert was_raised == (raises and was_signalled), f"at place {at}"
+        if was_raised:
+            client.close()  # as after an interrupt
+        assert not client._thread._thread.is_alive(), f"at place {at}"
+        assert all(writer.closed for writer in writers), f"at place {at}"
+        if not was_signalled:
+            break
+    assert at > 2
+    gc.collect()  # Python complains about coroutines that the exits left

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 
 def is_interrupted(call: Callable[[], object], at: int, *modules: ModuleType) -> bool:
@@ -17,6 +17,18 @@ def is_interrupted(call: Callable[[], object], at: int, *modules: ModuleType) ->
 
     False if it has ended before.
     """
+
+    def interrupt() -> NoReturn:
+        raise KeyboardInterrupt
+
+    try:
+        return is_signalled(call, at, interrupt, *modules)
+    except KeyboardInterrupt:
+        return True
+
+
+def is_signalled(call: Callable[[], object], at: int, handler: Callable[[], object], *modules: ModuleType) -> bool:
+    """As `is_interrupted`, with another handler of the signal."""
     left = at
     is_done = False
     files = {one.__file__ for one in modules}
@@ -28,17 +40,15 @@ def is_interrupted(call: Callable[[], object], at: int, *modules: ModuleType) ->
         left -= 1
         if left < 0:
             is_done = True
-            raise KeyboardInterrupt
+            handler()
 
     before = sys.getprofile()
     sys.setprofile(look)
     try:
         call()
-    except KeyboardInterrupt:
-        return True
     finally:
         sys.setprofile(before)
-    return False
+    return is_done
 
 
 def _file(frame: FrameType) -> str:
