@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from headrace.model.errors import HeadraceError
 from headrace.wire.connections.asynchronous import mark_retrieved
+
+CANCELLED_S = 1.0
+"""How long a closing whose caller was cancelled still goes on, in seconds. It usually takes some milliseconds."""
+
+_closings: WeakSet[asyncio.Future[None]] = WeakSet()
+"""The tasks of `close_wholly`, of all loops. Other threads may change it, so it is not iterated over."""
 
 
 class Block(Protocol):
@@ -43,25 +50,31 @@ async def stop_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*stopped, return_exceptions=True)
 
 
-async def close_wholly(closing: Coroutine[Any, Any, None], cancelled_s: float | None = None) -> None:
+async def close_wholly(closing: Awaitable[None]) -> None:
     """Awaits a closing to its end. If the caller is cancelled meanwhile, the cancellation goes on behind it.
 
-    For closings that a cancellation would leave half done. One that may take long is cancelled itself `cancelled_s`
-    seconds after its caller.
+    For closings that a cancellation would leave half done. `CANCELLED_S` after its caller, it is cancelled itself.
     """
     task = asyncio.ensure_future(closing)
+    _closings.add(task)
     cancellation: asyncio.CancelledError | None = None
     while not task.done():
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError as problem:
-            if cancellation is None and cancelled_s is not None:
-                asyncio.get_running_loop().call_later(cancelled_s, task.cancel)
+            if cancellation is None:
+                asyncio.get_running_loop().call_later(CANCELLED_S, task.cancel)
             cancellation = problem
     if cancellation is not None:
         mark_retrieved(task)
         raise cancellation
     task.result()
+
+
+async def wait_for_closings() -> None:
+    """Waits for all closings of the loop, for `CANCELLED_S` at most: also for those whose callers were interrupted."""
+    if closings := {task for task in asyncio.all_tasks() if task in _closings}:
+        await asyncio.wait(closings, timeout=CANCELLED_S)
 
 
 def exit_all(opened: Iterable[Block], error: BaseException | None) -> None:

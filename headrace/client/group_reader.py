@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 LEASE_S_DEFAULT = 30.0
 LEASE_S_MIN = 0.2
 
-LEAVE_CANCELLED_S = 1.0
-"""How long a reader whose `close` was cancelled still tries to leave its group. It usually takes some milliseconds."""
-
 
 class GroupEvent(NamedTuple):
     """An event and its position: `offset` is the offset of its header in the segment, in bytes."""
@@ -96,7 +93,7 @@ class AsyncGroupReader:
         self._current: OwnedSegment | None = None
         self._given_to = 0
         self._newest: Arrived | None = None
-        self._is_closed = False
+        self._leaving: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Joins the group.
@@ -133,7 +130,7 @@ class AsyncGroupReader:
 
     @property
     def closed(self) -> bool:
-        return self._is_closed
+        return self._leaving is not None and self._leaving.done()
 
     async def read_batch(self, timeout_s: float | None = None) -> GroupBatch | None:
         """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
@@ -302,9 +299,10 @@ class AsyncGroupReader:
         return await self._member.release(segment)
 
     async def close(self) -> None:
-        """Leaves the group: other readers continue after the events that were returned. A second call does nothing.
+        """Leaves the group: other readers continue after the events that were returned.
 
-        If it is cancelled, it still tries to leave the group for a second. After that the lease ends the membership.
+        If it is cancelled, it still tries to leave the group for a second. After that the lease ends the membership. A
+        second call waits for the first, or does nothing.
         """
         self._confirm()
         await self._leave()
@@ -320,10 +318,11 @@ class AsyncGroupReader:
         await self._leave()
 
     async def _leave(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        await close_wholly(self._end(), LEAVE_CANCELLED_S)
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._end())
+            await close_wholly(self._leaving)
+        else:
+            await asyncio.wait({self._leaving})  # the first call raises its error
 
     async def _end(self) -> None:
         try:

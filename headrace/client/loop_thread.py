@@ -10,7 +10,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
-from headrace.client.closing import stop_tasks
+from headrace.client.closing import stop_tasks, wait_for_closings
 from headrace.model.errors import IllegalStateError
 from headrace.wire.connections.asynchronous import mark_retrieved
 
@@ -171,6 +171,7 @@ class LoopThread(LoopCaller):
 
     async def _until_stopped(self) -> None:
         await self._stopped.wait()
+        await wait_for_closings()
         await _end_tasks()
 
 

@@ -69,9 +69,10 @@ class GroupReader(GroupEvents):
         return self._thread.run(self._core.release(segment))
 
     def close(self) -> None:
-        """Leaves the group: other readers continue after the events that were returned. A second call does nothing.
+        """Leaves the group: other readers continue after the events that were returned.
 
-        If it is cancelled, it still tries to leave the group for a second. After that the lease ends the membership.
+        If it is cancelled, it still tries to leave the group for a second. After that the lease ends the membership. A
+        second call waits for the first, or does nothing.
         """
         if not self.closed:
             self._thread.run(self._core.close())

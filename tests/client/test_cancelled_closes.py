@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import pytest
 from keyboard_interrupts import is_interrupted
-from real_cluster import RealCluster, WorkingQueue, transport_to
+from real_cluster import RealCluster, WorkingQueue, client_of, transport_to
 
 from functions import wiring
 from headrace.client import (
@@ -25,8 +27,9 @@ from headrace.client import (
     loop_thread,
     synchronous,
 )
-from headrace.client import group_reader as group_reader_module
+from headrace.client import closing as closing_module
 from headrace.client.group_member import GroupMember
+from headrace.client.loop_thread import cancelling
 from headrace.wire.connections import asynchronous
 from headrace.wire.connections.asynchronous import AsyncConnection
 
@@ -157,7 +160,7 @@ def test_cancelled_close_does_not_wait_for_a_store_that_is_away(
         async with AsyncHeadrace("http://controller", transport=transport_to(real)) as client:
             reader = await group_reader(client, 0)
             monkeypatch.setattr(GroupMember, "leave", lambda _: asyncio.Event().wait())
-            monkeypatch.setattr(group_reader_module, "LEAVE_CANCELLED_S", 0.05)
+            monkeypatch.setattr(closing_module, "CANCELLED_S", 0.05)
             closing = asyncio.create_task(reader.close())
             await asyncio.sleep(0.01)
             closing.cancel()
@@ -166,6 +169,55 @@ def test_cancelled_close_does_not_wait_for_a_store_that_is_away(
             assert opened.left() == []
 
     asyncio.run(run())
+
+
+def test_second_close_of_a_group_reader_waits_for_the_first(
+    real: RealCluster, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        may_leave = asyncio.Event()
+        leave = GroupMember.leave
+
+        async def leave_late(member: GroupMember) -> None:
+            await may_leave.wait()
+            await leave(member)
+
+        monkeypatch.setattr(GroupMember, "leave", leave_late)
+        async with AsyncHeadrace("http://controller", transport=transport_to(real)) as client:
+            reader = await group_reader(client, 0)
+            closes = [asyncio.create_task(reader.close()) for _ in range(2)]
+            await asyncio.sleep(0.01)
+            assert not reader.closed
+            assert [each.done() for each in closes] == [False, False]
+            may_leave.set()
+            await asyncio.gather(*closes)
+            assert reader.closed
+            await reader.close()
+
+    asyncio.run(run())
+
+
+def test_end_of_the_client_waits_for_a_reader_that_leaves(
+    real: RealCluster, headrace: Headrace, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The close of a group reader was interrupted, and the client is closed at once."""
+    interrupt, leave = threading.Event(), GroupMember.leave
+
+    async def leave_late(member: GroupMember) -> None:
+        interrupt.set()
+        await asyncio.sleep(0.1)
+        await leave(member)
+
+    monkeypatch.setattr(GroupMember, "leave", leave_late)
+    monkeypatch.setattr(loop_thread, "LOOP_CHECK_S", 0.01)
+    with client_of(real) as client:
+        reader = client.reader_group("shop", "billing").reader("one")
+        token = cancelling.set(interrupt)
+        with pytest.raises(CancelledError):
+            reader.close()
+        cancelling.reset(token)
+    with headrace.reader_group("shop", "billing") as group:
+        assert group.readers() == {}
 
 
 def blocking_reader(client: Headrace) -> EventReader:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import httpx
 import pytest
 
-from headrace.client import AsyncHeadrace
+from headrace.client import AsyncHeadrace, closing
 
 CONNECTIONS = 4
 TURNS = range(1, 12)
@@ -50,13 +51,13 @@ async def _close_and_cancel(turns: int) -> None:
     await asyncio.gather(*(client.admin.list_scopes() for _ in range(CONNECTIONS)))
     assert controller.open == CONNECTIONS
     before = asyncio.all_tasks()
-    closing = asyncio.create_task(client.close())
+    end = asyncio.create_task(client.close())
     for _ in range(turns):
         await asyncio.sleep(0)
-    was_cancelled = closing.cancel()
+    was_cancelled = end.cancel()
     with suppress(asyncio.CancelledError):
-        await closing
-    assert closing.cancelled() == was_cancelled
+        await end
+    assert end.cancelled() == was_cancelled
     await controller.until_none_is_open()
     await client.close()
     assert asyncio.all_tasks() - before == set()
@@ -66,3 +67,25 @@ async def _close_and_cancel(turns: int) -> None:
 @pytest.mark.parametrize("turns", TURNS)
 def test_cancelled_close_ends_all_http_connections(turns: int) -> None:
     asyncio.run(_close_and_cancel(turns))
+
+
+class SilentTransport(httpx.AsyncBaseTransport):
+    """Does not end its close."""
+
+    async def aclose(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_cancelled_close_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closing, "CANCELLED_S", 0.05)
+
+    async def run() -> None:
+        client = AsyncHeadrace("http://controller", transport=SilentTransport())
+        end = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        end.cancel()
+        ended, _ = await asyncio.wait({end}, timeout=END_S)
+        assert ended, "it waits for ever"
+        assert end.cancelled()
+
+    asyncio.run(run())
