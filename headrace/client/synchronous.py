@@ -45,6 +45,9 @@ class EventWriter:
 
     `write` returns at once with an acknowledgement, which many events share; `flush` waits for all of them. At its end
     the `with` block flushes and closes the writer; after an exception it closes the writer without waiting.
+
+    A signal handler must not flush or close it, nor wait for an acknowledgement: it may have come during a `write`, and
+    would wait for ever for the lock of that. It may raise an exception, for example SystemExit.
     """
 
     def __init__(self, thread: LoopCaller, core: WriterCore) -> None:
