@@ -97,7 +97,7 @@ def _replace_late_rate(tools: Tools, stored: StoredStream, sent: SegmentScaleRat
 
     The process may have stalled before its requests, while others completed the update, and later ones. A request has
     no version by which a store could refuse it. So the stream is read until the rate that was sent last is the present
-    one. One read if the update still runs.
+    one. One read if the update still runs. If the process dies before it, a late rate stays until the next update.
     """
     while (found := tools.records.find(stored.stream.scope, stored.stream.name)) is not None:
         if found.stream.pending == stored.stream.pending:

@@ -56,8 +56,8 @@ _Marks = list[tuple[str, int]]
 class _Reads:
     """What is read of a set before it is begun; `home` is None if there is no such stream.
 
-    `streams` are those of the other members. The members exist when they are read. So the seal of one that is not
-    closed then will find its members.
+    `streams` are those of the other members. The members existed before the call, which was given their ids. So the
+    seal of a stream that is not closed when it is read finds its members.
     """
 
     home: StoredStream | None = None

@@ -16,11 +16,7 @@ from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.paging import check_page_limit
 from headrace.controller.services.transaction_marks import TransactionMarks
 from headrace.controller.services.transaction_segments import TransactionSegments
-from headrace.controller.services.writable_streams import (
-    CLOSED_STATES,
-    check_accepts_transactions,
-    takes_transactions_of,
-)
+from headrace.controller.services.writable_streams import check_accepts_transactions, is_closed, takes_transactions_of
 from headrace.controller.steps.commit_sets import CommitSets
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
@@ -225,7 +221,7 @@ class TransactionService:
             after = pinged(stored.transaction, lease_ms, self._clock.now_ms())
             self._open.forget(place)  # After a failed write the content of the record is unknown.
             self._store.write(replace_open(scope, stream, stored, after))
-            if found is None or found.shown_state not in CLOSED_STATES:  # a commit of a known one reads no stream
+            if found is None or not is_closed(found):  # a commit of a known one reads no stream
                 self._open.put(place, StoredTransaction(after, stored.version + 1))
             return after
 
@@ -355,11 +351,11 @@ class TransactionService:
                 )
             ),
         )
-        self._seen.put(place, self._stillcheck_accepts_transactions(stream, transaction))
+        self._seen.put(place, self._check_still_accepts(stream, transaction))
         self._open.put((scope, name, identifier), StoredTransaction(transaction, 0))
         return stream, transaction
 
-    def _stillcheck_accepts_transactions(self, stream: Stream, transaction: Transaction) -> Stream:
+    def _check_still_accepts(self, stream: Stream, transaction: Transaction) -> Stream:
         """The stream as it is after the transaction was written.
 
         A workflow that seals a stream aborts its open transactions, and must not miss one that is begun meanwhile. The

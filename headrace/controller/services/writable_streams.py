@@ -6,7 +6,10 @@ from headrace.model.errors import SealedError, UnavailableError
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
-CLOSED_STATES = (StreamState.SEALING, StreamState.SEALED)
+
+def is_closed(stream: Stream) -> bool:
+    """Whether the stream is sealed, or is being sealed."""
+    return stream.shown_state in (StreamState.SEALING, StreamState.SEALED)
 
 
 def check_accepts_transactions(stream: Stream) -> Stream:
@@ -15,7 +18,7 @@ def check_accepts_transactions(stream: Stream) -> Stream:
         raise UnavailableError(
             f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
         )
-    if stream.shown_state in CLOSED_STATES:
+    if is_closed(stream):
         raise SealedError(
             f"stream {stream.scoped_name} is {stream.shown_state}: it accepts no transactions",
             details={"state": str(stream.shown_state)},
@@ -28,4 +31,4 @@ def takes_transactions_of(stream: Stream, earlier: Stream) -> bool:
     return (stream.first_segment_number, stream.epoch.reference_epoch) == (
         earlier.first_segment_number,
         earlier.epoch.reference_epoch,
-    ) and stream.shown_state not in CLOSED_STATES
+    ) and not is_closed(stream)
