@@ -20,6 +20,7 @@ from headrace.model.errors import IllegalStateError
 
 @pytest.fixture
 def thread() -> LoopThread:
+    gc.collect()  # Python complains about the garbage of other tests before, not in `warned`
     return LoopThread(asyncio.new_event_loop())
 
 
