@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -63,6 +64,13 @@ def read(reader: GroupReader, count: int) -> list[bytes]:
     return found
 
 
+def read_after_outage(reader: GroupReader) -> list[bytes]:
+    """If the store takes longer to start than an attempt to read on lasts, the error of that attempt is raised first."""
+    with contextlib.suppress(UnavailableError):
+        return read(reader, 1)
+    return read(reader, 1)
+
+
 def test_segment_is_read_on_after_an_outage(headrace: Headrace, real: RealCluster) -> None:
     write(headrace, b"one")
     group = create(headrace)
@@ -74,7 +82,7 @@ def test_segment_is_read_on_after_an_outage(headrace: Headrace, real: RealCluste
             reader.read_batch(timeout_s=20)
         real.start_store()
         write(headrace, b"two")
-        assert read(reader, 1) == [b"two"]
+        assert read_after_outage(reader) == [b"two"]
 
 
 def test_final_error_is_raised_until_a_reset(headrace: Headrace) -> None:
