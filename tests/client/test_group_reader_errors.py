@@ -65,7 +65,7 @@ def read(reader: GroupReader, count: int) -> list[bytes]:
 
 
 def read_after_outage(reader: GroupReader) -> list[bytes]:
-    """If the store takes longer to start than an attempt to read on lasts, the error of that attempt is raised first."""
+    """If the store takes longer to start than an attempt to read on lasts, its error is raised first."""
     with contextlib.suppress(UnavailableError):
         return read(reader, 1)
     return read(reader, 1)
