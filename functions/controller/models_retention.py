@@ -28,7 +28,10 @@ class Retention(WireModel):
     streamName: str
     retentionPolicy: RetentionPolicyModel | None
     time: int = Field(description="When this was so, ms since 1970, as all times here")
-    oldestEventAfter: int = Field(description="Every event that is still there was written after this time")
+    oldestEventAfter: int = Field(
+        description="Every event that is still there was written after this time, or while the tail was measured for "
+        "the cut of that time"
+    )
     keptBytes: int = Field(description="Between head and tail")
     retentionSet: int = Field(description="Stream cuts that are kept as places to truncate at")
     oldestCutTime: int | None

@@ -100,6 +100,17 @@ async def byte_stream(client: AsyncHeadrace, _number: int) -> Any:
     return stream
 
 
+async def close_and_cancel(one: Any, turns: int) -> tuple[asyncio.Task[None], bool]:
+    """Cancels a close after some turns of the loop, and waits for its end; whether it was still running."""
+    closing = asyncio.create_task(one.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    was_running = closing.cancel()
+    with suppress(asyncio.CancelledError):
+        await closing
+    return closing, was_running
+
+
 @pytest.mark.parametrize("make", [event_reader, group_reader, transactional_writer, byte_stream])
 def test_cancelled_close_leaves_nothing_open(
     real: RealCluster, opened: Opened, make: Callable[[AsyncHeadrace, int], Awaitable[Any]]
@@ -111,13 +122,9 @@ def test_cancelled_close_leaves_nothing_open(
             before = asyncio.all_tasks()
             for turns in TURNS:
                 one = await make(client, turns)
-                closing = asyncio.create_task(one.close())
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                if closing.cancel():
+                _, was_running = await close_and_cancel(one, turns)
+                if was_running:
                     cancelled.append(turns)
-                with suppress(asyncio.CancelledError):
-                    await closing
                 for _ in range(TURNS_TO_END):
                     await asyncio.sleep(0)
                 assert opened.left() == [], turns
@@ -139,14 +146,10 @@ def test_cancelled_close_of_a_group_reader_leaves_the_group(real: RealCluster, o
             for turns in TURNS:
                 reader = await group_reader(client, turns)
                 assert await group.readers() == {reader.name: reader.segments}
-                closing = asyncio.create_task(reader.close())
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                if closing.cancel():
+                closing, was_running = await close_and_cancel(reader, turns)
+                if was_running:
                     cancelled.append(turns)
-                with suppress(asyncio.CancelledError):
-                    await closing
-                assert closing.cancelled() == (cancelled[-1:] == [turns])
+                assert closing.cancelled() == was_running
                 assert await group.readers() == {}, turns
 
     asyncio.run(run())

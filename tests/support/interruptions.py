@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pytest
 from stream_world import StreamWorld
 
-from fuzz.watched_ports import Calls
+from fuzz.watched_ports import Calls, Crash
 from headrace.model.errors import UnavailableError
 
 CALLS_MAX = 600
@@ -194,3 +194,27 @@ def assert_an_absent_segment_store_only_delays(work: Work[W]) -> None:
     world.calls.calm()
     work.go_on(world)
     assert work.outcome(world) == undisturbed(work).outcome, "after the segment store was away"
+
+
+def sleep_and_die(world: World, kind: str, work: Callable[[], object], meanwhile: Callable[[], T]) -> T:
+    """`work` sleeps before its first call of this kind, and its process dies when that is carried out.
+
+    Returns what `meanwhile` returns, which others do during the sleep.
+    """
+    found: list[T] = []
+
+    def sleep(called: str) -> None:
+        if called == kind:
+            world.calls.calm()
+            found.append(meanwhile())
+            world.calls.after = die
+
+    def die(called: str) -> None:
+        if called == kind:
+            raise Crash(called)
+
+    world.calls.before = sleep
+    with pytest.raises(Crash):
+        work()
+    world.calls.calm()
+    return found[0]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from interruptions import sleep_and_die
 from stream_world import StreamWorld
 
-from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.model.buckets import bucket_of_stream
@@ -37,25 +37,14 @@ def _tick(world: StreamWorld, after_ms: int) -> None:
 
 def _create_late_and_die(world: StreamWorld, work: Work, meanwhile: Work) -> list[str]:
     """A process sleeps before it creates segments, and dies when that is done; the names without those."""
-    left: list[list[str]] = []
 
-    def die(kind: str) -> None:
-        if kind == CREATE:
-            raise Crash(kind)
+    def others_work() -> list[str]:
+        meanwhile()
+        return _names(world)
 
-    def sleep(kind: str) -> None:
-        if kind == CREATE:
-            world.calls.calm()
-            meanwhile()
-            left.append(_names(world))
-            world.calls.after = die
-
-    world.calls.before = sleep
-    with pytest.raises(Crash):
-        work()
-    world.calls.calm()
-    assert set(_names(world)) > set(left[0]), "the process has created nothing, so that nothing is tried"
-    return left[0]
+    left = sleep_and_die(world, CREATE, work, others_work)
+    assert set(_names(world)) > set(left), "the process has created nothing, so that nothing is tried"
+    return left
 
 
 def _only_open(world: StreamWorld) -> int:

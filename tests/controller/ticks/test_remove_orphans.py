@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from interruptions import sleep_and_die
 from stream_world import StreamWorld, ranges
 
-from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.controller.steps.segment_creation import CREATION_LOOKED_AT_AFTER_MS
 from headrace.controller.ticks.remove_orphans import creation_ticks
@@ -99,23 +99,7 @@ def _truncate(world: StreamWorld) -> list[str]:
 
 def _create_late_and_die(world: StreamWorld, meanwhile: Callable[[StreamWorld], list[str]]) -> list[str]:
     """The processor sleeps before its request, and dies when that is carried out; what `meanwhile` left."""
-    left: list[list[str]] = []
-
-    def die(kind: str) -> None:
-        if kind == CREATE:
-            raise Crash(kind)
-
-    def sleep(kind: str) -> None:
-        if kind == CREATE:
-            world.calls.calm()
-            left.append(meanwhile(world))
-            world.calls.after = die
-
-    world.calls.before = sleep
-    with pytest.raises(Crash):
-        _work(world)
-    world.calls.calm()
-    return left[0]
+    return sleep_and_die(world, CREATE, lambda: _work(world), lambda: meanwhile(world))
 
 
 @pytest.mark.parametrize("meanwhile", [_delete, _make_again, _truncate])
