@@ -11,19 +11,18 @@ from headrace.codec.log_record_header import RECORD_HEADER_BYTES
 from headrace.model.ensembles import ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.replication.ledger_writer import LedgerWriter
+from simulation.assignments import Assignments
 from simulation.checkers import Checkers
 from simulation.draws import Draws
 from simulation.metadata import Metadata
-from simulation.network import Address, Network
+from simulation.network import LINK_SILENCE, Address, Network
 from simulation.owner import Owner
-from simulation.scheduler import MS, SECOND, Scheduler
+from simulation.scheduler import MS, Scheduler
 from simulation.store import Store
 from simulation.swarm import Swarm
 from simulation.tape import APPEND, CHECKPOINT, Step
 
 ZONES: Final = 3
-_LOOK_EVERY: Final = 100 * MS
-_ISOLATED_AFTER: Final = 3 * SECOND
 
 
 class Cluster:
@@ -42,11 +41,10 @@ class Cluster:
         self.known_destroyed: frozenset[ReplicaId] = frozenset()
         self.stores = [Store(self, number, number % ZONES) for number in range(swarm.stores)]
         self._placements: dict[int, Placement] = {}  # until a process starts or ends
-        self._unhealthy_since: dict[int, int] = {}
-        self._waiting_since: dict[int, tuple[int, int]] = {}
         for store in self.stores:
             store.start()
-        self._look()
+        self.assignments = Assignments(self)
+        self.assignments.look()
 
     # What stores ask.
 
@@ -88,7 +86,6 @@ class Cluster:
 
     def connections_lost(self, store: Store) -> None:
         """The processes that are connected to a store notice its end, soon or only by its silence."""
-        replica = store.replica
         self._placements.clear()
         for other in self.stores:
             if other is store or not other.is_running:
@@ -100,14 +97,19 @@ class Cluster:
                 self.faults["half open"] += 1
             low, high = (1500 * MS, 2500 * MS) if is_half_open else (MS, 50 * MS)
             delay = self.draws.between(low, high, "notice", store.number)
-            self._tell_lost(other, replica, delay)
+            self._tell_lost(other, store, delay)
 
-    def _tell_lost(self, store: Store, replica: ReplicaId, delay: int) -> None:
-        def tell() -> None:
-            for owner in store.owners.values():
-                owner.link_lost(replica)
+    def _tell_lost(self, store: Store, other: Store, delay: int) -> None:
+        """Tell a store after a while that its link to the process that another one has now has ended."""
+        lost = partial(store.link_lost, other.replica, self.network.link_from(other.address, store.number))
+        self.scheduler.after(delay, "link lost", lost, store.number)
 
-        self.scheduler.after(delay, "link lost", tell, store.number)
+    def _reset(self, one: Store, other: Store) -> None:
+        """End the links between two stores, as if one of them had sent a reset."""
+        if one is not other:
+            for store, peer in ((one, other), (other, one)):
+                self._tell_lost(store, peer, self.draws.between(MS, 50 * MS, "notice", store.number))
+            self.network.reset(one.number, other.number)
 
     # Who owns what.
 
@@ -121,52 +123,11 @@ class Cluster:
             return None
         return owner
 
-    def _look(self) -> None:
-        """Assign containers whose owner is gone, paused or isolated to another store."""
-        for container in range(self.swarm.containers):
-            if self._is_healthy(container):
-                self._unhealthy_since.pop(container, None)
-                continue
-            since = self._unhealthy_since.setdefault(container, self.scheduler.now)
-            patience = max(self.swarm.suspicion, _ISOLATED_AFTER) if self._is_tried(container) else self.swarm.suspicion
-            if self.scheduler.now - since >= patience:
-                self._unhealthy_since[container] = self.scheduler.now
-                self._assign(container)
-        self.scheduler.after(_LOOK_EVERY, "look", self._look)
-
-    def _is_healthy(self, container: int) -> bool:
-        owner = self.serving(container)
-        if owner is None or self.scheduler.is_paused(owner.address.store):
-            return False
-        assert owner.writer is not None
-        acknowledged = owner.writer.acknowledged_entry
-        if acknowledged == owner.writer.next_entry - 1:
-            self._waiting_since.pop(container, None)
-            return True
-        known, since = self._waiting_since.setdefault(container, (acknowledged, self.scheduler.now))
-        if known != acknowledged:
-            self._waiting_since[container] = (acknowledged, self.scheduler.now)
-        return self.scheduler.now - since < _ISOLATED_AFTER
-
-    def _is_tried(self, container: int) -> bool:
-        """Whether a store that runs is about to recover a container."""
-        return any(
-            container in store.owners and store.is_running and not self.scheduler.is_paused(store.number)
-            for store in self.stores
-        )
-
-    def _assign(self, container: int) -> None:
-        claim = self.metadata.claims[container]
-        running = [store for store in self.stores if store.is_running and not self.scheduler.is_paused(store.number)]
-        stored = self.metadata.logs[container].log
-        members = set(stored.members) if stored is not None else set()
-        preferred = [store for store in running if store.replica in members] or running
-        if len(preferred) > 1 and claim.owner is not None:
-            preferred = [store for store in preferred if store.number != claim.owner.store] or preferred
-        if preferred:
-            store = self.draws.one_of(preferred, "assign", container)
-            store.owners.pop(container, None)
-            store.take_over(container)
+    def take_over(self, container: int, store: Store) -> None:
+        """The map gives a container to a store, and that one claims it now."""
+        self.assignments.assign(container, store)
+        store.owners.pop(container, None)
+        store.take_over(container)
 
     # The tape.
 
@@ -222,6 +183,7 @@ class Cluster:
                     store.crash(cuts_power=True)
             case "pause":
                 self.scheduler.pause(store.number, step.amount)
+                self.scheduler.after(LINK_SILENCE, "silence", partial(self._reset_if_paused, store))
             case "replace":
                 if store.is_running:
                     store.stop()
@@ -254,6 +216,8 @@ class Cluster:
                     serving.end()
             case "accept loss":
                 self.metadata.accept_loss(step.amount % self.swarm.containers, self.destroyed)
+            case "reset":
+                self._reset(store, other)
             case "takeover":
                 self._try_takeover(store, step.amount)
             case "duel":
@@ -265,17 +229,15 @@ class Cluster:
     def _try_takeover(self, store: Store, amount: int) -> None:
         container = amount % self.swarm.containers
         owner = store.owners.get(container)
-        if owner is not None and owner.writer is not None:
-            return
-        store.owners.pop(container, None)
-        store.take_over(container)
+        if owner is None or owner.writer is None:
+            self.take_over(container, store)
 
     def _cut(self, step: Step) -> None:
         def cut(one: int, other: int) -> None:
             if one != other:
                 self.network.cut(one, other, step.amount)
-                self._tell_lost(self.stores[other], self.stores[one].replica, 1500 * MS)
-                self._tell_lost(self.stores[one], self.stores[other].replica, 1500 * MS)
+                silent = partial(self._reset, self.stores[one], self.stores[other])
+                self.scheduler.after(LINK_SILENCE, "silence", silent)
 
         match step.kind:
             case "cut direction":
@@ -293,6 +255,12 @@ class Cluster:
                     self.scheduler.after(delay, "swizzle", partial(cut, step.one, number))
             case _:
                 raise AssertionError(f"unknown step {step}")
+
+    def _reset_if_paused(self, store: Store) -> None:
+        """The other stores end their links to one that is silent."""
+        if self.scheduler.is_paused(store.number):
+            for other in self.stores:
+                self._reset(store, other)
 
     def _rot(self, store: Store, amount: int) -> None:
         """Damage what something later proves to have been durable: a new entry, or any byte of any file."""

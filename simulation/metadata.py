@@ -159,7 +159,7 @@ class Metadata:
         store = caller.store
 
         def arrive() -> None:
-            fails = self._is_out() or self._happens("read unknown", store)
+            fails = self.is_out or self._happens("read unknown", store)
             result = None if fails else effect()
             delay = _TIMEOUT if fails else self._delay("metadata answer", store)
             self._scheduler.after(delay, "metadata answer", lambda: done(result), store)
@@ -179,7 +179,7 @@ class Metadata:
             self._scheduler.after(delay, "metadata answer", lambda: done(result), store)
 
         def arrive() -> None:
-            if self._is_out() or self._happens("record unknown before", store):
+            if self.is_out or self._happens("record unknown before", store):
                 answer(unknown, _TIMEOUT)
             elif self._happens("record late", store):
                 late = self._draws.between(_TIMEOUT, 20 * _TIMEOUT, "late", store)
@@ -202,5 +202,6 @@ class Metadata:
     def _delay(self, kind: str, store: int) -> int:
         return self._draws.between(MS, 200 * MS if self._happens("record slow", store) else 6 * MS, kind, store)
 
-    def _is_out(self) -> bool:
+    @property
+    def is_out(self) -> bool:
         return self._scheduler.now < self.outage_until

@@ -22,8 +22,9 @@ from headrace.replication import log_recovery
 from headrace.replication.effects import Acknowledge, Held, ReadRecord, Release, ReplicaEffect, WriteClaim, WriterEffect
 from headrace.replication.ensemble_change import EnsembleChange
 from headrace.replication.ledger_writer import LedgerWriter
-from headrace.replication.log_recovery import LogRecovery, RecoveryStep
+from headrace.replication.log_recovery import LogRecovery
 from headrace.replication.recovered_logs import RecoveredLog
+from headrace.replication.recovery_steps import RecoveryStep
 from headrace.replication.replica_log import ReplicaLog, Session
 from headrace.segmentstore.log import journal_files, recovered_replica
 from headrace.segmentstore.log.journal_commits import JournalCommits

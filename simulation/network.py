@@ -1,6 +1,7 @@
 """The network between stores: delays, loss, repetition, reordering, and cuts of pairs, directions and stores.
 
-A message reaches the process that its sender was connected to, or no process: a connection ends with either process.
+A message reaches the process that its sender was connected to, or no process: a connection ends with either process,
+and when it is reset.
 Within these limits messages may arrive late, twice, or in any order, also behind those of a newer connection.
 """
 
@@ -16,7 +17,8 @@ from simulation.scheduler import MS, SECOND, Scheduler
 from simulation.swarm import Swarm
 
 _LOCAL_DELAY: Final = 10
-_SILENCE: Final = 1_500 * MS
+LINK_SILENCE: Final = 1_500 * MS
+"""Both ends close a link that is silent for this long."""
 
 
 class Address(NamedTuple):
@@ -24,6 +26,23 @@ class Address(NamedTuple):
 
     store: int
     incarnation: int
+
+
+class Link(NamedTuple):
+    """A connection of a process, as the replicas of the other store know it. `resets` counts those before it."""
+
+    store: int
+    incarnation: int
+    resets: int
+
+    @property
+    def number(self) -> int:
+        return self.resets << 64 | self.store << 32 | self.incarnation
+
+    @classmethod
+    def address_of(cls, number: int) -> Address:
+        """The process at the other end of the link with this number."""
+        return Address(number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF)
 
 
 Receive = Callable[[Address, ReplicaMessage], None]
@@ -42,6 +61,7 @@ class Network:
         self._receivers: dict[Address, Receive] = {}
         self._cut_until: dict[tuple[int, int], int] = {}
         self._not_before: dict[tuple[Address, Address], int] = {}
+        self._resets: dict[tuple[int, int], int] = {}
 
     def register(self, address: Address, receive: Receive) -> None:
         self._receivers[address] = receive
@@ -57,6 +77,17 @@ class Network:
         until = self._scheduler.now + duration
         self._cut_until[source, target] = max(self._cut_until.get((source, target), 0), until)
 
+    def link_from(self, source: Address, target: int) -> Link:
+        """The connection between a process and a store as it is now."""
+        return Link(source.store, source.incarnation, self._resets_between(source.store, target))
+
+    def reset(self, one: int, other: int) -> None:
+        """End the connections between two stores. What was on its way is lost."""
+        self._resets[min(one, other), max(one, other)] = self._resets_between(one, other) + 1
+
+    def _resets_between(self, one: int, other: int) -> int:
+        return self._resets.get((min(one, other), max(one, other)), 0)
+
     def heal(self) -> None:
         self._cut_until.clear()
         self.has_faults = False
@@ -66,7 +97,7 @@ class Network:
 
     def silence(self, source: int, target: int) -> int | None:
         """After what time a process notices that a connection is cut in one of its directions."""
-        return _SILENCE if self.is_cut(source, target) or self.is_cut(target, source) else None
+        return LINK_SILENCE if self.is_cut(source, target) or self.is_cut(target, source) else None
 
     def send(self, source: Address, target: Address, message: ReplicaMessage) -> None:
         if source.store == target.store:
@@ -108,9 +139,11 @@ class Network:
         return arrival - self._scheduler.now
 
     def _deliver(self, source: Address, target: Address, message: ReplicaMessage, delay: int) -> None:
+        link = self.link_from(source, target.store)
+
         def arrive() -> None:
             receive = self._receivers.get(target)
-            if receive is not None:
+            if receive is not None and link == self.link_from(source, target.store):
                 receive(source, message)
 
         self._scheduler.after(delay, type(message).__name__, arrive, target.store)

@@ -81,7 +81,7 @@ class Owner:
         swarm: Swarm,
         send: Callable[[ReplicaId, ReplicaMessage], bool],
         observer: OwnerObserver,
-        wanted: Sequence[ReplicaId],
+        wanted: tuple[ReplicaId, ...],
         zones: Mapping[ReplicaId, str],
         now_ms: int,
     ) -> None:
@@ -97,8 +97,7 @@ class Owner:
         self._observer = observer
         self._memory = PayloadMemory()
         self._unreleased: dict[int, Entry] = {}
-        self._wanted = tuple(wanted)
-        self._recovery = LogRecovery(container, journal.replica, self._wanted, zones, COPIES, swarm.recovery, now_ms)
+        self._recovery = LogRecovery(container, journal.replica, wanted, zones, COPIES, swarm.recovery, now_ms)
         self._now_ms = now_ms
         self._ends_by_ms: int | None = None
         self._is_ending = False
@@ -116,15 +115,14 @@ class Owner:
 
         self._metadata.read_claim(self.address, self.container, looked)
 
-    def tick(self, now_ms: int, placement: Placement) -> None:
+    def tick(self, now_ms: int, placement: Placement, wanted: tuple[ReplicaId, ...]) -> None:
         if self.has_failed:
             return
         self._now_ms = now_ms
         if self.writer is not None:
             self.writer.place(placement)
         else:
-            # The zones of new stores become known. The wanted replicas stay: then more ensembles change afterwards.
-            self._apply(self._recovery.want(self._wanted, placement.zones))
+            self._apply(self._recovery.want(wanted, placement.zones))
         self._apply(self.machine.tick(now_ms))
         if self._ends_by_ms is not None and not self.has_failed:
             self._end_if_possible(self._ends_by_ms)
@@ -207,8 +205,8 @@ class Owner:
                 raise AssertionError(f"an owner received {message}")
 
     def link_lost(self, replica: ReplicaId) -> None:
-        if self.writer is not None:
-            self.writer.link_lost(replica)
+        if not self.has_failed:
+            self._apply(self.machine.link_lost(replica))
 
     # Effects.
 

@@ -27,7 +27,7 @@ from headrace.replication.recovered_logs import RecoveredLog
 from headrace.replication.replica_log import ReplicaLog
 from simulation.disk import DiskError
 from simulation.journal import ReplicaJournal
-from simulation.network import Address
+from simulation.network import Address, Link
 
 REPLICA_MESSAGES: Final = (Open, Entry, Read, Pulse, Drop)
 
@@ -90,8 +90,12 @@ class ReplicaProcess:
     def _was_heard_since(self, container: int, asked: int) -> bool:
         return self._heard[container] > asked
 
-    def receive(self, sender: Address, message: ReplicaMessage) -> None:
-        link = _link(sender)
+    def link_lost(self, link: Link) -> None:
+        """A connection of an owner has ended."""
+        for log in self._logs.values():
+            log.link_lost(link.number)
+
+    def receive(self, sender: Address, link: int, message: ReplicaMessage) -> None:
         match message:
             case Open():
                 log = self._heard_log(message.container)
@@ -163,16 +167,16 @@ class ReplicaProcess:
                     self._schedule_commit()
                 case Answer(link, message):
                     self._observer.told(self.journal.replica, log, message)
-                    self._send(_address(link), message)
+                    self._send(Link.address_of(link), message)
                 case Held(link, session, epoch, last):
                     self._observer.held(self.journal.replica, log, effect)
                     item = AckItem(log.container, session, epoch, last + 1)
                     if acks is None:
-                        self._send(_address(link), Ack((item,)))
+                        self._send(Link.address_of(link), Ack((item,)))
                     else:
-                        acks.setdefault(_address(link), []).append(item)
+                        acks.setdefault(Link.address_of(link), []).append(item)
                 case AnswerFromJournal(link, message):
-                    self._answer_read(_address(link), message)
+                    self._answer_read(Link.address_of(link), message)
 
     def _answer_read(self, target: Address, message: Read) -> None:
         try:
@@ -182,11 +186,3 @@ class ReplicaProcess:
             return
         is_all = bool(found) and found[-1].header.entry == message.last
         self._send(target, Entries(message.request, message.container, not is_all, tuple(found)))
-
-
-def _link(address: Address) -> int:
-    return address.store << 32 | address.incarnation
-
-
-def _address(link: int) -> Address:
-    return Address(link >> 32, link & 0xFFFFFFFF)

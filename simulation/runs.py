@@ -125,9 +125,7 @@ def _check_by_takeover(cluster: Cluster, containers: set[int]) -> None:
         serving = cluster.serving(container)
         stores = [store for store in cluster.stores if store.is_running and store.owners.get(container) is not serving]
         if stores:
-            store = cluster.draws.one_of(stores, "last takeover", container)
-            store.owners.pop(container, None)
-            store.take_over(container)
+            cluster.take_over(container, cluster.draws.one_of(stores, "last takeover", container))
 
     def are_served() -> bool:
         return all(

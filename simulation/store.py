@@ -10,7 +10,7 @@ from headrace.model.container_logs import ContainerLog
 from headrace.model.ensembles import ReplicaId
 from simulation.disk import DiskError, SimulatedDisk
 from simulation.journal import SimulatedJournal
-from simulation.network import Address
+from simulation.network import Address, Link
 from simulation.owner import Owner
 from simulation.replica_process import REPLICA_MESSAGES, ReplicaProcess
 from simulation.scheduler import MS
@@ -101,6 +101,13 @@ class Store:
         self._cluster.network.unregister(self.address)
         self._cluster.connections_lost(self)
 
+    def link_lost(self, replica: ReplicaId, link: Link) -> None:
+        """A link to another store has ended, in both roles: to its replica, and from the owners in its process."""
+        if self.process is not None:
+            self.process.link_lost(link)
+        for owner in list(self.owners.values()):
+            owner.link_lost(replica)
+
     def fail(self, reason: str) -> None:
         """A journal failed: fail-stop, then a restart."""
         if self.process is None:
@@ -150,7 +157,8 @@ class Store:
         if self.process is None:
             return
         if isinstance(message, REPLICA_MESSAGES):
-            self.process.receive(sender, message)
+            link = self._cluster.network.link_from(sender, self.number)
+            self.process.receive(sender, link.number, message)
             return
         replica = self._cluster.replica_at(sender)
         if replica is None:
@@ -210,7 +218,8 @@ class Store:
         if self.process is None or not self.owners:
             return
         for container, owner in list(self.owners.items()):
-            owner.tick(self.now_ms(), self._cluster.placement(container))
+            cluster = self._cluster
+            owner.tick(self.now_ms(), cluster.placement(container), cluster.wanted(self, container))
             if owner.has_failed and self.owners.get(container) is owner:
                 del self.owners[container]
             if self.process is None:

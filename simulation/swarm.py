@@ -20,6 +20,7 @@ OWNER_FAULTS: Final = ("takeover", "duel")
 FILE_FAULTS: Final = ("create error",)
 END_FAULTS: Final = ("congestion", "clean end", "accept loss")
 COMMIT_FAULTS: Final = ("kill in a commit",)
+LINK_FAULTS: Final = ("reset",)
 SCHEDULED_FAULTS: Final = (
     *PROCESS_FAULTS,
     *DISK_FAULTS,
@@ -29,6 +30,7 @@ SCHEDULED_FAULTS: Final = (
     *FILE_FAULTS,  # new kinds come last: the tapes of the others stay as they are
     *END_FAULTS,
     *COMMIT_FAULTS,
+    *LINK_FAULTS,
 )
 MESSAGE_FAULTS: Final = ("loss", "repeat", "reorder", "heavy tail", "half open")
 RECORD_FAULTS: Final = ("record unknown before", "record unknown after", "record late", "record slow", "read unknown")
@@ -87,6 +89,7 @@ def draw_swarm(draws: Draws) -> Swarm:
         fence_grace_ms=draws.one_of((5, 50, 200), "grace"),
         retry_ms=draws.one_of((100, 300, 1000), "recovery retry"),
         copy_window_bytes=draws.one_of((1, 3, 100), "copy window") * bytes_per_entry,
+        stall_ms=draws.one_of((300, 1000, 3000), "recovery stall"),
     )
     return Swarm(
         stores=draws.one_of((3, 3, 4, 5), "stores"),

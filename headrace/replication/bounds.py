@@ -67,6 +67,9 @@ FENCE_GRACE_MS: Final = 200
 RECOVERY_RETRY_MS: Final = 1_000
 """A recovery repeats this often what was not answered."""
 
+RECOVERY_STALL_MS: Final = 3_000
+"""A recovery that copies nothing for this long is blocked, and asks all replicas again: its source may have ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class WriterBounds:
@@ -91,4 +94,5 @@ class RecoveryBounds:
 
     fence_grace_ms: int = FENCE_GRACE_MS
     retry_ms: int = RECOVERY_RETRY_MS
+    stall_ms: int = RECOVERY_STALL_MS
     copy_window_bytes: int = CATCH_UP_WINDOW_BYTES

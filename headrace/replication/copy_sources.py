@@ -15,16 +15,23 @@ from headrace.replication.effects import ReadEntries
 
 
 class CopySources:
-    """The replicas that answered a recovery, as sources of entries: one question at a time."""
+    """The replicas that answered a recovery, as sources of entries: one question at a time.
 
-    def __init__(self, container: int, bytes_max: int) -> None:
+    A replica that has not answered a question for `patience_ms`, or whose link has ended, is not asked until it was
+    opened again. It has denied nothing: the log does not end because of it.
+    """
+
+    def __init__(self, container: int, bytes_max: int, patience_ms: int) -> None:
         self._container = container
         self._bytes_max = bytes_max
+        self._patience_ms = patience_ms
         self._chain = LedgerChain(())
         self._had: dict[ReplicaId, int] = {}
         self._denied: set[tuple[ReplicaId, int]] = set()
+        self._lost: set[ReplicaId] = set()
         self._request = 0
         self._asked: tuple[ReplicaId, int] | None = None
+        self._asked_ms = 0
 
     @property
     def is_reading(self) -> bool:
@@ -35,15 +42,47 @@ class CopySources:
         self._chain = chain
         self._had.clear()
         self._denied.clear()
+        self._lost.clear()
         self._asked = None
+
+    def answered(self, replica: ReplicaId) -> None:
+        """A replica was opened over the link that there is now."""
+        self._lost.discard(replica)
+
+    def lost(self, replica: ReplicaId) -> bool:
+        """The link to a replica has ended, and with it the question to it. Whether that is new."""
+        if self._asked is not None and self._asked[0] == replica:
+            self._asked = None
+        is_new = replica not in self._lost
+        self._lost.add(replica)
+        return is_new
+
+    def is_lost(self, replica: ReplicaId) -> bool:
+        return replica in self._lost
+
+    def awaits(self, replica: ReplicaId, request: int) -> bool:
+        """Whether this question to this replica has no answer yet."""
+        return self._asked is not None and self._asked[0] == replica and request == self._request
+
+    def give_up(self, now_ms: int) -> bool:
+        """Do not wait for a source that has not answered in time. A later answer does not count."""
+        if self._asked is None or now_ms - self._asked_ms < self._patience_ms:
+            return False
+        return self.lost(self._asked[0])
+
+    def silent_with(self, entry: int) -> list[ReplicaId]:
+        """The replicas that had an entry, have not denied it, and do not answer."""
+        return sorted(
+            one for one in self._lost if self._had.get(one, NO_POSITION) >= entry and (one, entry) not in self._denied
+        )
 
     def note(self, replica: ReplicaId, had: int) -> None:
         """A replica once had everything up to this entry. It is asked again for what it did not have intact."""
         self._had[replica] = had
         self._denied = {denied for denied in self._denied if denied[0] != replica}
 
-    def ask(self, first: int, last: int, positions: Mapping[ReplicaId, int]) -> ReadEntries | None:
-        """Ask for entries of one ledger, from `first` on; None if each replica that had this entry denied it."""
+    def ask(self, first: int, last: int, positions: Mapping[ReplicaId, int], now_ms: int) -> ReadEntries | None:
+        """Ask for entries of one ledger, from `first` on; None if each that had this entry denied it or is silent."""
         source = self._best(first, positions)
         epoch = self._chain.epoch_of(first)
         if source is None or epoch is None:
@@ -51,7 +90,7 @@ class CopySources:
         if positions[source] >= first:
             last = min(last, positions[source])
         self._request += 1
-        self._asked = source, first
+        self._asked, self._asked_ms = (source, first), now_ms
         last = self._chain.clip(epoch, last)
         return ReadEntries(source, Read(self._request, self._container, epoch, first, last, self._bytes_max))
 
@@ -66,10 +105,6 @@ class CopySources:
             self._denied.add((source, first))
         return found
 
-    def forget_question(self) -> None:
-        """The answer may have been lost. A later one does not count."""
-        self._asked = None
-
     def may_be_acknowledged(self, entry: int, ensemble: Ensemble) -> bool:
         """Whether an ack quorum may have had the entry: members that did not answer may have had everything."""
         count = sum(self._had.get(member, entry) >= entry for member in ensemble.members)
@@ -78,7 +113,7 @@ class CopySources:
     def _best(self, entry: int, positions: Mapping[ReplicaId, int]) -> ReplicaId | None:
         """The replica that holds the most, if it holds the entry; else one that had it; None if each denied it."""
         sources = [one for one in self._had if max(positions.get(one, NO_POSITION), self._had[one]) >= entry]
-        sources = [one for one in sources if (one, entry) not in self._denied]
+        sources = [one for one in sources if (one, entry) not in self._denied and one not in self._lost]
         return max(sources, key=lambda one: (positions.get(one, NO_POSITION), self._had[one], one), default=None)
 
     def _is_wanted(self, entry: Entry, first: int, last: int) -> bool:

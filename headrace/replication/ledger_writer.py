@@ -192,18 +192,19 @@ class LedgerWriter:
         if member is not None and member.state is MemberState.STREAMING and replica != self.own:
             member.state = MemberState.CATCHING_UP
 
-    def link_lost(self, replica: ReplicaId) -> None:
+    def link_lost(self, replica: ReplicaId) -> list[WriterEffect]:
         """The link to a replica has ended. Its position still counts: what is durable stays durable."""
         member = self._members.get(replica)
         if not self.has_failed and member is not None and member.state is not MemberState.REFUSED:
             member.lose(self._now_ms, REOPEN_FIRST_MS)
+        return []
 
-    def other_replica(self, replica: ReplicaId) -> None:
+    def other_replica(self, replica: ReplicaId) -> list[WriterEffect]:
         """Another replica answers where this one was."""
-        member = self._members.get(replica)
+        effects, member = self.link_lost(replica), self._members.get(replica)
         if not self.has_failed and member is not None:
-            member.lose(self._now_ms, REOPEN_MAX_MS)
             member.state = MemberState.REFUSED
+        return effects
 
     def place(self, placement: Placement) -> None:
         """Where copies are wanted, and which replicas are destroyed."""

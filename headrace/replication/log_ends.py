@@ -38,3 +38,10 @@ def find_log_end(
     closed = max(log.ledgers[-1].first, truncated_before) - 1
     witnesses = [] if log.has_accepted_loss else [told.acknowledged_before - 1 for told in asked.values()]
     return LogEnd(max(closed, longest(had)), max([closed, *witnesses]), truncated_before)
+
+
+def first_possible(log: ContainerLog | None) -> int:
+    """The lowest truncation point that the log can have, by its record alone."""
+    if log is None:
+        return 0
+    return log.truncated_before if log.next_entry is None else log.next_entry

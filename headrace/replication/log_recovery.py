@@ -8,9 +8,8 @@ still be acknowledged, and every acknowledged entry is among the answers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
 
-from headrace.codec.replica_messages import NACK_FENCED, Entries, Nack, Open, Opened
+from headrace.codec.replica_messages import NACK_FENCED, NACK_PROTOCOL, Entries, Nack, Open, Opened
 from headrace.model.container_logs import (
     ContainerLog,
     LedgerChain,
@@ -20,34 +19,23 @@ from headrace.model.container_logs import (
 )
 from headrace.model.ensembles import COPIES_MIN, NO_POSITION, Ensemble, ReplicaId
 from headrace.replication.bounds import RecoveryBounds
+from headrace.replication.copy_progress import CopyProgress
 from headrace.replication.copy_sources import CopySources
 from headrace.replication.effects import (
-    Blocked,
     Fail,
     OpenMember,
     ReadRecord,
-    Send,
     SendCopies,
     SendPulse,
     Serve,
-    Source,
     WriteClaim,
     WriteRecord,
     WriterEffect,
 )
-from headrace.replication.log_ends import find_log_end
+from headrace.replication.log_ends import find_log_end, first_possible
+from headrace.replication.recovery_steps import RecoveryStep
 from headrace.replication.repair_policy import members_after_takeover
 from headrace.replication.told_positions import had_position, told_position
-
-
-class RecoveryStep(Enum):
-    CLAIM = "claim"
-    READ = "read"
-    FENCE = "fence"
-    COPY = "copy"
-    OPEN = "open"
-    SERVE = "serve"
-    FAILED = "failed"
 
 
 class LogRecovery:
@@ -84,19 +72,22 @@ class LogRecovery:
         self.sessions = 0
         self._session: dict[ReplicaId, int] = {}
         self._answers: dict[ReplicaId, Opened] = {}
-        self._positions: dict[ReplicaId, int] = {}
-        self._sent: dict[ReplicaId, int] = {}
-        self._proceeded: set[ReplicaId] = set()  # since the last repetition
-        self._sources = CopySources(container, bounds.copy_window_bytes)
+        self._progress = CopyProgress(bounds.copy_window_bytes, bounds.stall_ms)
+        self._sources = CopySources(container, bounds.copy_window_bytes, bounds.retry_ms)
+        self._reopen: list[ReplicaId] = []  # at the next tick
         self._acknowledged = NO_POSITION
         self._grace_until_ms: int | None = None
         self._retry_at_ms = now_ms
-        self._blocked: str | None = None
         self._is_asking = False
 
     @property
     def has_failed(self) -> bool:
         return self.step is RecoveryStep.FAILED
+
+    @property
+    def blocked_by(self) -> str | None:
+        """Why the takeover makes no progress; None while it does."""
+        return self._progress.blocked_by
 
     @property
     def chain(self) -> LedgerChain:
@@ -142,16 +133,9 @@ class LogRecovery:
         self._log, self._version = log, version
         if log is not None and log.ledgers and log.ledgers[-1].epoch == self.epoch:
             return self._serve(log, version)
-        self.step = RecoveryStep.FENCE
         self._chain = log.chain if log is not None and log.state is LogState.OPEN else LedgerChain(())
-        self.truncated_before = self._first_possible()
-        self._answers.clear()
-        self._positions.clear()
-        self._sent.clear()
-        self._sources.begin(self._chain)
-        self._grace_until_ms = None
-        self._retry_at_ms = self._now_ms + self._bounds.retry_ms
-        return self._open(self.replicas)
+        self.truncated_before = first_possible(log)
+        return self._fence()
 
     def request_unknown(self) -> list[WriterEffect]:
         """The outcome of a request to the metadata store is not known. `tick` repeats it, one request at a time."""
@@ -163,32 +147,44 @@ class LogRecovery:
         """A replica promised this epoch. An answer to an earlier attempt of this process promises a lower one."""
         if self._session.get(replica) != message.session or message.promise != self.epoch:
             return []
+        self._sources.answered(replica)
         if self.step is RecoveryStep.FENCE:
             self._answers[replica] = message
             return self._look_at_answers()
         if self.step is RecoveryStep.COPY:
             self._answers[replica] = message
             self.truncated_before = max(self.truncated_before, message.truncated_before)
-            self._note_position(replica, told_position(self._chain, self.truncated_before, message.runs))
-            self._sources.note(replica, had_position(self._chain, self.truncated_before, message.runs))
-            self._sent[replica] = self._positions[replica]
+            self._note_answer(replica, message)
             return self._copy()
         return []
 
     def refused(self, replica: ReplicaId, message: Nack) -> list[WriterEffect]:
         """A replica has promised a higher epoch, or could not take a message: that one is opened again by `tick`.
 
-        Before the claim nothing was sent: the NACK is for an earlier attempt of this process.
+        Before the claim nothing was sent: the NACK is for an earlier attempt of this process. A NACK without a session
+        refuses a question.
         """
         if self.step is not RecoveryStep.CLAIM and message.code == NACK_FENCED and message.value > self.epoch:
             return self._fail(f"replica {replica.hex()[:8]} promised epoch {message.value}")
-        return []
+        is_question = message.code == NACK_PROTOCOL and not message.session
+        return self.link_lost(replica) if is_question and self._sources.awaits(replica, message.value) else []
+
+    def link_lost(self, replica: ReplicaId) -> list[WriterEffect]:
+        """The link to a replica has ended. What it has promised and holds still counts, but it answers no question."""
+        if self._sources.lost(replica) and replica in self._answers:
+            self._reopen.append(replica)
+        return self._copy() if self.step is RecoveryStep.COPY else []
+
+    def other_replica(self, replica: ReplicaId) -> list[WriterEffect]:
+        """Another replica answers where this one was."""
+        return self.link_lost(replica)
 
     def acknowledged(self, replica: ReplicaId, session: int, epoch: int, last: int) -> list[WriterEffect]:
         """A replica holds the copies up to here."""
-        if self.step is not RecoveryStep.COPY or self._session.get(replica) != session or replica not in self._sent:
+        is_current = self.step is RecoveryStep.COPY and self._session.get(replica) == session
+        if not is_current or not self._progress.is_fed(replica):
             return []
-        self._note_position(replica, self._chain.clip(epoch, last))
+        self._progress.holds(replica, self._chain.clip(epoch, last), self._now_ms)
         return self._copy()
 
     def entries(self, request: int, message: Entries) -> list[WriterEffect]:
@@ -197,13 +193,13 @@ class LogRecovery:
         if not copies:
             return [] if copies is None else self._copy()
         self.truncated_before = max(self.truncated_before, *(one.header.truncated_before for one in copies))
-        self._sent[self.own] = copies[-1].header.entry
+        self._progress.sent(self.own, copies[-1].header.entry)
         return [SendCopies(self.own, copies)]
 
     def sent(self, replica: ReplicaId, session: int, last: int) -> list[WriterEffect]:
         """The shell has sent a window from the journal, up to this entry."""
         if self._session.get(replica) == session:
-            self._sent[replica] = last
+            self._progress.sent(replica, last)
         return []
 
     def record_written(self, version: int) -> list[WriterEffect]:
@@ -228,7 +224,9 @@ class LogRecovery:
         if self.step is RecoveryStep.COPY and self._grace_until_ms is not None and now_ms >= self._grace_until_ms:
             self._grace_until_ms = None
             return self._copy()
-        if now_ms < self._retry_at_ms or self._is_asking:
+        if now_ms < self._retry_at_ms:
+            return self._open_again()
+        if self._is_asking and self.step in (RecoveryStep.READ, RecoveryStep.OPEN):
             return []
         self._retry_at_ms = now_ms + self._bounds.retry_ms
         match self.step:
@@ -236,8 +234,10 @@ class LogRecovery:
                 return self._read_record()
             case RecoveryStep.FENCE:
                 silent = [one for one in self.replicas if one not in self._answers]
-                return self._blocked_by_silence() + self._open(silent) + self._look_for_operator()
+                return self._blocked_by_silence() + self._open(silent) + self._open_again() + self._look_for_operator()
             case RecoveryStep.COPY:
+                if self._progress.has_stalled(now_ms):
+                    return self._begin_again()
                 return self._repeat_copy() + self._look_for_operator()
             case RecoveryStep.OPEN:
                 return self._write_record()
@@ -264,12 +264,6 @@ class LogRecovery:
         self._is_asking = True
         return [ReadRecord()]
 
-    def _first_possible(self) -> int:
-        """The lowest truncation point that the log can have."""
-        if self._log is None:
-            return 0
-        return self._log.truncated_before if self._log.next_entry is None else self._log.next_entry
-
     def _ensemble(self) -> Ensemble:
         """Whose answers are needed: the members, or for a log without replicas those that placement wants."""
         if self._log is not None and self._log.state is LogState.OPEN:
@@ -285,21 +279,30 @@ class LogRecovery:
             effects.append(OpenMember(replica, message))
         return effects
 
+    def _open_again(self) -> list[WriterEffect]:
+        """Open the replicas whose link has ended since the last tick. Without an answer `_retry_at_ms` is next."""
+        lost, self._reopen = self._reopen, []
+        return self._open(lost) if self.step in (RecoveryStep.FENCE, RecoveryStep.COPY) else []
+
+    def _fence(self) -> list[WriterEffect]:
+        self.step = RecoveryStep.FENCE
+        self._answers.clear()
+        self._progress.begin()
+        self._sources.begin(self._chain)
+        self._grace_until_ms = None
+        self._retry_at_ms = self._now_ms + self._bounds.retry_ms
+        return self._open(self.replicas)
+
     def _blocked_by_silence(self) -> list[WriterEffect]:
-        missing = [one.hex()[:8] for one in self._ensemble().members if one not in self._answers]
+        needed = dict.fromkeys((*self._ensemble().members, self.own))
+        missing = [one.hex()[:8] for one in needed if one not in self._answers]
         if self._grace_until_ms is not None or not missing:
             return []
-        return self._block(f"{len(missing)} members do not answer: {', '.join(missing)}")
-
-    def _block(self, reason: str) -> list[WriterEffect]:
-        if reason == self._blocked:
-            return []
-        self._blocked = reason
-        return [Blocked(reason)]
+        return self._progress.block(f"{len(missing)} members do not answer: {', '.join(missing)}")
 
     def _look_for_operator(self) -> list[WriterEffect]:
         """While the recovery is blocked, an operator may accept the loss of members: the record says so."""
-        return [] if self._blocked is None else self._read_record()
+        return [] if self.blocked_by is None or self._is_asking else self._read_record()
 
     def _go_on(self) -> list[WriterEffect]:
         """No request is under way any more: the next ledger may be opened."""
@@ -322,42 +325,30 @@ class LogRecovery:
         self.last, self._acknowledged, self.truncated_before = end
         if self.last < self._acknowledged:
             self._grace_until_ms = None
-            return self._block(f"entry {self._acknowledged} was acknowledged, the log ends at {self.last}")
+            return self._progress.block(f"entry {self._acknowledged} was acknowledged, the log ends at {self.last}")
         self._grace_until_ms = self._now_ms + self._bounds.fence_grace_ms
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
-        self._blocked = None
         self.step = RecoveryStep.COPY
         for one, answer in self._answers.items():
-            self._positions[one] = told_position(self._chain, self.truncated_before, answer.runs)
-            self._sources.note(one, had_position(self._chain, self.truncated_before, answer.runs))
-        self._sent = dict(self._positions)
+            self._note_answer(one, answer)
+        self._progress.begin_copy(self._now_ms)
         return [SendPulse(one, NO_POSITION, self.truncated_before) for one in self._answers] + self._copy()
 
-    def _note_position(self, replica: ReplicaId, position: int) -> None:
-        if position > self._positions.setdefault(replica, NO_POSITION):
-            self._positions[replica] = position
-            self._proceeded.add(replica)
+    def _note_answer(self, replica: ReplicaId, answer: Opened) -> None:
+        position = told_position(self._chain, self.truncated_before, answer.runs)
+        self._progress.opened(replica, position, self._now_ms)
+        self._sources.note(replica, had_position(self._chain, self.truncated_before, answer.runs))
 
     def _copy(self) -> list[WriterEffect]:
         """Copy to this process first, then to the others; open the next ledger as soon as enough have the end."""
-        complete = tuple(one for one in self._answers if self._positions.get(one, NO_POSITION) >= self.last)
+        progress = self._progress
+        complete = tuple(one for one in self._answers if progress.position(one) >= self.last)
         members = self._members_of(complete)
         if self._has_copies(members) and (len(members) == len(self._answered()) or self._grace_until_ms is None):
             return [] if self._is_asking else self._open_ledger(members)
-        if self._positions[self.own] < self.last:
-            return self._read_lacking() if self._sent.get(self.own, NO_POSITION) <= self._positions[self.own] else []
-        return [
-            Send(one, self._positions[one] + 1, self.last, Source.JOURNAL, self._bounds.copy_window_bytes)
-            for one in self._answered()
-            if one not in complete and self._begin_window(one)
-        ]
-
-    def _begin_window(self, replica: ReplicaId) -> bool:
-        """Whether to send the next window now: everything that was sent is acknowledged."""
-        if self._sent.get(replica, NO_POSITION) > self._positions[replica]:
-            return False
-        self._sent[replica] = self.last
-        return True
+        if progress.position(self.own) < self.last:
+            return [] if progress.awaits(self.own) else self._read_lacking()
+        return progress.windows([one for one in self._answered() if one not in complete], self.last)
 
     def _answered(self) -> tuple[ReplicaId, ...]:
         """The replicas that could be members: those that answered."""
@@ -374,26 +365,41 @@ class LogRecovery:
         """
         if self._sources.is_reading:
             return []
-        first = self._positions[self.own] + 1
-        question = self._sources.ask(first, self.last, self._positions)
-        if question is not None:
-            return [question]
+        first = self._progress.position(self.own) + 1
+        if self._sources.is_reading:
+            return []
+        question = self._sources.ask(first, self.last, self._progress.positions, self._now_ms)
+        if question is not None or self._sources.silent_with(first):
+            return [] if question is None else [question]
         if first <= self._acknowledged or self._sources.may_be_acknowledged(first, self._ensemble()):
-            return self._block(f"entry {first} was there, and no replica that answered has it intact")
+            return self._progress.block(f"entry {first} was there, and no replica that answered has it intact")
         self.last = first - 1
         return self._copy()
 
     def _repeat_copy(self) -> list[WriterEffect]:
-        """Open again those that have not proceeded since the last time: messages may have been lost."""
-        proceeded, self._proceeded = self._proceeded, set()
-        if self.own not in proceeded:
-            self._sources.forget_question()
-        positions = self._positions
-        return self._open(
+        """Open again those that have not proceeded since the last time: messages may have been lost.
+
+        A source that has not answered its question is opened again, too. Meanwhile another one is asked.
+        """
+        moved, progress, sources = self._progress.take_moved(), self._progress, self._sources
+        self._reopen.clear()
+        effects = self._copy() if self.own not in moved and sources.give_up(self._now_ms) else []
+        return effects + self._open(
             one
             for one in self.replicas
-            if one not in proceeded and (one not in self._answers or positions.get(one, NO_POSITION) < self.last)
+            if sources.is_lost(one)
+            or (one not in moved and (one not in self._answers or progress.position(one) < self.last))
         )
+
+    def _begin_again(self) -> list[WriterEffect]:
+        """Nothing has moved for long: forget the answers, and ask all replicas again.
+
+        A replica that answered may have ended since. If the others are a read quorum, the log may end before what only
+        that one had: it is not acknowledged. Nothing is decided until the next ledger is written.
+        """
+        lacking = [one.hex()[:8] for one in self.replicas if self._progress.position(one) < self.last]
+        reason = f"nothing is copied up to entry {self.last}: {', '.join(lacking)} lack something"
+        return self._progress.block(reason) + self._fence() + self._look_for_operator()
 
     def _open_ledger(self, members: tuple[ReplicaId, ...]) -> list[WriterEffect]:
         self.step = RecoveryStep.OPEN

@@ -55,11 +55,12 @@ def next_ensemble(
 ) -> Ensemble | None:
     """The ensemble after the most urgent change; None if there is nothing to change now."""
     ready = [one for one in wanted_learners(ensemble, own, placement) if one in views and views[one].is_ready]
-    for member in ensemble.members:
-        if member != own and member in placement.destroyed:
-            changed = _without(ensemble, member, ready, placement)
-            if changed is not None and not _is_relied_on(member, changed, views):
-                return changed
+    destroyed = [one for one in ensemble.members if one != own and one in placement.destroyed]
+    replaced = [(one, _replaced(ensemble, one, ready, placement)) for one in destroyed]
+    removed = [(one, _removed(ensemble, one, views, placement)) for one in destroyed]
+    for member, changed in (*replaced, *removed):
+        if changed is not None and not _is_relied_on(member, changed, views):
+            return changed
     for learner in ready:
         changed = _with(ensemble, learner, placement)
         if changed is not None:
@@ -89,14 +90,24 @@ def members_after_takeover(
     return tuple(chosen)
 
 
-def _without(ensemble: Ensemble, member: ReplicaId, ready: list[ReplicaId], placement: Placement) -> Ensemble | None:
-    """Replace a destroyed member by a learner that is ready; else remove it, if two remain."""
+def _replaced(ensemble: Ensemble, member: ReplicaId, ready: list[ReplicaId], placement: Placement) -> Ensemble | None:
+    """The ensemble with a learner that is ready instead of a destroyed member."""
     rest = tuple(one for one in ensemble.members if one != member)
     taken = {placement.zones.get(one) for one in rest}
-    for learner in ready:
-        if placement.zones.get(learner) not in taken:
-            return Ensemble((*rest, learner), ensemble.copies)
-    return Ensemble(rest, ensemble.copies) if len(rest) >= COPIES_MIN else None
+    learner = next((one for one in ready if placement.zones.get(one) not in taken), None)
+    return None if learner is None else Ensemble((*rest, learner), ensemble.copies)
+
+
+def _removed(
+    ensemble: Ensemble, member: ReplicaId, views: Mapping[ReplicaId, MemberView], placement: Placement
+) -> Ensemble | None:
+    """The ensemble without a destroyed member, if two remain.
+
+    Another destroyed member that does not stream must not be one of them: no quorum could ever be reached with it.
+    """
+    rest = tuple(one for one in ensemble.members if one != member)
+    is_reached = all(one not in placement.destroyed or (one in views and views[one].is_streaming) for one in rest)
+    return Ensemble(rest, ensemble.copies) if len(rest) >= COPIES_MIN and is_reached else None
 
 
 def _with(ensemble: Ensemble, learner: ReplicaId, placement: Placement) -> Ensemble | None:

@@ -185,9 +185,13 @@ class ReplicaLog:
         return effects
 
     def read(self, link: int, message: Read) -> list[ReplicaEffect]:
-        """A recovery asks for entries. An answer never says that an entry does not exist: only OPENED says so."""
+        """A recovery asks for entries. An answer never says that an entry does not exist: only OPENED says so.
+
+        Without a session of this link the question is refused, so that another replica is asked. The refusal names the
+        question and no session. A writer ignores it, and so does a recovery of a former release.
+        """
         if self._session is None or self._session.link != link:
-            return []
+            return [self._nack(link, 0, NACK_PROTOCOL, message.request)]
         return [AnswerFromJournal(link, message)]
 
     def drop(self, message: Drop) -> list[ReplicaEffect]:

@@ -25,7 +25,7 @@ from simulation.store_level.loop import SimulatedProcess, new_loop
 from simulation.store_level.replicas import ReplicaCluster, zone_of
 from simulation.store_level.replicated_process import ReplicatedStoreProcess
 from simulation.store_level.store_process import RESTART_AFTER, StoreProcess
-from simulation.store_level.swarm import POWER_FAULT, REPLICA_FAULTS, SCHEDULED_FAULTS, StoreSwarm
+from simulation.store_level.swarm import LINK_FAULTS, POWER_FAULT, REPLICA_FAULTS, SCHEDULED_FAULTS, StoreSwarm
 from simulation.store_level.tier_two import SimulatedClock, SimulatedMetadataStore, TierTwo
 from simulation.store_level.volume import Volume
 
@@ -302,6 +302,8 @@ class StoreCluster:
             if not self.may_replace(number):
                 return False
             self.replace(number)
+        elif kind == "reset links":
+            replicas.reset_links(number, self._draws.below(self.swarm.stores, "other store", actor))
         else:
             other = None if kind == "cut store" else self._draws.below(self.swarm.stores, "other store", actor)
             replicas.cut(number, other, replicas.cut_time(actor))
@@ -327,7 +329,7 @@ class StoreCluster:
         now, draws = self.loop.scheduler.now, self._draws
         number = draws.below(self.swarm.stores, "store", actor)
         store, volume = self.stores[number], self.volumes[number]
-        if kind in REPLICA_FAULTS:
+        if kind in REPLICA_FAULTS or kind in LINK_FAULTS:
             if self.replicas is None or not self._inject_into_replicas(self.replicas, kind, actor, number):
                 return
         elif kind == "metadata outage":

@@ -98,6 +98,13 @@ class ReplicaCluster:
                 self._loop.outside.run(self.network.cut, *pair)
                 self._loop.scheduler.after(duration, "end of a cut", partial(self._heal, pair))
 
+    def reset_links(self, number: int, other: int) -> None:
+        """End the links between two stores in both directions. What is on its way is lost."""
+        one, two = self._replicas.get(number), self._replicas.get(other)
+        if one is not None and two is not None:
+            for owner, replica in ((one, two), (two, one)):
+                self._loop.outside.run(self.network.lose_link, owner, replica)
+
     def suspect(self, number: int, clock: Clock) -> bool:
         """End the lease of a store that may be well, and assign its containers to others. False if it has none."""
         found = self._leases.lease(f"store-{number}")

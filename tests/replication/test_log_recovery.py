@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from crc32c import crc32c
+from takeovers import BOUNDS, EPOCH, GRACE, LOG, OWN, ZONES, B, C, D, answer, entries, no_entries, of, recovery
 
-from headrace.codec.log_record_header import RecordHeader, RecordKind
 from headrace.codec.replica_messages import NACK_FENCED, Entries, Entry, HeldRun, Nack, Opened
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId
-from headrace.replication.bounds import RecoveryBounds
 from headrace.replication.effects import (
     Blocked,
     Fail,
@@ -19,59 +17,10 @@ from headrace.replication.effects import (
     Send,
     SendCopies,
     Serve,
-    WriteClaim,
     WriteRecord,
     WriterEffect,
 )
 from headrace.replication.log_recovery import LogRecovery
-
-OWN, B, C, D = (ReplicaId(bytes([number]) * 16) for number in range(4))
-ZONES = {OWN: "a", B: "b", C: "c", D: "a"}
-LOG = ContainerLog(3, LogState.OPEN, (OWN, B, C), (LedgerStart(5, 10),), 10)
-EPOCH = 6
-BOUNDS = RecoveryBounds()
-GRACE = BOUNDS.fence_grace_ms
-
-
-def recovery(log: ContainerLog | None = LOG, version: int = 3) -> LogRecovery:
-    made = LogRecovery(0, OWN, (OWN, B, C), ZONES, 3, BOUNDS, 0)
-    assert made.start(7) == [WriteClaim(7)]
-    assert made.claimed(EPOCH) == [ReadRecord()]
-    opens = made.record_read(log, version)
-    assert sorted(effect.member for effect in opens if isinstance(effect, OpenMember)) == [OWN, B, C]
-    return made
-
-
-def answer(
-    made: LogRecovery,
-    replica: ReplicaId,
-    end: int,
-    *,
-    had: int = 0,
-    acknowledged_before: int = 0,
-    truncated_before: int = 10,
-) -> list[WriterEffect]:
-    runs = (HeldRun(5, 10, end, max(end, had)),) if end > 10 else ()
-    return made.opened(
-        replica, Opened(0, made.session_of(replica), 0, EPOCH, truncated_before, acknowledged_before, runs)
-    )
-
-
-def of(kind: type, effects: list[WriterEffect]) -> list:
-    return [effect for effect in effects if isinstance(effect, kind)]
-
-
-def no_entries(made: LogRecovery, effects: list[WriterEffect]) -> list[WriterEffect]:
-    """Answer a read without an entry."""
-    (read,) = of(ReadEntries, effects)
-    return made.entries(read.message.request, Entries(read.message.request, 0, False, ()))
-
-
-def entries(first: int, last: int) -> tuple[Entry, ...]:
-    return tuple(
-        Entry(RecordHeader(RecordKind.ENTRY, 0, 5, 5, one, 10, 0, 1, crc32c(b"x")), b"x")
-        for one in range(first, last + 1)
-    )
 
 
 def test_one_answer_of_three_is_not_enough():
@@ -144,8 +93,9 @@ def test_replica_that_does_not_proceed_is_opened_again():
     assert of(ReadEntries, answer(made, B, 20) + made.tick(GRACE))
     made.tick(2 * GRACE)
     opened = of(OpenMember, made.tick(2 * GRACE + BOUNDS.retry_ms))
-    assert [effect.member for effect in opened] == [OWN, C]
-    (read,) = of(ReadEntries, answer(made, OWN, 15))
+    assert [effect.member for effect in opened] == [OWN, B, C]
+    assert of(ReadEntries, answer(made, OWN, 15)) == [], "the source did not answer: it is opened again first"
+    (read,) = of(ReadEntries, answer(made, B, 20))
     assert read.member == B
 
 

@@ -54,6 +54,20 @@ def test_two_members_are_never_reduced_to_one():
     assert changed(Ensemble((OWN, B)), {OWN: STREAMING, B: DOWN}, placement(destroyed=frozenset([B]))) is None
 
 
+def test_learner_replaces_one_of_two_destroyed_members():
+    """Without the other one no quorum could be reached: two of them must not be what remains."""
+    views = {OWN: STREAMING, B: DOWN, C: DOWN}
+    both = placement(C2, frozenset([B, C]))
+    assert changed(WHOLE, views, both) is None
+    assert changed(WHOLE, views | {C2: STREAMING}, both) == {OWN, B, C2}
+
+
+def test_one_of_two_leaving_members_may_go():
+    leaving = placement(destroyed=frozenset([B, C]))
+    assert changed(WHOLE, ALL_STREAM, leaving) == {OWN, C}
+    assert changed(WHOLE, ALL_STREAM | {C: DOWN}, leaving) == {OWN, B}
+
+
 def test_destroyed_member_is_removed_at_once():
     assert changed(WHOLE, {OWN: STREAMING, B: LATE, C: DOWN}, placement(C2, frozenset([C]))) == {OWN, B}
 

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.codec.log_record_header import RecordHeader, RecordKind
-from headrace.codec.replica_messages import NACK_FENCED, NACK_GAP, Drop, HeldRun, Nack, Open, Opened, Read
+from headrace.codec.replica_messages import (
+    NACK_FENCED,
+    NACK_GAP,
+    NACK_PROTOCOL,
+    Drop,
+    HeldRun,
+    Nack,
+    Open,
+    Opened,
+    Read,
+)
 from headrace.model.container_logs import LedgerStart
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
 from headrace.replication.recovered_logs import RecoveredLog
@@ -176,7 +186,8 @@ def test_read_needs_a_session_of_the_link():
     log = log_with(0)
     message = Read(1, 0, 1, 0, 0, 100)
     assert log.read(LINK, message) == [AnswerFromJournal(LINK, message)]
-    assert log.read(OTHER_LINK, message) == []
+    refusal = Answer(OTHER_LINK, Nack(0, 0, NACK_PROTOCOL, message.request))
+    assert log.read(OTHER_LINK, message) == [refusal]
 
 
 class AnyHistory(RuleBasedStateMachine):

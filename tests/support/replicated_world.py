@@ -17,6 +17,7 @@ from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.containers import ContainerClaim
 from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.model.replica_placement import Placement
+from headrace.ports.replicas import ReplicaLinks
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
 from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.owner_parts import LogPlan
@@ -94,15 +95,24 @@ class ReplicatedWorld:
             open_patience_s=self.open_patience_s,
             compresses=self.compresses,
         )
-        self.network.serve(sessions)
+        links = await self.connect(sessions)
         node = self.nodes[name] = ReplicaNode(name, disk, journal, sessions, ledgers, damages)
         self.zones[node.replica] = name
-        ledgers.start(sessions, self.network.links(sessions.replica))
+        ledgers.start(sessions, links)
         return node
+
+    async def connect(self, sessions: ReplicaSessions) -> ReplicaLinks:
+        """Let the other nodes reach the replicas of a new one; return its links to theirs."""
+        self.network.serve(sessions)
+        return self.network.links(sessions.replica)
+
+    async def disconnect(self, replica: ReplicaId) -> None:
+        """The process of a replica ends."""
+        self.network.kill(replica)
 
     async def stop(self, node: ReplicaNode) -> None:
         """End a process, as a kill does for the others: it answers nothing any more."""
-        self.network.kill(node.replica)
+        await self.disconnect(node.replica)
         if self.nodes.get(node.name) is node:
             del self.nodes[node.name]
         await node.ledgers.close()
@@ -115,8 +125,10 @@ class ReplicatedWorld:
 
 
 @asynccontextmanager
-async def replicated_world(names: str = "abc") -> AsyncIterator[ReplicatedWorld]:
-    world = ReplicatedWorld()
+async def replicated_world(
+    names: str = "abc", make: Callable[[], ReplicatedWorld] = ReplicatedWorld
+) -> AsyncIterator[ReplicatedWorld]:
+    world = make()
     for name in names:
         await world.start(name)
     try:

@@ -70,7 +70,6 @@ class OwnedLog:
         self.container = container
         self.epoch = epoch
         self.failure: HeadraceError | None = None
-        self.blocked_by: str | None = None
         self.is_reported = False
         """Whether the caller of an opening was told that the recovery waits for replicas."""
         self.writer: LedgerWriter | None = None
@@ -97,6 +96,11 @@ class OwnedLog:
         threads, now_s = parts.threads, parts.clock.monotonic_s
         self._appended = AppendedEntries(encoder, self._number, self._send_new, self._run, threads, now_s)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def blocked_by(self) -> str | None:
+        """Why the recovery makes no progress; None while it does, and once the log is recovered."""
+        return None if self.writer is not None else self._recovery.blocked_by
 
     @property
     def machine(self) -> LogRecovery | LedgerWriter:
@@ -201,12 +205,12 @@ class OwnedLog:
             self._apply(self.machine.acknowledged(replica, session, epoch, last))
 
     def link_lost(self, replica: ReplicaId) -> None:
-        if self.writer is not None and self.failure is None:
-            self.writer.link_lost(replica)
+        if self.failure is None:
+            self._apply(self.machine.link_lost(replica))
 
     def other_replica(self, replica: ReplicaId) -> None:
-        if self.writer is not None and self.failure is None:
-            self.writer.other_replica(replica)
+        if self.failure is None:
+            self._apply(self.machine.other_replica(replica))
 
     # Effects
 
@@ -260,7 +264,6 @@ class OwnedLog:
                     "event=replica_suspected container=%d replica=%s reason=%r", self.container, member.hex(), reason
                 )
             case Blocked(reason):
-                self.blocked_by = reason
                 _log.error("event=log_blocked container=%d epoch=%d reason=%r", self.container, self.epoch, reason)
             case Serve():
                 self._serve(effect)
@@ -269,7 +272,6 @@ class OwnedLog:
                 self.end(FencedError(f"container {self.container} was taken over: {reason}"))
 
     def _serve(self, effect: Serve) -> None:
-        self.blocked_by = None
         self.writer = writer = LedgerWriter(
             self.container,
             self._parts.members.own,
