@@ -140,6 +140,9 @@ class Checkers:
     def taken(self, replica: ReplicaId, log: ReplicaLog, effect: QueueRecord) -> None:
         if effect.header.kind is RecordKind.DROP:
             self._held.pop((replica, log.container), None)
+            record = self._records[log.container]
+            if record is not None and record.state is LogState.OPEN and replica in record.members:
+                self.violated("I8", f"a member of container {log.container} drops its copy")
         if effect.header.kind is not RecordKind.ENTRY:
             return
         told = self._promises.get((replica, log.container), 0)
@@ -157,6 +160,10 @@ class Checkers:
         self._told_truncated[key] = message.truncated_before
         if message.acknowledged_before > self._witness_end[log.container]:
             self.violated("I5", f"a replica knows {message.acknowledged_before - 1} as acknowledged, which is not")
+        for run in message.runs:
+            for entry in range(max(run.start, message.truncated_before), run.end):
+                if (log.container, run.epoch, entry) not in self._durable[replica]:
+                    self.violated("I2", f"OPENED reports {entry} of epoch {run.epoch}, which is not durable")
         self._check_gapless(replica, log, log.durable_end - 1)
 
     def held(self, replica: ReplicaId, log: ReplicaLog, effect: Held) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES
 from headrace.model.ensembles import ReplicaId
 from headrace.model.replica_placement import Placement
+from headrace.replication.bounds import REOPEN_FIRST_MS
 from headrace.replication.ledger_writer import LedgerWriter
 from simulation.assignments import Assignments
 from simulation.checkers import Checkers
@@ -23,6 +24,7 @@ from simulation.swarm import Swarm
 from simulation.tape import APPEND, CHECKPOINT, Step
 
 ZONES: Final = 3
+_ENTRIES_ON_A_LINK: Final = 10
 
 
 class Cluster:
@@ -40,7 +42,9 @@ class Cluster:
         self.destroyed: set[ReplicaId] = set()
         self.known_destroyed: frozenset[ReplicaId] = frozenset()
         self.stores = [Store(self, number, number % ZONES) for number in range(swarm.stores)]
-        self._placements: dict[int, Placement] = {}  # until a process starts or ends
+        self._placements: dict[int, Placement] = {}  # until a process starts or ends, or others are wanted
+        self._shift = 0
+        """Another one makes other stores of a zone the wanted ones."""
         for store in self.stores:
             store.start()
         self.assignments = Assignments(self)
@@ -82,7 +86,7 @@ class Cluster:
     def _preferred(self, zone: int, container: int) -> Store:
         stores = [store for store in self.stores if store.zone == zone]
         running = [store for store in stores if store.is_running]
-        return min(running or stores, key=lambda store: (store.number * 7 + container * 5) % 11)
+        return min(running or stores, key=lambda store: (store.number * 7 + container * 5 + self._shift) % 11)
 
     def connections_lost(self, store: Store) -> None:
         """The processes that are connected to a store notice its end, soon or only by its silence."""
@@ -218,6 +222,11 @@ class Cluster:
                 self.metadata.accept_loss(step.amount % self.swarm.containers, self.destroyed)
             case "reset":
                 self._reset(store, other)
+            case "new link":
+                self._replace_link(step.one % self.swarm.containers, other, step.amount)
+            case "placement":
+                self._shift = step.amount
+                self._placements.clear()
             case "takeover":
                 self._try_takeover(store, step.amount)
             case "duel":
@@ -225,6 +234,31 @@ class Cluster:
                 self._try_takeover(other, step.amount)
             case _:
                 self._cut(step)
+
+    def _replace_link(self, container: int, other: Store, amount: int) -> None:
+        """Slow the link of an owner down, then let it connect again. The new link overtakes what is on the earlier one.
+
+        The disk behind it is slow then, too: entries that arrive late are queued behind the new OPEN.
+        """
+        owner = self.serving(container)
+        if owner is None or not other.is_running or owner.address == other.address:
+            return
+        store = self.stores[owner.address.store]
+        source, target = store.address, other.address
+        self.network.slow_down(source, target, amount // 4)
+
+        def connect_again() -> None:
+            self.network.new_link(source, target)
+            self._tell_lost(store, other, MS)
+
+        def slow_down() -> None:
+            other.slow_until = max(other.slow_until, self.scheduler.now + amount // 2)
+
+        for number in range(_ENTRIES_ON_A_LINK):
+            delay = number * amount // 2 // _ENTRIES_ON_A_LINK
+            self.scheduler.after(delay, "append", partial(self.append, container, 1))
+        self.scheduler.after(amount // 2, "new link", connect_again)
+        self.scheduler.after(amount // 2 + REOPEN_FIRST_MS * MS, "slow disk", slow_down)
 
     def _try_takeover(self, store: Store, amount: int) -> None:
         container = amount % self.swarm.containers

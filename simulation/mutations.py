@@ -14,7 +14,7 @@ from unittest import mock
 from weakref import WeakKeyDictionary
 
 from headrace.codec.log_record_header import RecordKind
-from headrace.codec.replica_messages import Open
+from headrace.codec.replica_messages import Drop, Open
 from headrace.model.container_logs import ContainerLog
 from headrace.model.ensembles import Ensemble
 from headrace.ports.journal_disk import JournalDisk
@@ -172,6 +172,10 @@ def _committed_for_earlier(self: ReplicaLog, records: int) -> list[ReplicaEffect
     if earlier is not None:
         effects = [*effects, Held(earlier.link, earlier.number, self.chain.epoch_of(last) or 0, last)]
     return effects
+
+
+def _ends_session_of_number(self: ReplicaLog, message: Drop) -> bool:
+    return self.session is not None and self.session.number == message.session
 
 
 def _release_when_acknowledged(self: LedgerWriter) -> list[WriterEffect]:
@@ -368,6 +372,18 @@ MUTATIONS: Final = (
         "the journal continues after a failed sync",
         ("I4",),
         ((SimulatedFile, "sync", _ignore_failed_sync),),
+    ),
+    Mutation(
+        "20",
+        "a DROP of an earlier owner ends the session that has its number",
+        ("I8",),
+        ((ReplicaLog, "_ends_session", _ends_session_of_number),),
+    ),
+    Mutation(
+        "21",
+        "OPENED reports entries that are queued as held",
+        ("I2",),
+        ((ReplicaLog, "_reported_end", lambda self, run: run.end),),
     ),
 )
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from headrace.codec.replica_messages import ReplicaMessage, decode_message, encode_message
+from headrace.codec.replica_messages import Drop, ReplicaMessage, decode_message, encode_message
 from simulation.draws import Draws
 from simulation.scheduler import MS, SECOND, Scheduler
 from simulation.swarm import Swarm
@@ -19,6 +19,8 @@ from simulation.swarm import Swarm
 _LOCAL_DELAY: Final = 10
 LINK_SILENCE: Final = 1_500 * MS
 """Both ends close a link that is silent for this long."""
+
+_LATE_DROP: Final = 4 * SECOND
 
 
 class Address(NamedTuple):
@@ -62,6 +64,7 @@ class Network:
         self._cut_until: dict[tuple[int, int], int] = {}
         self._not_before: dict[tuple[Address, Address], int] = {}
         self._resets: dict[tuple[int, int], int] = {}
+        self._slow_since: dict[tuple[Address, Address], tuple[int, int]] = {}
 
     def register(self, address: Address, receive: Receive) -> None:
         self._receivers[address] = receive
@@ -88,8 +91,18 @@ class Network:
     def _resets_between(self, one: int, other: int) -> int:
         return self._resets.get((min(one, other), max(one, other)), 0)
 
+    def slow_down(self, source: Address, target: Address, delay: int) -> None:
+        """Until there is a new link, messages take `delay`, and as long again as the link has been slow."""
+        self._slow_since[source, target] = (self._scheduler.now, delay)
+
+    def new_link(self, source: Address, target: Address) -> None:
+        """What is sent from now on may arrive before what still travels over the earlier link."""
+        self._slow_since.pop((source, target), None)
+        self._not_before.pop((source, target), None)
+
     def heal(self) -> None:
         self._cut_until.clear()
+        self._slow_since.clear()
         self.has_faults = False
 
     def is_cut(self, source: int, target: int) -> bool:
@@ -111,7 +124,10 @@ class Network:
             return
         if self._swarm.through_codec:
             message = decode_message(memoryview(encode_message(message)))
-        self._deliver(source, target, message, self._delay(source, target, pair))
+        delay = self._delay(source, target, pair)
+        if isinstance(message, Drop) and self._happens("late drop", pair):
+            delay += self._draws.between(0, _LATE_DROP, "late drop by", pair)
+        self._deliver(source, target, message, delay)
         if self._happens("repeat", pair):
             self._deliver(source, target, message, self._delay(source, target, pair) * 3)
 
@@ -124,6 +140,9 @@ class Network:
 
     def _delay(self, source: Address, target: Address, pair: int) -> int:
         typical = self._swarm.network_delay
+        slow = self._slow_since.get((source, target))
+        if slow is not None:
+            return self._in_order(source, target, self._scheduler.now - slow[0] + slow[1])
         if self._happens("heavy tail", pair):
             delay = self._draws.heavy_tail(typical, SECOND, "tail", pair)
         else:

@@ -5,7 +5,7 @@ Each kind of fault exists with probability one half. Seeds with few kinds go dee
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
@@ -20,7 +20,8 @@ OWNER_FAULTS: Final = ("takeover", "duel")
 FILE_FAULTS: Final = ("create error",)
 END_FAULTS: Final = ("congestion", "clean end", "accept loss")
 COMMIT_FAULTS: Final = ("kill in a commit",)
-LINK_FAULTS: Final = ("reset",)
+LINK_FAULTS: Final = ("reset", "new link")
+PLACEMENT_FAULTS: Final = ("placement",)
 SCHEDULED_FAULTS: Final = (
     *PROCESS_FAULTS,
     *DISK_FAULTS,
@@ -31,12 +32,15 @@ SCHEDULED_FAULTS: Final = (
     *END_FAULTS,
     *COMMIT_FAULTS,
     *LINK_FAULTS,
+    *PLACEMENT_FAULTS,
 )
 MESSAGE_FAULTS: Final = ("loss", "repeat", "reorder", "heavy tail", "half open")
+DROP_FAULTS: Final = ("late drop",)
 RECORD_FAULTS: Final = ("record unknown before", "record unknown after", "record late", "record slow", "read unknown")
 
 _RATES_PER_S: Final = (0.1, 0.3, 1.0, 3.0)
 _MESSAGE_RATES: Final = (0.002, 0.02, 0.1)
+_DROP_RATES: Final = (0.2, 0.8)  # there are few of them
 _RECORD_RATES: Final = (0.05, 0.2, 0.5)
 
 
@@ -91,7 +95,7 @@ def draw_swarm(draws: Draws) -> Swarm:
         copy_window_bytes=draws.one_of((1, 3, 100), "copy window") * bytes_per_entry,
         stall_ms=draws.one_of((300, 1000, 3000), "recovery stall"),
     )
-    return Swarm(
+    swarm = Swarm(
         stores=draws.one_of((3, 3, 4, 5), "stores"),
         containers=draws.one_of((1, 1, 2), "containers"),
         duration=draws.between(2, 6, "duration") * SECOND,
@@ -103,11 +107,50 @@ def draw_swarm(draws: Draws) -> Swarm:
         commit_delay=draws.one_of((300, 2 * MS, 20 * MS), "commit delay"),
         network_delay=draws.one_of((200, MS, 10 * MS), "network delay"),
         scheduled=rates(SCHEDULED_FAULTS, _RATES_PER_S),
-        message=rates(MESSAGE_FAULTS, _MESSAGE_RATES),
+        message=rates(MESSAGE_FAULTS, _MESSAGE_RATES) | rates(DROP_FAULTS, _DROP_RATES),
         record=rates(RECORD_FAULTS, _RECORD_RATES),
         writer=writer,
         recovery=recovery,
         suspicion=draws.one_of((50, 300, 2000), "suspicion") * MS,
         through_codec=draws.happens(0.25, "through codec"),
         garbage_every=draws.one_of((400, 2000), "garbage every") * MS,
+    )
+    match draws.seed % 16:
+        case 9:
+            return _relinked(swarm)
+        case 13:
+            return _rearranged(swarm)
+    return swarm
+
+
+def _relinked(swarm: Swarm) -> Swarm:
+    """Owners that connect again while a disk is slow, and little else that would hide what comes of it."""
+    return replace(
+        swarm,
+        stores=4,
+        containers=1,
+        append_every=15 * MS,
+        checkpoint_every=SECOND,
+        commit_delay=20 * MS,
+        network_delay=MS,
+        scheduled={"new link": 3.0, "kill": 0.3, "power cut": 0.3},
+        message={},
+        record={},
+    )
+
+
+def _rearranged(swarm: Swarm) -> Swarm:
+    """Members that are replaced again and again, by owners that change, and are told so late."""
+    return replace(
+        swarm,
+        stores=6,
+        containers=1,
+        duration=8 * SECOND,
+        append_every=15 * MS,
+        checkpoint_every=200 * MS,
+        commit_delay=300,
+        network_delay=200,
+        scheduled={"placement": 6.0, "takeover": 3.0, "kill": 1.0},
+        message={"late drop": 0.9},
+        record={},
     )

@@ -20,6 +20,7 @@ _DURATIONS: Final = {
     "cut direction": (100 * MS, 6 * SECOND),
     "cut store": (100 * MS, 6 * SECOND),
     "swizzle": (100 * MS, 3 * SECOND),
+    "new link": (200 * MS, SECOND),
 }
 
 

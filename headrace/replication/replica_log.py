@@ -196,9 +196,7 @@ class ReplicaLog:
 
     def drop(self, message: Drop) -> list[ReplicaEffect]:
         """This replica is not a member any longer. The promise stays."""
-        if self._session is None or self._session[:2] != (message.writer_epoch, message.session):
-            return []
-        return self.discard()
+        return self.discard() if self._ends_session(message) else []
 
     def discard(self) -> list[ReplicaEffect]:
         """No log needs what this replica holds. The promise stays."""
@@ -224,6 +222,14 @@ class ReplicaLog:
 
     def _refuses_writer(self, writer_epoch: int) -> bool:
         return writer_epoch != self.promise
+
+    def _ends_session(self, message: Drop) -> bool:
+        """Whether DROP is of the current session. A late one of an earlier owner may have the same number."""
+        return self._session is not None and self._session[:2] == (message.writer_epoch, message.session)
+
+    def _reported_end(self, run: _Run) -> int:
+        """OPENED reports what is durable: entries of the same writer may have been queued behind the OPEN."""
+        return run.durable_end
 
     def _is_gap(self, entry: int) -> bool:
         return entry > self._expected
@@ -322,7 +328,7 @@ class ReplicaLog:
             return []
         self._opened_after = None
         runs = tuple(
-            HeldRun(epoch, run.start, run.durable_end, run.had_end) for epoch, run in sorted(self._runs.items())
+            HeldRun(epoch, run.start, self._reported_end(run), run.had_end) for epoch, run in sorted(self._runs.items())
         )
         answer = Opened(
             self.container,

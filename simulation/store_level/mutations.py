@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.codec.log_record_header import RecordHeader
 from headrace.model.errors import AlreadyExistsError
+from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
 from headrace.segmentstore.log.log_object_writer import LogObjectWriter
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions, _Replica
@@ -88,6 +89,10 @@ def _acknowledges_unsynced(
     self.durable(replica, 0)
 
 
+def _keeps_one_less(checkpoint: int, oldest_needed: int | None) -> bool:
+    return oldest_needed is None or checkpoint <= oldest_needed + 1
+
+
 _DURABLE = _Frame.__call__
 _SUBMIT = ReplicaSessions.submit
 
@@ -120,6 +125,12 @@ MUTATIONS: Final = (
         "a member acknowledges an entry before its sync",
         (),
         ((ReplicaSessions, "submit", _acknowledges_unsynced),),
+    ),
+    Mutation(
+        "19",
+        "a checkpoint truncates the log one entry too far",
+        (),
+        ((Checkpoints, "_keeps", staticmethod(_keeps_one_less)),),
     ),
 )
 

@@ -151,6 +151,8 @@ def draw_store_swarm(draws: Draws) -> StoreSwarm:
         return _pressed(swarm)
     if draws.seed % 8 == 3:
         return _suspected(swarm)
+    if draws.seed % 16 == 14:
+        return _checkpointed(swarm)
     return _stopping(swarm, draws) if draws.seed % 8 == 2 else swarm
 
 
@@ -164,6 +166,22 @@ def _suspected(swarm: StoreSwarm) -> StoreSwarm:
         lanes=2,
         duration=15 * SECOND,
         scheduled={"suspected in a pause": 0.6},
+    )
+
+
+def _checkpointed(swarm: StoreSwarm) -> StoreSwarm:
+    """A checkpoint behind almost every entry, and stores that are killed while tier 2 lacks only the newest bytes.
+
+    With rare checkpoints the oldest entry that tier 2 lacks is hardly ever the one just before a checkpoint, so a log
+    that is truncated one entry too far would not be noticed.
+    """
+    return replace(
+        swarm,
+        lanes=2,
+        duration=15 * SECOND,
+        scheduled={"kill": 0.6},
+        request={},
+        limits=replace(swarm.limits, flush_age_s=1.0, flush_bytes=20_000, checkpoint_every_bytes=200, tick_s=0.05),
     )
 
 

@@ -78,6 +78,15 @@ def test_opened_waits_for_entries_that_were_queued_before():
     assert opened(log.committed(3)).runs == (HeldRun(1, 0, 1, 1),)
 
 
+def test_opened_does_not_report_entries_behind_it():
+    """They are of the same writer, and came over an earlier link: they are not durable yet."""
+    log = log_with()
+    log.entry(LINK, *entry(0))
+    log.open(OTHER_LINK, open_message(session=2))
+    log.entry(LINK, *entry(1))
+    assert opened(log.committed(2)).runs == (HeldRun(1, 0, 1, 1),)
+
+
 def test_entry_is_acknowledged_after_its_commit():
     log = log_with()
     effects = log.entry(LINK, *entry(0))
@@ -165,6 +174,14 @@ def test_drop_of_an_earlier_session_is_ignored():
     assert log.durable_end == 1
     assert [type(effect) for effect in log.drop(Drop(0, 2, 1))] == [QueueRecord]
     assert not log.needs(1, 0)
+
+
+def test_late_drop_of_an_earlier_owner_is_ignored():
+    """It has the number of the current session, because each owner counts its own."""
+    log = log_with(0)
+    log.open(OTHER_LINK, open_message(writer=2))
+    assert log.drop(Drop(0, 1, 1)) == []
+    assert log.durable_end == 1
 
 
 def test_drop_keeps_the_promise():

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from simulation.owner import Owner
 from simulation.runs import run_seed
 
 BLOCK = 25
@@ -31,3 +32,13 @@ def test_seeds_keep_all_invariants(first: int):
 def test_same_seed_is_the_same_run():
     for seed in range(20):
         assert run_seed(seed) == run_seed(seed)
+
+
+def test_any_exception_is_reported_with_its_seed(monkeypatch: pytest.MonkeyPatch):
+    def fail(_self: object, _payload: bytes) -> None:
+        raise ValueError("a defect of a machine")
+
+    monkeypatch.setattr(Owner, "append", fail)
+    run = run_seed(3)
+    assert run.seed == 3
+    assert [(each.checker, "a defect of a machine" in each.what) for each in run.violations] == [("machine", True)]

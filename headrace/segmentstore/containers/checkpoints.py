@@ -64,7 +64,7 @@ class Checkpoints:
         needed = [entry for segment in dirty if (entry := segment.oldest_untiered_entry()) is not None]
         oldest_needed = min(needed, default=None)
         usable: int | None = None
-        while self._durable and (oldest_needed is None or self._durable[0] <= oldest_needed):
+        while self._durable and self._keeps(self._durable[0], oldest_needed):
             usable = self._durable.popleft()
         if usable is None:
             return False
@@ -74,6 +74,11 @@ class Checkpoints:
         self._truncated_before = usable
         self._held_bytes_after -= held_bytes - ledger.held_bytes
         return True
+
+    @staticmethod
+    def _keeps(checkpoint: int, oldest_needed: int | None) -> bool:
+        """Whether a log that begins at a checkpoint still has the oldest entry that tier 2 lacks."""
+        return oldest_needed is None or checkpoint <= oldest_needed
 
 
 class _CheckpointReached:
