@@ -307,6 +307,12 @@ class StoreCluster:
             if not owners:
                 return False
             self._slow_down(self._draws.one_of(owners, "which owner", actor).volume, actor)
+        elif kind == "unreadable sector":
+            store, volume = self.stores[number], self.volumes[number]
+            if store is None or not self.may_replace(number) or not volume.lose_sector():
+                return False
+            store.kill()  # the start finds it
+            self._start_later(number)
         elif kind == "replace volume":
             if not self.may_replace(number):
                 return False

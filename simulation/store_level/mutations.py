@@ -15,6 +15,7 @@ from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import AlreadyExistsError
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
+from headrace.segmentstore.log import unreadable_blocks
 from headrace.segmentstore.log.log_object_writer import LogObjectWriter
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions, _Replica
 from headrace.segmentstore.owned_container import OwnedContainer
@@ -132,6 +133,12 @@ MUTATIONS: Final = (
         "after an accepted loss tier 2 counts as not ahead of the log",
         (),
         ((ContainerOpening, "_look_for_loss", _never_ahead),),
+    ),
+    Mutation(
+        "S10",
+        "a sector that cannot be read ends the scan of a journal",
+        (),
+        ((unreadable_blocks, "UNREADABLE", frozenset()),),
     ),
 )
 

@@ -23,6 +23,7 @@ REPLICA_FAULTS: Final = (
     "wrong suspicion",
     "slow owner",
     "suspected in a pause",
+    "unreadable sector",
 )
 """Of runs with three copies only."""
 
