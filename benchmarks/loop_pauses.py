@@ -65,7 +65,7 @@ def interleaved_segments(pool: BlockPool) -> list[Segment]:
 def packing_ms(segment: Segment) -> float:
     """Processor time of packing the appends of one of them."""
     started_ns = time.thread_time_ns()
-    packed = pack([segment], "object", OBJECT_BYTES_MAX, lambda _segment: 0)
+    packed = pack([segment], "object", OBJECT_BYTES_MAX, lambda _segment: 0, 1)
     taken_ns = time.thread_time_ns() - started_ns
     assert packed.length == APPENDS * APPEND_BYTES
     return taken_ns / 1e6
@@ -113,7 +113,7 @@ def _stamp(descriptor: int) -> None:
 async def measure(results: Results, rounds: int) -> None:
     pool = BlockPool(64 << 20)
     segments = interleaved_segments(pool)
-    parts = pack([segments[0]], "object", OBJECT_BYTES_MAX, lambda _segment: 0).parts
+    parts = pack([segments[0]], "object", OBJECT_BYTES_MAX, lambda _segment: 0, 1).parts
     storage = S3ChunkStorage("benchmark", s3_client())
     await storage.put("first", parts)
     loop_lateness: dict[str, list[float]] = {}

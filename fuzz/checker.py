@@ -204,7 +204,7 @@ def _check_content(
 ) -> None:
     """Every block belongs to an append that happened, in order; those that are missing were truncated."""
     name = f"segment {segment.name}"
-    blocks = list(parse_blocks(here.data, here.start))
+    blocks = list(_later_blocks(segment, here))
     tags = [tag for tag, _, _, _ in blocks]
     merges = [merge for merge in segment.merges if _merge_happened(segment, merge, tags, found, verdict, moment)]
     expected: dict[int, list[Append]] = {}
@@ -226,7 +226,8 @@ def _check_content(
             raise WrongStateError(f"{name} has block {number} of writer {tag} at {offset}: {append}")
         if tag in own and append.outcome(moment) is Outcome.DONE and append.end not in (None, end):
             raise WrongStateError(f"{name} has block {number} of writer {tag} up to {end}: {append}")
-    total = sum(each.stored_bytes for appends in expected.values() for each in appends)
+    inherited = segment.inherited
+    total = inherited.length + sum(each.stored_bytes for appends in expected.values() for each in appends)
     if total != here.length:
         present = {(tag, number) for tag, number, _, _ in blocks}
         wanted = [(tag, each.number) for tag, appends in expected.items() for each in appends]
@@ -236,12 +237,21 @@ def _check_content(
         )
     for merge in merges:
         _check_contiguous(segment, merge, blocks)
-    events = sum(each.event_count for appends in expected.values() for each in appends)
+    events = inherited.event_count + sum(each.event_count for appends in expected.values() for each in appends)
     counted = sum(merge.counted for merge in merges)
     if (events, counted) != (here.event_count, here.merges):
         raise WrongStateError(
             f"{name} counts {here.event_count} events and {here.merges} merges, expected {events} and {counted}"
         )
+
+
+def _later_blocks(segment: SegmentHistory, here: Found) -> Iterable[tuple[int, int, int, int]]:
+    """The blocks behind the inherited bytes, which must be there as they were, as far as they are not truncated."""
+    before = segment.inherited
+    kept = max(0, before.length - here.start)
+    if here.data[:kept] != before.data[max(0, here.start - before.start) :]:
+        raise WrongStateError(f"segment {segment.name} has other bytes before {before.length} than after its loss")
+    return parse_blocks(here.data[kept:], here.start + kept)
 
 
 def _check_table(table: TableHistory, here: dict[bytes, wire.TableEntry] | None, verdict: Verdict, moment: int) -> None:

@@ -99,13 +99,30 @@ class Merge(Request):
     counted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a segment had when its history began: the bytes from `start` on, and its count of events."""
+
+    start: int
+    data: bytes
+    event_count: int
+
+    @property
+    def length(self) -> int:
+        return self.start + len(self.data)
+
+
 @dataclass(slots=True, eq=False)
 class SegmentHistory:
-    """One life of a segment, from its creation on; a later life under the same name is another history."""
+    """One life of a segment, from its creation on; a later life under the same name is another history.
+
+    `inherited` is what was there before, if the history begins with an accepted loss.
+    """
 
     name: str
     create: Request
     transient: bool = False
+    inherited: Inherited = field(default_factory=lambda: Inherited(0, b"", 0))
     seal: Request | None = None
     delete: Request | None = None
     merged: Merge | None = None

@@ -108,12 +108,19 @@ def volume_id(data_dir: Path, random_id: str) -> str:
         OSError: the volume does not take it.
     """
     path = data_dir / _VOLUME_NAME
-    unfinished = data_dir / f"{_VOLUME_NAME}.{random_id}"
-    unfinished.write_text(random_id)
-    with contextlib.suppress(FileExistsError):
-        os.link(unfinished, path)  # of processes that start at the same moment one is the first
-    unfinished.unlink()
-    return path.read_text()
+    lock = os.open(data_dir / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of one store start at the same moment
+        with contextlib.suppress(FileNotFoundError):
+            if found := path.read_text():  # empty: a release that did not sync it has lost it in a power failure
+                return found
+        unfinished = data_dir / f"{_VOLUME_NAME}.{random_id}"
+        _write_synced(unfinished, random_id)
+        unfinished.rename(path)
+        _sync_directory(data_dir)
+        return random_id
+    finally:
+        os.close(lock)
 
 
 def _log_files(data_dir: Path) -> Iterator[Path]:
@@ -132,12 +139,20 @@ def _read(path: Path) -> Any:
 def _write(data_dir: Path, layout: Mapping[str, list[int]]) -> None:
     """Durably, and as a whole or not at all."""
     unfinished = data_dir / f"{LAYOUT_NAME}.unfinished"
-    with unfinished.open("w") as file:
-        json.dump(layout, file)
+    _write_synced(unfinished, json.dumps(layout))
+    unfinished.rename(data_dir / LAYOUT_NAME)
+    _sync_directory(data_dir)
+
+
+def _write_synced(path: Path, text: str) -> None:
+    with path.open("w") as file:
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    unfinished.rename(data_dir / LAYOUT_NAME)
-    directory = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
     finally:

@@ -14,6 +14,7 @@ from headrace.replication.bounds import REOPEN_FIRST_MS
 from headrace.replication.ledger_writer import LedgerWriter
 from simulation.assignments import Assignments
 from simulation.checkers import Checkers
+from simulation.disk import READ_BLOCK_BYTES
 from simulation.draws import Draws
 from simulation.metadata import Metadata
 from simulation.network import LINK_SILENCE, Address, Network
@@ -25,6 +26,14 @@ from simulation.tape import APPEND, CHECKPOINT, Step
 
 ZONES: Final = 3
 _ENTRIES_ON_A_LINK: Final = 10
+
+
+_UNREADABLE_RATE: Final = 0.4
+"""Of the damage: the disk reports it. Otherwise it returns wrong bytes."""
+
+
+def _block_end(position: int) -> int:
+    return (position // READ_BLOCK_BYTES + 1) * READ_BLOCK_BYTES
 
 
 class Cluster:
@@ -309,21 +318,27 @@ class Cluster:
         )
         if amount // 13 % 8 == 0:
             file = sorted(ends)[amount // 5 % len(ends)]
-            self._damage(store, file, amount // 3 % ends[file])
+            self._damage(store, file, amount // 3 % ends[file], ends[file])
         elif places:
             place = places[-1 - amount % min(len(places), 3)]
             is_header = amount // 7 % 4 == 0
             offset = 20 if is_header else RECORD_HEADER_BYTES + amount % max(place.length, 1)
-            self._damage(store, place.file, place.position + offset)
+            self._damage(store, place.file, place.position + offset, ends[place.file])
         if amount // 31 % 2 == 0:
             store.crash()
 
-    def _damage(self, store: Store, file: str, position: int) -> None:
-        """Change a byte, and tell the oracle which entry it belongs to."""
+    def _damage(self, store: Store, file: str, position: int, durable_end: int) -> None:
+        """Change a byte, or make its block unreadable, and tell the oracle which entries it belongs to."""
+        damaged = range(position, position + 1)
+        if self.draws.happens(_UNREADABLE_RATE, "unreadable", store.number) and _block_end(position) <= durable_end:
+            damaged = store.disk.make_unreadable(file, position)
+            self.faults["unreadable block"] += 1
+        else:
+            store.disk.rot(file, position)
         for key, place in store.journal().entries().items():
-            if place.file == file and 0 <= position - place.position < RECORD_HEADER_BYTES + place.length:
+            end = place.position + RECORD_HEADER_BYTES + place.length
+            if place.file == file and place.position < damaged.stop and damaged.start < end:
                 self.checkers.damaged(store.replica, key)
-        store.disk.rot(file, position)
 
     def heal(self, stays_down: Store | None) -> None:
         """End all faults. One store may stay down."""

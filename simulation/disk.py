@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _VOLUME_BYTES: Final = 1 << 20
+READ_BLOCK_BYTES: Final = 512
 
 
 class DiskError(Exception):
@@ -34,6 +35,8 @@ class SimulatedFile(JournalFile):
         self.content = bytearray(size_bytes)
         self.durable = bytearray(size_bytes)
         self.has_lost_writes = False
+        self.unreadable: set[int] = set()
+        """Blocks, of READ_BLOCK_BYTES, that cannot be read until they are written again."""
         self._disk = disk
         self._dirty: set[int] = set()
 
@@ -57,6 +60,8 @@ class SimulatedFile(JournalFile):
         end, size = position + len(data), disk.sector_bytes
         self.content[position:end] = data
         self._dirty.update(range(position // size, (end + size - 1) // size))
+        whole = range((position + READ_BLOCK_BYTES - 1) // READ_BLOCK_BYTES, end // READ_BLOCK_BYTES)
+        self.unreadable.difference_update(whole)
         if fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -73,6 +78,10 @@ class SimulatedFile(JournalFile):
 
     def read(self, position: int, length: int) -> bytes:
         self._disk.check("read")
+        last = min(position + length, self.size_bytes) - 1
+        touched = range(position // READ_BLOCK_BYTES, last // READ_BLOCK_BYTES + 1)
+        if self.unreadable and not self.unreadable.isdisjoint(touched):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         return bytes(self.content[position : position + length])
 
     def close(self) -> None:
@@ -165,6 +174,12 @@ class SimulatedDisk:
         """What was not synced is kept or lost, sector by sector."""
         for name in sorted(self.files):
             self.files[name].lose_writes()
+
+    def make_unreadable(self, name: str, position: int) -> range:
+        """Let reads of the block at this position fail; the positions in it."""
+        block = position // READ_BLOCK_BYTES
+        self.files[name].unreadable.add(block)
+        return range(block * READ_BLOCK_BYTES, (block + 1) * READ_BLOCK_BYTES)
 
     def rot(self, name: str, position: int) -> None:
         """Change a durable byte."""

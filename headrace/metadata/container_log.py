@@ -77,7 +77,8 @@ def container_log_key(container: int) -> Key:
 
 
 def container_log_body(log: ContainerLog) -> dict[str, Any]:
-    """Members as hexadecimal digits, ledgers as [epoch, first entry]."""
+    """Members as hexadecimal digits, ledgers as [epoch, first entry]. `continued` only after an accepted loss."""
+    continued = {} if log.continued_at is None else {"continued": list(log.continued_at)}
     return versioned(
         copies=log.copies,
         state=str(log.state),
@@ -85,6 +86,7 @@ def container_log_body(log: ContainerLog) -> dict[str, Any]:
         ledgers=[list(ledger) for ledger in log.ledgers],
         truncated=log.truncated_before,
         next=log.next_entry,
+        **continued,
     )
 
 
@@ -197,7 +199,9 @@ def _log(body: Body) -> ContainerLog:
     members = tuple(_replica_id(each) for each in _rows(body, "members", COPIES))
     ledgers = tuple(_ledger(each) for each in _rows(body, "ledgers", LEDGERS_MAX))
     next_entry = None if body["next"] is None else record_field(body, "next", int)
-    log = ContainerLog(copies, state, members, ledgers, record_field(body, "truncated", int), next_entry)
+    continued_at = _ledger(body["continued"]) if "continued" in body else None
+    truncated_before = record_field(body, "truncated", int)
+    log = ContainerLog(copies, state, members, ledgers, truncated_before, next_entry, continued_at)
     _check(log)
     return log
 

@@ -9,7 +9,7 @@ segment that has the runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from headrace.model.errors import CorruptError
@@ -41,6 +41,13 @@ class TableMark(NamedTuple):
     created_ms: int
 
 
+class LogPlace(NamedTuple):
+    """An entry of a container's log as the owner of `epoch` had it. Only with the epoch a number names one entry."""
+
+    epoch: int
+    entry: int
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkRun:
     """`length` bytes of a segment from `offset` on, at `position` of the object `object_name`.
@@ -48,6 +55,8 @@ class ChunkRun:
     `times` is None for runs that were written before frames had numbers. `table` is None for segments that are not
     tables, and for runs that were written before tables were marked. `version` is the version of its record: a write
     under it fails if another process has changed the run since it was read.
+
+    `logged` is the newest entry with bytes of the run, None if a release without it has written the run.
     """
 
     offset: int
@@ -57,6 +66,7 @@ class ChunkRun:
     times: RunTimes | None = None
     version: int = field(default=0, compare=False)
     table: TableMark | None = None
+    logged: LogPlace | None = field(default=None, compare=False)
 
     @property
     def end(self) -> int:
@@ -68,7 +78,8 @@ class ChunkRun:
         `ordering` is the frame number of the merge, 0 if it is not known.
         """
         times = RunTimes(ordering, ordering) if ordering else None
-        return ChunkRun(self.offset + shift, self.length, self.object_name, self.position, times)
+        moved = ChunkRun(self.offset + shift, self.length, self.object_name, self.position, times)
+        return replace(moved, logged=self.logged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +123,8 @@ def chunk_body(run: ChunkRun) -> dict[str, Any]:
         body["times"] = list(run.times if run.times.block_length else run.times[:2])
     if run.table is not None:
         body["table"] = list(run.table)
+    if run.logged is not None:
+        body["log"] = list(run.logged)
     return body
 
 
@@ -121,7 +134,8 @@ def chunk_run(sort: str, body: Mapping[str, Any], version: int = 0) -> ChunkRun:
     offset = int(sort.removeprefix("run/"))
     length, position = record_field(body, "length", int), record_field(body, "position", int)
     table = _table(body["table"]) if "table" in body else None
-    return ChunkRun(offset, length, record_field(body, "object", str), position, times, version, table)
+    logged = _logged(body["log"]) if "log" in body else None
+    return ChunkRun(offset, length, record_field(body, "object", str), position, times, version, table, logged)
 
 
 def link_body(link: RunLink) -> dict[str, Any]:
@@ -157,3 +171,9 @@ def _table(numbers: Any) -> TableMark:
     if not isinstance(numbers, list) or len(numbers) != 2 or any(type(each) is not int for each in numbers):
         raise CorruptError(f"a run has {numbers!r} as the mark of a table, expected 2 numbers")
     return TableMark(*numbers)
+
+
+def _logged(numbers: Any) -> LogPlace:
+    if not isinstance(numbers, list) or len(numbers) != 2 or any(type(each) is not int for each in numbers):
+        raise CorruptError(f"a run has {numbers!r} as the place in a log, expected 2 numbers")
+    return LogPlace(*numbers)

@@ -79,6 +79,11 @@ class LedgerChain:
             if low < high:
                 yield start.epoch, low, high
 
+    def knows(self, epoch: int, entry: int) -> bool:
+        """Whether an entry, as the log of the owner of `epoch` had it, is in this log or was truncated."""
+        following = next((start for start in self.ledgers if start.epoch > epoch), None)
+        return following is None or entry < following.first
+
     def clip(self, epoch: int, last: int) -> int:
         """`last`, or the end of the ledger if that is before it: entries behind the end belong to no log."""
         bounds = self._bounds.get(epoch)
@@ -93,6 +98,9 @@ class ContainerLog:
 
     `truncated_before` is a lower bound of the truncation point. `next_entry` is the number of the next entry of a log
     that is EMPTY or LOST.
+
+    `continued_at` is the first ledger after an accepted loss: tier 2 may be ahead of what is left of the log before it.
+    None without a loss, and when the log is truncated behind the start of that ledger.
     """
 
     copies: int
@@ -101,6 +109,7 @@ class ContainerLog:
     ledgers: tuple[LedgerStart, ...]
     truncated_before: int = 0
     next_entry: int | None = None
+    continued_at: LedgerStart | None = None
 
     @property
     def ensemble(self) -> Ensemble:
@@ -125,6 +134,7 @@ class ContainerLog:
             members=members,
             truncated_before=truncated_before,
             ledgers=retained_ledgers(self.ledgers, truncated_before),
+            continued_at=_still_needed(self.continued_at, truncated_before),
         )
 
 
@@ -140,9 +150,19 @@ def open_ledger(
     log: ContainerLog | None, epoch: int, first: int, members: tuple[ReplicaId, ...], truncated_before: int, copies: int
 ) -> ContainerLog:
     """The record with a new ledger, which closes the ledger before it."""
-    before = log.ledgers if log is not None and log.state is LogState.OPEN else ()
-    ledgers = retained_ledgers((*before, LedgerStart(epoch, first)), truncated_before)
-    return ContainerLog(copies, LogState.OPEN, members, ledgers, truncated_before)
+    opened = LedgerStart(epoch, first)
+    before: tuple[LedgerStart, ...] = ()
+    continued_at: LedgerStart | None = None
+    if log is not None and log.state is LogState.OPEN:
+        before = log.ledgers
+        continued_at = opened if log.has_accepted_loss else _still_needed(log.continued_at, truncated_before)
+    ledgers = retained_ledgers((*before, opened), truncated_before)
+    return ContainerLog(copies, LogState.OPEN, members, ledgers, truncated_before, continued_at=continued_at)
+
+
+def _still_needed(continued_at: LedgerStart | None, truncated_before: int) -> LedgerStart | None:
+    """Whose owner truncates nothing before tier 2 and the log agree."""
+    return None if continued_at is None or truncated_before > continued_at.first else continued_at
 
 
 def emptied(log: ContainerLog, next_entry: int) -> ContainerLog:
@@ -203,6 +223,10 @@ def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epo
         _require(after.ledgers[0].first == before.next_entry, "the first ledger does not begin with the next entry")
         return
     _check_chain(before.ledgers, after.ledgers, claim_epoch)
+    if before.has_accepted_loss and before.ledgers[-1].epoch < claim_epoch:
+        _require(after.continued_at == after.ledgers[-1], "it does not say that it continues after a loss")
+    elif _still_needed(before.continued_at, after.truncated_before) is not None:
+        _require(after.continued_at == before.continued_at, "it does not say where it continues after a loss")
 
 
 def _check_chain(before: tuple[LedgerStart, ...], after: tuple[LedgerStart, ...], claim_epoch: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from headrace.model.container_logs import LedgerStart
 from headrace.model.log_space import LogSpace
 
 if TYPE_CHECKING:
@@ -58,6 +59,21 @@ class Ledger(Protocol):
     @property
     def wants_truncation(self) -> bool:
         """Whether this ledger's oldest entries are what keeps the log from freeing space."""
+        ...
+
+    @property
+    def continued_at(self) -> LedgerStart | None:
+        """The first ledger after an accepted loss, while the log may have entries from before it; else None.
+
+        Tier 2 may be ahead of what is left of the log.
+        """
+        ...
+
+    def knows(self, epoch: int, entry: int) -> bool:
+        """Whether an entry, as the owner of `epoch` had it in its log, is in this log or was truncated.
+
+        False for an entry that was lost. Later owners may have given its number to another one.
+        """
         ...
 
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:

@@ -21,7 +21,7 @@ CATCH_UP_WINDOW_BYTES: Final = 4 << 20
 """Read from the journal for one member at a time."""
 
 CATCH_UPS_MAX: Final = 2
-"""Members that catch up at the same time, per process."""
+"""Members that catch up at the same time, per process. As many more get the end of a log in a takeover."""
 
 CATCH_UP_BYTES_PER_S: Final = 64 << 20
 """All catch-ups of a process together, so that they leave bandwidth for appends."""

@@ -35,6 +35,8 @@ class RepairBounds:
 def wanted_learners(ensemble: Ensemble, own: ReplicaId, placement: Placement) -> tuple[ReplicaId, ...]:
     """The replicas that are to receive the log before they become members."""
     zones = {placement.zones.get(member): member for member in ensemble.members}
+    # The zone of a destroyed member may not be known any more. If there are two, neither can only be removed.
+    there = sum(member not in placement.destroyed for member in ensemble.members)
     return tuple(
         replica
         for zone, replica in sorted(placement.wanted.items())
@@ -42,7 +44,7 @@ def wanted_learners(ensemble: Ensemble, own: ReplicaId, placement: Placement) ->
         and replica not in ensemble.members
         and replica not in placement.destroyed
         and zones.get(zone) != own
-        and (zone in zones or len(ensemble.members) < ensemble.copies)
+        and (zone in zones or there < ensemble.copies)
     )
 
 

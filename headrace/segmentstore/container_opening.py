@@ -6,10 +6,13 @@ tier 2 carries the epoch of the claim, and a repeated step finds it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from headrace.codec.container_snapshots import ContainerSnapshot, encode_snapshot
 from headrace.model.container_opening import OpeningProgress, OpeningStep
 from headrace.model.containers import FIRST_EPOCH, SnapshotPointer
 from headrace.model.errors import CorruptError, FencedError, HeadraceError
@@ -21,6 +24,7 @@ from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts, assemble
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.segmentstore.tiering.loss_reconciliation import reconcile_after_loss
 from headrace.segmentstore.tiering.restoration import restore_container
 from headrace.segmentstore.tiering.segment_records import SegmentRecords
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
@@ -52,6 +56,8 @@ class ContainerOpening:
         self._backfill: Backfill | None = None
         self._snapshot_store: SnapshotStore | None = None
         self._restored = False
+        self._is_ahead = False
+        self._newer: ContainerSnapshot | None = None
         self._started_s = 0.0
 
     def claimed(self, epoch: int) -> None:
@@ -94,7 +100,8 @@ class ContainerOpening:
             self.owned.container.log.end(FencedError(f"container {self.container} is not opened here"))
             await self.owned.stop()
         recovery, self._recovery, self.owned, self._backfill = self._recovery, None, None, None
-        self._restored = False
+        self._restored = self._is_ahead = False
+        self._newer = None
         if self._ledger is not None:
             self._ledger = None
             await self._parts.ledgers.release(self.container)
@@ -150,6 +157,7 @@ class ContainerOpening:
                 f"the checkpoint of container {self.container} is incomplete, and tier 2 has no snapshot of it"
             )
         if not recovery.told_nothing:
+            await self._look_for_loss(pointer)
             if pointer is not None:
                 await snapshots.take_clean_mark_off(pointer)
             return
@@ -159,6 +167,25 @@ class ContainerOpening:
         recovery.restore(snapshot)
         self._parts.ordering_clock.observe(snapshot.ordering)
         self._restored = True
+
+    async def _look_for_loss(self, pointer: SnapshotPointer | None) -> None:
+        """Note whether the log continues after an accepted loss, and tier 2 may be ahead of what is left of it.
+
+        A snapshot of an owner after the loss says that tier 2 and the log were reconciled before it.
+        """
+        continued_at = None if self._ledger is None else self._ledger.continued_at
+        self._is_ahead = continued_at is not None and (pointer is None or pointer.epoch < continued_at.epoch)
+        if not self._is_ahead or pointer is None:
+            return
+        snapshot = await self._snapshots.load(pointer)
+        self._parts.ordering_clock.observe(snapshot.ordering)
+        self._newer = snapshot if snapshot.ordering > self._recovered.ordering_at_loss else None
+
+    async def _reconcile(self, container: SegmentContainer) -> None:
+        await reconcile_after_loss(container, self._directory(), self._newer)
+        snapshot = replace(container.metadata.stored_snapshot(), ordering=container.log.current_ordering)
+        parts = await asyncio.to_thread(lambda: list(encode_snapshot(snapshot)))
+        await self._snapshots.replace(parts, clean=False)
 
     async def _checkpoint(self) -> None:
         parts, recovery = self._parts, self._recovered
@@ -188,7 +215,9 @@ class ContainerOpening:
         container.dirty.update(recovery.dirty)
         covered = recovery.told_nothing
         self.owned = assemble(parts, container, directory, records, self._snapshots, self._backfill, covered=covered)
-        if self._restored:
+        if self._is_ahead:
+            await self._reconcile(container)
+        if self._restored or self._is_ahead:
             # Before any client is served: later operations in the log refer to the restored segments.
             await self.owned.writer.checkpoint()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from headrace import wire
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_claim import find_claim
+from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import HeadraceError
 from headrace.model.log_classes import NUMBER_BLOCK
 from simulation.draws import Draws
@@ -140,6 +141,14 @@ class StoreCluster:
         if self._draws.happens(_TASK_EVENT_RATE, "task event", number):
             delay = self._draws.between(*_TASK_EVENT, "task event delay", number)
             self.loop.scheduler.after(delay, "task event", partial(self._tell_task_ended, former.task))
+
+    def accept_losses(self, destroyed: Collection[ReplicaId]) -> None:
+        """Accept the loss of logs that need a destroyed replica, and tell the clients."""
+        lost = set(self.replicas.accept_loss(destroyed)) if self.replicas is not None else set()
+        if lost:
+            self.faults["accepted loss"] += len(lost)
+            for client in self.clients:
+                client.note_loss(lambda name: self.swarm.layout.container_of_segment(name) in lost)
 
     def holds(self) -> list[int]:
         """Containers that need the log of some store."""
@@ -298,6 +307,12 @@ class StoreCluster:
             if not owners:
                 return False
             self._slow_down(self._draws.one_of(owners, "which owner", actor).volume, actor)
+        elif kind == "unreadable sector":
+            store, volume = self.stores[number], self.volumes[number]
+            if store is None or not self.may_replace(number) or not volume.lose_sector():
+                return False
+            store.kill()  # the start finds it
+            self._start_later(number)
         elif kind == "replace volume":
             if not self.may_replace(number):
                 return False

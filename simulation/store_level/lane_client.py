@@ -9,6 +9,7 @@ from typing import Final
 
 from fuzz.checker import check
 from fuzz.histories import History
+from fuzz.inheritance import inherit
 from fuzz.lanes import Lane, Load
 from fuzz.table_lane import TableLane
 from simulation.store_level.connections import RoutedConnection, StoreDirectory
@@ -47,7 +48,15 @@ class LaneClient:
         self._payload_bytes_max = payload_bytes_max
         self._connections: list[RoutedConnection] = []
         self._stopped = False
+        self._is_lost: Callable[[str], bool] | None = None
         self._process.spawn(self._run())
+
+    def note_loss(self, is_lost: Callable[[str], bool]) -> None:
+        """An operator has accepted the loss of a log: segments of which `is_lost` says so begin with what is left.
+
+        The client has no connection to their stores then.
+        """
+        self._is_lost = is_lost
 
     def stop(self) -> None:
         """End the load after the next answer. The client checks everything once more, and is idle then."""
@@ -84,7 +93,11 @@ class LaneClient:
             self._when_settled(partial(self._process.call_soon, settled.set))
             await settled.wait()
             try:
-                verdict = await check(await self._connect(), self._history)
+                connection = await self._connect()
+                if self._is_lost is not None:
+                    await inherit(connection, self._history, self._is_lost)
+                    self._is_lost = None
+                verdict = await check(connection, self._history)
             except ConnectionError:
                 self._close()
                 await asyncio.sleep(_RETRY_S)

@@ -11,9 +11,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headrace.codec.log_record_header import RecordHeader
+from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import AlreadyExistsError
+from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
+from headrace.segmentstore.log import unreadable_blocks
 from headrace.segmentstore.log.log_object_writer import LogObjectWriter
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions, _Replica
 from headrace.segmentstore.owned_container import OwnedContainer
@@ -53,6 +56,10 @@ async def _left_to_its_hand_over(
     _self: SegmentStore, _owned: OwnedContainer, handing_over: asyncio.Future[bool]
 ) -> bool:
     return await handing_over
+
+
+async def _never_ahead(_self: ContainerOpening, _pointer: SnapshotPointer | None) -> None:
+    """Tier 2 counts as not ahead of the log."""
 
 
 async def _without_put(_self: LogObjectWriter, _name: str, _parts: Sequence[Buffer]) -> None:
@@ -131,6 +138,18 @@ MUTATIONS: Final = (
         "a checkpoint truncates the log one entry too far",
         (),
         ((Checkpoints, "_keeps", staticmethod(_keeps_one_less)),),
+    ),
+    Mutation(
+        "S9",
+        "after an accepted loss tier 2 counts as not ahead of the log",
+        (),
+        ((ContainerOpening, "_look_for_loss", _never_ahead),),
+    ),
+    Mutation(
+        "S10",
+        "a sector that cannot be read ends the scan of a journal",
+        (),
+        ((unreadable_blocks, "UNREADABLE", frozenset()),),
     ),
 )
 

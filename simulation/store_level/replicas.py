@@ -5,7 +5,7 @@ Who opens a container is decided by the stores' own membership, as with one copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import combinations
 from typing import Final
@@ -13,10 +13,10 @@ from typing import Final
 from headrace.adapters.memory.replicas import MemoryReplicaNetwork
 from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_log import ContainerLogRecords
+from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome
 from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import lost
-from headrace.model.container_logs import NO_COPIES, LogState
+from headrace.model.container_logs import NO_COPIES, LogState, without_lost_members
 from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.ports.clock import Clock
 from simulation.draws import Draws
@@ -87,6 +87,25 @@ class ReplicaCluster:
         """Containers whose log is not empty."""
         states = [self._records.read(each).log for each in range(self._containers)]
         return [each for each, log in enumerate(states) if log is not None and log.state is LogState.OPEN]
+
+    def replicas_of(self, numbers: Iterable[int]) -> set[ReplicaId]:
+        """The replicas of these stores."""
+        return {self._replicas[number] for number in numbers}
+
+    def accept_loss(self, destroyed: Collection[ReplicaId]) -> list[int]:
+        """Do what an operator does for logs that cannot be recovered without destroyed replicas: their containers."""
+        accepted: list[int] = []
+        for container in range(self._containers):
+            log, version = self._records.read(container)
+            if log is None or log.state is not LogState.OPEN or log.copies == NO_COPIES:
+                continue
+            left = [member for member in log.members if member not in destroyed]
+            if len(left) == len(log.members) or log.ensemble.is_read_quorum(left):
+                continue
+            outcome = self._records.replace_unowned(container, without_lost_members(log, destroyed), version)
+            if outcome is LogWriteOutcome.WRITTEN:
+                accepted.append(container)
+        return accepted
 
     def cut(self, number: int, other: int | None, duration: int) -> None:
         """Cut a store off from another one, or from all."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from simulation.draws import Draws
-from simulation.scheduler import SECOND
+from simulation.scheduler import MS, SECOND
 from simulation.store_level.cluster import StoreCluster
 from simulation.store_level.loop import SimulatedLoop
 from simulation.store_level.replicas import ReplicaCluster
@@ -24,6 +24,10 @@ CHECKED_WITHIN: Final = 120 * SECOND
 WHOLE_WITHIN: Final = 60 * SECOND
 STOPPED_WITHIN: Final = 120 * SECOND
 _ANSWERS_AFTER: Final = 10
+_LAST_ENTRIES: Final = (100 * MS, 1_800 * MS)
+"""How long two of three members acknowledge without the third one; then the owner would remove it."""
+
+_LOOK_AT_LOGS_EVERY: Final = 2 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +91,10 @@ def _play(cluster: StoreCluster) -> None:
     _check(cluster)
     cluster.loop.run_now(cluster.heal)
     _until(cluster, SERVED_WITHIN, cluster.is_served, "a container is not served")
-    targets = [client.answers + _ANSWERS_AFTER for client in clients]
-    _until(
-        cluster,
-        CHECKED_WITHIN,
-        lambda: all(client.answers >= target for client, target in zip(clients, targets, strict=True)),
-        "a client gets no answers",
-    )
+    _until_answers(cluster)
+    if cluster.replicas is not None and cluster.swarm.loses_two:
+        _lose_two(cluster, cluster.replicas)
+        _until_answers(cluster)
     for client in clients:
         client.stop()
     _until(cluster, CHECKED_WITHIN, lambda: all(each.is_idle for each in clients), "a client cannot check")
@@ -106,6 +107,43 @@ def _play(cluster: StoreCluster) -> None:
     for client in clients:
         client.verify_again()
     _until(cluster, CHECKED_WITHIN, lambda: all(each.is_idle for each in clients), "a client cannot check")
+
+
+def _until_answers(cluster: StoreCluster) -> None:
+    clients = cluster.clients
+    targets = [client.answers + _ANSWERS_AFTER for client in clients]
+    _until(
+        cluster,
+        CHECKED_WITHIN,
+        lambda: all(client.answers >= target for client, target in zip(clients, targets, strict=True)),
+        "a client gets no answers",
+    )
+
+
+def _lose_two(cluster: StoreCluster, replicas: ReplicaCluster) -> None:
+    """Cut one store off, destroy the volumes of the others soon afterwards, and accept the loss.
+
+    What was acknowledged in between is lost, except for what tier 2 has got.
+    """
+    loop, stores = cluster.loop, range(cluster.swarm.stores)
+    _until(cluster, WHOLE_WITHIN, lambda: all(map(cluster.may_replace, stores)), "a log does not have its copies")
+    left = loop.draws.below(cluster.swarm.stores, "which is left")
+    others = [number for number in stores if number != left]
+    destroyed = replicas.replicas_of(others)
+    loop.run_now(partial(replicas.cut, left, None, 2 * SERVED_WITHIN))
+    loop.run_until(
+        loop.scheduler.now + loop.draws.between(*_LAST_ENTRIES, "last entries"), lambda: _has_failed(cluster)
+    )
+    for number in others:
+        loop.run_now(partial(cluster.replace, number))
+    loop.run_now(cluster.heal)
+    end = loop.scheduler.now + SERVED_WITHIN
+    while loop.scheduler.now < end and not _has_failed(cluster):
+        loop.run_until(loop.scheduler.now + _LOOK_AT_LOGS_EVERY, lambda: _has_failed(cluster))
+        loop.run_now(partial(cluster.accept_losses, destroyed))
+        if cluster.is_served():
+            break
+    _until(cluster, SERVED_WITHIN, cluster.is_served, "a container is not served after an accepted loss")
 
 
 def _check_from_tier_two(cluster: StoreCluster) -> None:

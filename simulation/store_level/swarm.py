@@ -23,6 +23,7 @@ REPLICA_FAULTS: Final = (
     "wrong suspicion",
     "slow owner",
     "suspected in a pause",
+    "unreadable sector",
 )
 """Of runs with three copies only."""
 
@@ -74,6 +75,8 @@ class StoreSwarm:
     limits: StorageLimits
     log_limits: ObjectLogLimits
     table_limits: TableLimits
+    loses_two: bool = False
+    """Whether two of three volumes are destroyed at once, and an operator accepts the loss."""
 
     @property
     def layout(self) -> ContainerLayout:
@@ -147,6 +150,8 @@ def draw_store_swarm(draws: Draws) -> StoreSwarm:
     )
     if draws.seed % 16 == 5:
         return _powerless(swarm)
+    if draws.seed % 16 == 7:
+        return _lossy(swarm, draws)
     if draws.seed % 8 == 1:
         return _pressed(swarm)
     if draws.seed % 8 == 3:
@@ -182,6 +187,18 @@ def _checkpointed(swarm: StoreSwarm) -> StoreSwarm:
         scheduled={"kill": 0.6},
         request={},
         limits=replace(swarm.limits, flush_age_s=1.0, flush_bytes=20_000, checkpoint_every_bytes=200, tick_s=0.05),
+    )
+
+
+def _lossy(swarm: StoreSwarm, draws: Draws) -> StoreSwarm:
+    """Two of three volumes are destroyed while the third one lacks the newest entries, and tier 2 has some of them."""
+    return replace(
+        swarm,
+        stores=COPIES,
+        s3_lane_rate=0.0,
+        duration=draws.between(2, 6, "lossy duration") * SECOND,
+        limits=replace(swarm.limits, flush_age_s=draws.one_of((0.1, 0.3), "lossy flush age")),
+        loses_two=True,
     )
 
 

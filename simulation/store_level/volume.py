@@ -12,6 +12,7 @@ from headrace.ports.journal_disk import DiskSpace, JournalFile
 from simulation.draws import Draws
 from simulation.scheduler import MS, SECOND
 
+_JOURNAL_FILE: Final = "journal-0"
 _SLOW: Final = (50 * MS, SECOND)
 
 
@@ -56,6 +57,18 @@ class Volume:
     def cut_power(self) -> None:
         """Lose what was not synced, or parts of it."""
         self.disk = self.disk.cut_power(self._draws.number("power cut", self._actor))
+
+    def lose_sector(self) -> bool:
+        """Let the disk be unable to read a sector of a journal file any more. False if there is none."""
+        found = [
+            (name, position)
+            for name in self.disk.names()
+            if name.startswith(_JOURNAL_FILE)
+            for position in self.disk.written_sectors(name)
+        ]
+        if found:
+            self.disk.make_unreadable(*self._draws.one_of(found, "unreadable sector", self._actor))
+        return bool(found)
 
     def forget_unsynced(self) -> None:
         """Take what was not synced for synced, as a kernel may after a failed sync."""

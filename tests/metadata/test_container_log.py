@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,14 @@ def test_empty_log_names_its_next_entry():
     assert container_log_body(emptied(LOG, 9100)) == EMPTY
     assert decode_container_log(EMPTY) == emptied(LOG, 9100)
     assert decode_container_log({**EMPTY, "state": "LOST"}).state is LogState.LOST
+
+
+def test_log_names_the_ledger_after_a_loss():
+    log = replace(LOG, continued_at=LedgerStart(15, 9000))
+    assert container_log_body(log) == {**GOLDEN, "continued": [15, 9000]}
+    assert decode_container_log({**GOLDEN, "continued": [15, 9000]}) == log
+    with pytest.raises(CorruptError):
+        decode_container_log({**GOLDEN, "continued": [15]})
 
 
 def test_one_member_may_be_left_of_three_copies():

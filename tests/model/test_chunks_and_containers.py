@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headrace.model.chunks import (
     OFFSET_BEHIND_ALL,
     ChunkRun,
+    LogPlace,
     RunLink,
     RunTimes,
     chunk_body,
@@ -49,6 +50,16 @@ def test_golden_chunk_record_with_times(times: RunTimes, body: list[int]):
     run = ChunkRun(1024, 512, "chunks/0/7", 99, times)
     assert chunk_body(run) == {"length": 512, "object": "chunks/0/7", "position": 99, "times": body}
     assert chunk_run(chunk_sort(1024), chunk_body(run)) == run
+
+
+def test_golden_chunk_record_with_its_place_in_the_log():
+    run = ChunkRun(1024, 512, "chunks/0/7", 99, logged=LogPlace(4, 1000))
+    body = chunk_body(run)
+    assert body == {"length": 512, "object": "chunks/0/7", "position": 99, "log": [4, 1000]}
+    assert chunk_run(chunk_sort(1024), body).logged == run.moved(5, 0).logged == LogPlace(4, 1000)
+    assert chunk_run(chunk_sort(1024), chunk_body(ChunkRun(1024, 512, "chunks/0/7", 99))).logged is None
+    with pytest.raises(CorruptError):
+        chunk_run(chunk_sort(1024), {**body, "log": [4]})
 
 
 NO_BLOCK = st.just(0)

@@ -127,6 +127,32 @@ def test_accepted_loss_leaves_the_member_that_survives():
     check_transition(after, after.with_members((B, C), 60), 20)
 
 
+def test_log_says_where_it_continues_after_a_loss():
+    left = without_lost_members(LOG, {A, C})
+    after = open_ledger(left, 21, 96, (B, C), 60, 3)
+    assert after.continued_at == LedgerStart(21, 96)
+    check_transition(left, after, 21)
+    with pytest.raises(IllegalStateError):
+        check_transition(left, replace(after, continued_at=None), 21)
+    later = open_ledger(after.with_members((B, C, A), 96), 22, 99, (A, B), 96, 3)
+    assert later.continued_at == LedgerStart(21, 96)
+    with pytest.raises(IllegalStateError):
+        check_transition(after, replace(later, continued_at=None), 22)
+    assert later.with_members((A, B, C), 97).continued_at is None
+
+
+def test_living_owner_continues_without_a_loss():
+    left = without_lost_members(LOG, {A, C})
+    assert left.with_members((B, C), 60).continued_at is None
+
+
+def test_chain_knows_the_entries_that_its_owners_had():
+    chain = LedgerChain((LedgerStart(4, 10), LedgerStart(7, 20), LedgerStart(9, 25)))
+    known = {(3, 9), (4, 19), (7, 24), (8, 24), (9, 25), (9, 1000)}
+    lost = {(3, 10), (4, 20), (7, 25), (8, 25)}
+    assert {place for place in known | lost if chain.knows(*place)} == known
+
+
 @pytest.mark.parametrize("members", [(A, B, C), (A, B)])
 def test_log_without_a_surviving_member_is_lost(members: tuple[ReplicaId, ...]):
     before = replace(LOG, members=members)

@@ -78,6 +78,13 @@ def test_destroyed_member_is_replaced_by_a_learner_that_is_ready():
     assert changed(two, {OWN: STREAMING, C: DOWN, C2: STREAMING}, where) == {OWN, C2}
 
 
+def test_two_destroyed_members_of_unknown_zones_are_replaced():
+    """Neither can only be removed, since two members would not remain."""
+    where = Placement({"a": OWN, "b": D, "c": C2}, {OWN: "a", D: "b", C2: "c"}, frozenset([B, C]))
+    assert wanted_learners(WHOLE, OWN, where) == (D, C2)
+    assert changed(WHOLE, {OWN: STREAMING, B: DOWN, C: DOWN, D: STREAMING}, where) == {OWN, C, D}
+
+
 def test_learner_joins_when_it_is_ready():
     two = Ensemble((OWN, B))
     assert wanted_learners(two, OWN, placement()) == (C,)

@@ -6,13 +6,14 @@ A replica never says that it never had an entry when it may have had it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from random import Random
 
 import pytest
 from crc32c import crc32c
 
-from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log.entry_runs import LedgerState
@@ -21,6 +22,7 @@ from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
 from headrace.segmentstore.log.pending_records import PendingRecord, ignore, truncation_record
 from headrace.segmentstore.log.recovered_replica import recovered_logs
+from headrace.segmentstore.log.unreadable_blocks import BLOCK_BYTES, UNREADABLE_BYTES_MAX, read_around
 
 FILE_BYTES = 64 << 10
 FIRST_FILE = "journal-0000000000000001"
@@ -307,3 +309,84 @@ def test_no_damage_makes_a_replica_deny_an_entry(seed):
         assert all(payload == PAYLOAD for payload in held.values())
         assert [state.had_before for state in journal.index.ledgers(container)] == [end]
     journal.close()
+
+
+def unreadable(disk: MemoryJournalDisk, record: int, offset: int = 0) -> None:
+    """Let reads fail that touch the sector of a record, counted from the first of the file."""
+    disk.make_unreadable(FIRST_FILE, FILE_HEADER_BYTES + record * RECORD_BYTES + offset)
+
+
+def written_large(rounds: int) -> MemoryJournalDisk:
+    """A journal with entries of container 1 that are larger than a few sectors, each a commit."""
+    disk = MemoryJournalDisk()
+    journal = start(disk, seed=0)
+    ledger = OneCopyLedgers(journal).open(1, 4)
+    for _ in range(rounds):
+        reached = threading.Event()
+        ledger.append([LARGE], lambda _error, reached=reached: reached.set())
+        assert reached.wait(WAIT_S)
+    journal.close()
+    return disk
+
+
+LARGE = b"q" * 3000
+LARGE_BYTES = RECORD_HEADER_BYTES + len(LARGE)
+
+
+@pytest.mark.parametrize("entry", [0, 2, 4], ids=["first", "middle", "last"])
+def test_unreadable_sector_costs_one_entry(entry: int, caplog: pytest.LogCaptureFixture):
+    """As wrong bytes in it do. The last entry is not taken for a torn write, since it may have been acknowledged."""
+    disk = written_large(5)
+    disk.make_unreadable(FIRST_FILE, FILE_HEADER_BYTES + entry * LARGE_BYTES + 1500)
+    journal = start(disk)
+    (ledger,) = recovered_logs(journal)[1].runs
+    assert (ledger.start, ledger.had_end) == (0, 5)
+    assert ledger.end == entry
+    assert "event=journal_entry_damaged" in caplog.text
+    assert "event=journal_torn_end_cut" not in caplog.text
+    journal.close()
+
+
+def test_unreadable_header_sets_the_journal_aside(caplog: pytest.LogCaptureFixture):
+    disk = written_large(5)
+    unreadable(disk, 0)
+    journal = start(disk)
+    assert recovered_logs(journal) == {}
+    assert any(name.startswith("aside-") for name in disk.names())
+    journal.close()
+
+
+@pytest.mark.parametrize("position", [FILE_HEADER_BYTES + 1500, FILE_HEADER_BYTES + 4 * LARGE_BYTES + 1500])
+def test_unreadable_sector_is_damage_if_there_is_one_copy(position: int):
+    disk = written_large(5)
+    disk.make_unreadable(FIRST_FILE, position)
+    with pytest.raises(CorruptError):
+        start(disk, copies=1)
+
+
+def test_sector_that_becomes_unreadable_is_damage_for_a_reader():
+    disk = written_large(5)
+    journal = start(disk)
+    disk.make_unreadable(FIRST_FILE, FILE_HEADER_BYTES + 2 * LARGE_BYTES + 1500)
+    assert len(journal.reader.entries_to_send(1, 4, 0, 1, 1 << 20)) == 2
+    with pytest.raises(CorruptError):
+        journal.reader.entries_to_send(1, 4, 2, 4, 1 << 20)
+    assert len(journal.reader.entries_to_send(1, 4, 3, 4, 1 << 20)) == 2
+    journal.close()
+
+
+def test_disk_that_reads_nothing_is_not_searched_block_by_block():
+    class Broken(MemoryJournalFile):
+        reads = 0
+
+        def read(self, position: int, length: int) -> bytes:
+            Broken.reads += 1
+            raise OSError(errno.EIO, "gone")
+
+    disk = MemoryJournalDisk()
+    disk.create("file", 8 << 20)
+    disk.open("file")
+    file = Broken(disk, disk._files["file"])
+    with pytest.raises(OSError, match="gone"):
+        read_around(file, 0, 8 << 20)
+    assert Broken.reads < 3 * (UNREADABLE_BYTES_MAX // BLOCK_BYTES)

@@ -38,7 +38,7 @@ def test_objects_have_all_bytes_in_whole_appends(appends: list[tuple[int, int]],
     lengths = {segment.name: [length for number, length in appends if number == segment.number] for segment in segments}
     packed_bytes = dict.fromkeys(segments, 0)
     while any(packed_bytes[segment] < segment.durable.length for segment in segments):
-        packed = pack(segments, "object", object_bytes_max, lambda segment: packed_bytes[segment])
+        packed = pack(segments, "object", object_bytes_max, lambda segment: packed_bytes[segment], 1)
         assert packed.runs
         data = b"".join(packed.parts)
         assert len(packed.parts) == len(packed.blocks)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import re
+import stat
 from contextlib import suppress
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -256,7 +258,31 @@ async def _own_task_of(told: dict[str, object]) -> OwnTask | None:
 
 def test_a_volume_keeps_its_name(tmp_path):
     assert [volume_id(tmp_path, "first"), volume_id(tmp_path, "second")] == ["first", "first"]
-    assert [path.name for path in tmp_path.iterdir()] == ["volume-id"]
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["volume-id"]
+
+
+def test_name_of_a_volume_is_durable_before_it_is_used(tmp_path, monkeypatch):
+    """Else a power failure leaves an empty name, or none: the store would wait for the lease of its former process."""
+    steps: list[str] = []
+    honest_sync, honest_rename = os.fsync, os.rename
+
+    def sync(descriptor: int) -> None:
+        steps.append("sync directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
+        honest_sync(descriptor)
+
+    def rename(one: Path, other: Path) -> None:
+        steps.append("rename")
+        honest_rename(one, other)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "rename", rename)
+    assert volume_id(tmp_path, "first") == "first"
+    assert steps == ["sync file", "rename", "sync directory"]
+
+
+def test_volume_whose_name_was_lost_gets_another_one(tmp_path):
+    (tmp_path / "volume-id").touch()
+    assert [volume_id(tmp_path, "first"), volume_id(tmp_path, "second")] == ["first", "first"]
 
 
 PAGES = {

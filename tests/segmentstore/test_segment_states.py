@@ -103,7 +103,7 @@ class SegmentStates(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        for place, run in pack(list(self.metadata.segments.values()), "object", OBJECT_BYTES, _tiered_end).runs:
+        for place, run in pack(list(self.metadata.segments.values()), "object", OBJECT_BYTES, _tiered_end, 1).runs:
             place.advance_tiered(run.end)
 
     @invariant()

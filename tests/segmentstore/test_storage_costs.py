@@ -10,10 +10,11 @@ from object_counts import assert_counts_agree
 from store_world import World
 
 from headrace import wire
-from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
+from headrace.model.chunks import ChunkRun, LogPlace, chunk_body, chunk_partition, chunk_sort
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Create, Key
 from headrace.segmentstore.containers.attributes import NO_VALUE
+from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX
 
 pytestmark = pytest.mark.anyio
@@ -77,6 +78,38 @@ async def test_a_run_that_somebody_else_entered_stops_the_container(make_world: 
         await running.until(lambda: container.failure is not None)
         assert isinstance(container.failure, CorruptError)
         assert "event=foreign_change" in caplog.text
+
+
+async def test_run_from_a_lost_entry_stops_the_container(make_world: type[World], monkeypatch: pytest.MonkeyPatch):
+    """It fits as an earlier attempt of this owner would, but other bytes were acknowledged at these offsets."""
+    monkeypatch.setattr(OneCopyLedger, "knows", lambda _self, epoch, entry: (epoch, entry) != (0, 999))
+    world = make_world(container_count=1)
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 0, b"0123456789")
+        lost = ChunkRun(0, 10, "container-0000/packed/lost", 0, logged=LogPlace(0, 999))
+        world.metadata.write(Create(Key(chunk_partition(SEGMENT), chunk_sort(0)), chunk_body(lost)))
+        container = running.store.owned[0].container
+        world.clock.advance(2e9)
+        await running.until(lambda: container.failure is not None)
+        assert "entry 999 of epoch 0, which this log has lost" in str(container.failure)
+
+
+async def test_runs_name_the_newest_log_entry_in_them(make_world: type[World]):
+    world = make_world(container_count=1)
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 0, b"0123456789")
+        await client.append(WRITER, 1, b"0123456789")
+        container = running.store.owned[0].container
+        newest = container.log.durable_entry
+        await running.flush()
+        (record,) = world.metadata.query(chunk_partition(SEGMENT), limit=2).records
+        assert record.body["log"] == [container.epoch, newest]
 
 
 async def test_truncated_segments_are_trimmed_after_the_first_put(make_world: type[World]):

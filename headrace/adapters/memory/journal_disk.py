@@ -35,6 +35,7 @@ class _Content:
     data: bytearray
     durable: bytearray
     unsynced: set[int] = field(default_factory=set)
+    unreadable: set[int] = field(default_factory=set)
 
 
 class MemoryJournalFile(JournalFile):
@@ -58,6 +59,10 @@ class MemoryJournalFile(JournalFile):
         self._sync(self._write(position, parts))
 
     def read(self, position: int, length: int) -> bytes:
+        bad = self._content.unreadable
+        last = min(position + length, self.size_bytes) - 1
+        if bad and not bad.isdisjoint(range(position // SECTOR_BYTES, last // SECTOR_BYTES + 1)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         return bytes(self._content.data[position : position + length])
 
     def close(self) -> None:
@@ -72,6 +77,9 @@ class MemoryJournalFile(JournalFile):
         with self._disk.lock:
             self._content.data[position:end] = data
             self._content.unsynced |= sectors
+            # A disk puts a new sector in the place of a bad one that is written whole.
+            whole = range((position + SECTOR_BYTES - 1) // SECTOR_BYTES, end // SECTOR_BYTES)
+            self._content.unreadable.difference_update(whole)
         return sectors
 
     def _sync(self, sectors: set[int]) -> None:
@@ -149,7 +157,7 @@ class MemoryJournalDisk:
                     last = random.randint(first, last)
                 if chance < kept_share + TORN_SHARE:
                     survived[first:last] = content.data[first:last]
-            left._files[name] = _Content(survived, bytearray(survived))
+            left._files[name] = _Content(survived, bytearray(survived), unreadable=set(content.unreadable))
         return left
 
     def forget_unsynced(self) -> None:
@@ -163,6 +171,16 @@ class MemoryJournalDisk:
         for index in range(position, position + length):
             content.data[index] ^= 0xFF
             content.durable[index] ^= 0xFF
+
+    def written_sectors(self, name: str) -> list[int]:
+        """The positions of the sectors of a file that are not all zeros."""
+        data = self._files[name].data
+        positions = range(0, len(data), SECTOR_BYTES)
+        return [position for position in positions if any(data[position : position + SECTOR_BYTES])]
+
+    def make_unreadable(self, name: str, position: int) -> None:
+        """Let reads of the sector at this position fail until it is written again."""
+        self._files[name].unreadable.add(position // SECTOR_BYTES)
 
 
 def _no_fault(_step: str) -> None:

@@ -15,7 +15,7 @@ from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, decode_segment
 from headrace.codec.data_frames import Operation
 from headrace.model.errors import CorruptError
-from headrace.model.names import is_transient_segment_name
+from headrace.model.names import is_transaction_segment_name, is_transient_segment_name
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers import settlements
 from headrace.segmentstore.containers.attributes import (
@@ -100,6 +100,18 @@ class ContainerMetadata:
             told_start = segment_snapshot.start_offset if in_tier_2 else 0
             tiered = TieredState(segment_snapshot.length, told_start=told_start)
             self._enter(Segment.restored(segment_snapshot, self._pool, tiered))
+
+    def pass_loss(self, epoch: int) -> None:
+        """Note that the log has ended here, and an owner of `epoch` has continued it after an accepted loss.
+
+        Segments may have been evicted or created in the lost part. Transactions may have had more appends in it: a
+        merge would leave them out, or would be the second one.
+        """
+        self.has_records = True
+        self.doubtful_before = max(self.doubtful_before, epoch)
+        for segment in self.segments.values():
+            if is_transaction_segment_name(segment.name):
+                segment.accepted.may_lack_bytes = True
 
     def snapshot(self) -> ContainerSnapshot:
         segments = (segment.snapshot() for segment in self.segments.values())

@@ -61,6 +61,8 @@ class Recovery:
         self.operations = 0
         self.told_nothing = True
         """The log is new, or a restoration from tier 2 was interrupted: nothing was ever served from this log."""
+        self.ordering_at_loss = 0
+        """The number of the last frame from before an accepted loss, if the log has one (`Ledger.continued_at`)."""
 
     @property
     def has_cut_checkpoint(self) -> bool:
@@ -88,9 +90,16 @@ class Recovery:
 
     async def _replay_all(self, ledger: Ledger) -> None:
         found = self._read(ledger)
+        continued_at = ledger.continued_at
+        has_passed_loss = continued_at is None
         while read := await asyncio.to_thread(_next_slice, found):
             for each in read:
                 self.operations += 1
+                if continued_at is not None and not has_passed_loss:
+                    if has_passed_loss := each.logged.entry >= continued_at.first:
+                        self.metadata.pass_loss(continued_at.epoch)
+                    else:
+                        self.ordering_at_loss = each.logged.ordering
                 if isinstance(each.operation, CheckpointOperation):
                     if self._take_checkpoint(each.operation, starts_log=self.operations == 1):
                         self.metadata.restore(await asyncio.to_thread(decode_snapshot, self._snapshot_parts))
@@ -99,6 +108,8 @@ class Recovery:
                     self._replay(each.operation, each.logged)
         if self._restored:
             self.told_nothing = False
+        if continued_at is not None and not has_passed_loss:
+            self.metadata.pass_loss(continued_at.epoch)
 
     def _read(self, ledger: Ledger) -> Iterator[_ReadOperation]:
         """Read all operations of the log. Blocks, so it must not run on the event loop."""

@@ -9,10 +9,15 @@ from headrace.replication.bounds import CATCH_UP_BYTES_PER_S, CATCH_UPS_MAX
 
 
 class CatchUps:
-    """One per process. A catch-up holds one of `slots` while it has a window in memory."""
+    """One per process. A catch-up holds one of `slots` while it has a window in memory.
+
+    The copies of a recovery have `takeovers` of their own: its container is not served meanwhile, and a bulk copy holds
+    its slot for as long as the common rate says.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.slots = asyncio.Semaphore(CATCH_UPS_MAX)
+        self.takeovers = asyncio.Semaphore(CATCH_UPS_MAX)
         self._clock = clock
         self._free_from_s = clock.monotonic_s()
 

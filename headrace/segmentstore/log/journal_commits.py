@@ -29,6 +29,7 @@ from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADE
 from headrace.segmentstore.log.journal_index import JournalIndex
 from headrace.segmentstore.log.journal_scan import WINDOW_BYTES, Record, RecordScan
 from headrace.segmentstore.log.pending_records import PendingRecord, ignore, promise_record
+from headrace.segmentstore.log.unreadable_blocks import write_again
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -188,7 +189,7 @@ class JournalCommits:
         for position in range(start, log_file.end, WINDOW_BYTES):
             check_open()
             length = min(WINDOW_BYTES, log_file.end - position)
-            log_file.file.write(position, [log_file.file.read(position, length)])
+            write_again(log_file.file, position, length)
         log_file.file.sync()
 
     # Commits

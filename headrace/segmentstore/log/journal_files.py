@@ -31,6 +31,7 @@ from headrace.segmentstore.log.journal_versions import RecordLayout
 from headrace.segmentstore.log.replica_identity import IDENTITY_NAME, create_identity, load_identity
 from headrace.segmentstore.log.set_aside import finish_set_aside, set_aside
 from headrace.segmentstore.log.spare_files import SPARE_PREFIX, SpareFiles
+from headrace.segmentstore.log.unreadable_blocks import read_around
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ class JournalFiles:
             elif name.startswith(_LOG_PREFIX) and name != IDENTITY_NAME:
                 file = self._disk.open(name)
                 opened.callback(file.close)
-                header = journal_versions.decode_file_header(file.read(0, FILE_HEADER_BYTES), name)
+                header = journal_versions.decode_file_header(read_around(file, 0, FILE_HEADER_BYTES).content, name)
                 layout = journal_versions.layout_of(header)
                 loaded.append((LogFile(name, header.sequence, file, layout), header))
                 if header.version == FILE_VERSION and header.replica_id != replica_id:

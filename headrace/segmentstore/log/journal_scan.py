@@ -9,6 +9,7 @@ from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalFile
 from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADER_BYTES, LostRecordsError, RecordHeader
 from headrace.segmentstore.log.journal_versions import RecordLayout
+from headrace.segmentstore.log.unreadable_blocks import read_around
 
 WINDOW_BYTES: Final = 4 << 20
 
@@ -25,12 +26,16 @@ class Record(NamedTuple):
 
 
 class FileWindow:
-    """Views of a file. Views of positions close to each other cost one read, of at least `ahead` bytes."""
+    """Views of a file. Views of positions close to each other cost one read, of at least `ahead` bytes.
+
+    Blocks that the disk cannot read are zeros, so that they are damage and not the end of everything.
+    """
 
     def __init__(self, file: JournalFile) -> None:
         self._file = file
         self._start = 0
         self._content = memoryview(b"")
+        self._unreadable: tuple[tuple[int, int], ...] = ()
 
     def has(self, position: int, length: int) -> bool:
         """Whether a view of these bytes costs no read."""
@@ -41,9 +46,15 @@ class FileWindow:
         if not self.has(position, length):
             self._start = position
             read_bytes = max(length, WINDOW_BYTES if ahead is None else ahead)
-            self._content = memoryview(self._file.read(position, read_bytes))
+            content, self._unreadable = read_around(self._file, position, read_bytes)
+            self._content = memoryview(content)
         skipped = position - self._start
         return self._content[skipped : skipped + length]
+
+    def is_readable(self, position: int, length: int) -> bool:
+        """Whether the disk could read all of these bytes. `view` gives zeros for the others."""
+        self.view(position, length)
+        return all(end <= position or position + length <= start for start, end in self._unreadable)
 
 
 class RecordScan:
@@ -53,8 +64,9 @@ class RecordScan:
     began. `torn_bytes` is the number of bytes after `end` in which parts of a torn commit were found.
 
     For a file with a successor the parameter `end` is known, and every byte before it was durable. Otherwise the
-    records end at the first invalid one, unless a later record proves that this one had been durable. Damage of what
-    was durable is an error. With `tolerates_damage`, an entry of which only the payload is damaged is a record, too.
+    records end at the first invalid one, unless a later record proves that this one had been durable, or it cannot be
+    read. Damage of what was durable is an error. With `tolerates_damage`, an entry of which only the payload is damaged
+    is a record, too.
     """
 
     def __init__(
@@ -90,7 +102,7 @@ class RecordScan:
         while self.end < limit:
             record = self._record_at(self.end, limit)
             if record is None:
-                if self.end >= self._durable_until and not self._prove_durable():
+                if self.end >= self._durable_until and not self._prove_durable() and not self._prove_unreadable():
                     return
                 yield self._skip_damaged_entry()
                 continue
@@ -151,9 +163,23 @@ class RecordScan:
             record = self._record_at(found, self._size_bytes)
             if record is not None and record.header.commit_start > self.end:
                 self._durable_until = record.header.commit_start
+                self.torn_bytes = 0
                 return True
             self.torn_bytes = self._torn_record_end(found) - self.end
         return False
+
+    def _prove_unreadable(self) -> bool:
+        """Whether the invalid bytes at `end` could not be read: a power cut tears a write, and does not cause that.
+
+        They may have been durable, so they count as damage and are never cut.
+        """
+        header = self._header_at(self.end, self._size_bytes)
+        length = self._header_bytes + (0 if header is None else header.length)
+        if self._window.is_readable(self.end, min(length, self._size_bytes - self.end)):
+            return False
+        self._durable_until = self.end + length
+        self.torn_bytes = 0
+        return True
 
     def _marks(self, position: int, limit: int) -> Iterator[int]:
         """The positions from `position` on at which the mark of a record is."""

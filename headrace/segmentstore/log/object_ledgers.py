@@ -115,6 +115,15 @@ class ObjectLedger:
         """The objects that `recover` reads."""
         return self._found
 
+    @property
+    def continued_at(self) -> None:
+        """No operator accepts the loss of a part of such a log."""
+        return None
+
+    def knows(self, epoch: int, entry: int) -> bool:
+        """True: only such a loss ends with entries that the log does not know."""
+        return True
+
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
         return self._reader.entries(self._found, max(first_entry, self._truncated_before))
 

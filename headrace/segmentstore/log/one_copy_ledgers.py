@@ -68,6 +68,15 @@ class OneCopyLedger:
     def wants_truncation(self) -> bool:
         return holds_back_files(self._journal, self._container)
 
+    @property
+    def continued_at(self) -> None:
+        """No operator accepts the loss of a part of such a log."""
+        return None
+
+    def knows(self, epoch: int, entry: int) -> bool:
+        """True: only such a loss ends with entries that the log does not know."""
+        return True
+
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
         if self._found_epoch is None:
             return iter(())

@@ -320,7 +320,7 @@ class OwnedLog:
         part = next(machine.chain.parts(effect.first, effect.last + 1), None)
         if part is not None:
             epoch, first, end = part
-            async with parts.catch_ups.slots:
+            async with parts.catch_ups.takeovers if self.writer is None else parts.catch_ups.slots:
                 try:
                     entries = parts.journal.reader.entries_to_send
                     read = partial(entries, self.container, epoch, first, end - 1, effect.bytes_max)

@@ -16,6 +16,7 @@ from crc32c import crc32c
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalDisk
 from headrace.segmentstore.log.journal_format import REPLICA_ID_BYTES, LostRecordsError
+from headrace.segmentstore.log.unreadable_blocks import read_around
 
 IDENTITY_NAME: Final = "journal-id"
 _UNFINISHED_NAME: Final = "new-journal-id"
@@ -40,7 +41,7 @@ def load_identity(disk: JournalDisk) -> bytes | None:
         return None
     file = disk.open(IDENTITY_NAME)
     try:
-        content = file.read(0, _FILE_BYTES)
+        content = read_around(file, 0, _FILE_BYTES).content
     finally:
         file.close()
     fields = content[: _FIELDS.size]

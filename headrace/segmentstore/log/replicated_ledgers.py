@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordHeader
 from headrace.codec.replica_messages import Ack, AckItem
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.model.container_logs import LedgerChain
+from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
 from headrace.model.log_space import LogSpace
@@ -95,6 +95,13 @@ class ReplicatedLedger:
     @property
     def wants_truncation(self) -> bool:
         return holds_back_files(self._journal, self._owned.container)
+
+    @property
+    def continued_at(self) -> LedgerStart | None:
+        return self._writer.log.continued_at
+
+    def knows(self, epoch: int, entry: int) -> bool:
+        return self._chain.knows(epoch, entry)
 
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
         """As in the port; everything is read from the own journal, which has it since the recovery."""

@@ -77,7 +77,8 @@ class _Merge:
     def merged(self, object_name: str, position: int, block_position: int) -> tuple[ChunkRun, bytes]:
         """The new run, and its time block, which belongs at `block_position`."""
         mark = self.segment.table_mark
-        run = ChunkRun(self.runs[0].offset, self.length, object_name, position, table=mark)
+        logged = self.runs[-1].logged
+        run = ChunkRun(self.runs[0].offset, self.length, object_name, position, table=mark, logged=logged)
         return with_times(run, points_of_all(self.segment, self.runs), block_position)
 
 

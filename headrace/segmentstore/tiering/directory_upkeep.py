@@ -64,6 +64,9 @@ class DirectoryUpkeep:
         Raises:
             CorruptError: the run contradicts the log.
         """
+        if run.logged is not None and not self._container.log.ledger.knows(*run.logged):
+            where = f"entry {run.logged.entry} of epoch {run.logged.epoch}"
+            raise self._contradiction(place, run, f"up to {run.end} from {where}, which this log has lost")
         home, shift = place.home
         end = shift + run.end
         # A merge that is not durable yet shows no byte of its source in the target. The source had them all before it.

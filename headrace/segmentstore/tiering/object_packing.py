@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.model.chunks import ChunkRun
+from headrace.model.chunks import ChunkRun, LogPlace
 from headrace.segmentstore.cache.reservations import Block, Reservation, gather
 from headrace.segmentstore.containers.pending_merges import flush_place
 from headrace.segmentstore.containers.segment import Segment
@@ -30,11 +30,16 @@ class PackedObject:
 
 
 def pack(
-    segments: Iterable[Segment], object_name: str, bytes_max: int, packed_end: Callable[[Segment], int | None]
+    segments: Iterable[Segment],
+    object_name: str,
+    bytes_max: int,
+    packed_end: Callable[[Segment], int | None],
+    epoch: int,
 ) -> PackedObject:
     """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and `RUNS_PER_OBJECT_MAX`.
 
-    `packed_end` says where other objects that are under way end in the segment; None to leave the segment out.
+    `packed_end` says where other objects that are under way end in the segment; None to leave the segment out. `epoch`
+    is that of the container's owner.
 
     Runs start and end at append boundaries, and never inside of a merge: see `flush_place`. An append that is larger
     than `bytes_max` gets an object of its own. The time blocks follow the data of all runs, and do not count against
@@ -62,7 +67,9 @@ def pack(
         packed.blocks += blocks
         run_bytes = packed.length - position
         if run_bytes:
-            packed.runs.append((place, ChunkRun(start, run_bytes, object_name, position, table=place.table_mark)))
+            logged = LogPlace(epoch, _newest_entry(place, start, entries))
+            run = ChunkRun(start, run_bytes, object_name, position, table=place.table_mark, logged=logged)
+            packed.runs.append((place, run))
             homes.append(segment)
         if packed.length >= bytes_max:
             break
@@ -75,6 +82,13 @@ def pack(
             packed.parts.append(memoryview(block))
             packed.length += len(block)
     return packed
+
+
+def _newest_entry(place: Segment, start: int, entries: Sequence[Reservation]) -> int:
+    """The newest log entry without which the run of these appends would not be there, from `start` of `place` on."""
+    end = start + entries[-1].end - entries[0].offset
+    merged = [merge.ledger_entry for merge in place.merges if start <= merge.offset < end]
+    return max([entry.ledger_entry for entry in entries] + merged)
 
 
 def _pieces_that_fit(

@@ -286,7 +286,8 @@ class StorageWriter:
             with contextlib.ExitStack() as release:
                 object_name = release.enter_context(self._names.new())
                 started_s = self._clock.monotonic_s()
-                packed = pack(self._untiered(), object_name, self._limits.object_bytes_max, self._packed_end)
+                bytes_max, epoch = self._limits.object_bytes_max, self._container.epoch
+                packed = pack(self._untiered(), object_name, bytes_max, self._packed_end, epoch)
                 if not packed.runs:
                     return
                 self._uploads.start(packed, object_name, release.pop_all(), started_s)
