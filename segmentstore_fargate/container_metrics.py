@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.segmentstore.containers.quarantine import quarantined_segments
 from headrace.segmentstore.owned_container import OwnedContainer
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.metric_families import Metric
@@ -76,6 +77,12 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
         "headrace_segments_dirty",
         "segments with changes to write to tier 2",
         lambda c: len(c.owned.container.dirty),
+    ),
+    Metric(
+        "gauge",
+        "headrace_segments_quarantined",
+        "segments that tier 2 refuses for good: they accept no more bytes, and keep the log from being truncated",
+        lambda c: quarantined_segments(c.owned.container),
     ),
     Metric(
         "gauge",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.model.errors import ConflictError
+from headrace.model.errors import ConflictError, InvalidRequestError
 
 Body = Mapping[str, Any]
 WRITES_PER_TRANSACTION_MAX = 100
@@ -107,6 +107,13 @@ class WriteConflictError(ConflictError):
         return (WriteConflictError, (self.message, self.failed))
 
 
+class ItemRefusedError(InvalidRequestError):
+    """The store refuses a record or a key for good: it is too large, or not valid. A repetition cannot succeed.
+
+    Only the records of the request are concerned. Other records can be read and written.
+    """
+
+
 class MetadataStore(Protocol):
     """Versioned records: strongly consistent reads, conditional writes, all-or-nothing groups of writes."""
 
@@ -148,6 +155,7 @@ class MetadataStore(Protocol):
 
         Raises:
             WriteConflictError: a condition failed; nothing was written.
+            ItemRefusedError: a key or body exceeds a limit (`ports.record_limits`); nothing was written.
             UnavailableError: the store does not answer, the outcome is unknown.
         """
         ...

@@ -13,7 +13,7 @@ from request_counter import RequestCounter
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.dynamodb.retries import ATTEMPTS_MAX, RETRIES_END_AFTER_S, Retries
-from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
+from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.ports.metadata_store import (
     ANY_VERSION,
     Check,
@@ -331,22 +331,6 @@ def test_a_server_that_hangs_up_leaves_the_outcome_unknown(
     assert unavailable.value.details == {"attempts": ATTEMPTS_MAX, "maybe_applied": True}
     assert len([start for start in received if b"POST" in start]) == ATTEMPTS_MAX
     client.close()
-
-
-@pytest.mark.parametrize(
-    "key", [Key("", "a"), Key("a", ""), Key("a" * 2049, "a"), Key("a", "é" * 513), Key("\ud800", "a")]
-)
-def test_keys_that_dynamodb_does_not_take(store: DynamoMetadataStore, key: Key):
-    for call in (lambda: store.get(key), lambda: store.write(Create(key, {})), lambda: store.get_many([key])):
-        with pytest.raises(InvalidRequestError):
-            call()
-
-
-def test_a_transaction_has_a_size_limit(store: DynamoMetadataStore, partition: str):
-    writes = [Create(Key(partition, f"{n:02d}"), {"x": "." * 390_000}) for n in range(11)]
-    with pytest.raises(InvalidRequestError, match="transaction"):
-        store.write(*writes)
-    assert store.query(partition, limit=1).records == []
 
 
 @pytest.mark.parametrize(

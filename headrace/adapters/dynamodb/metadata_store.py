@@ -42,6 +42,7 @@ from headrace.ports.metadata_store import (
     Write,
     WriteConflictError,
 )
+from headrace.ports.record_limits import check_key, check_range
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -77,7 +78,7 @@ class DynamoMetadataStore:
         self._new_write_id = new_write_id
 
     def get(self, key: Key) -> Record | None:
-        items.check_key(key)
+        check_key(key)
         try:
             item = self._ask(f"reading {key}", lambda: self._model.get(key.partition, key.sort, consistent_read=True))
         except DoesNotExist:
@@ -119,8 +120,7 @@ class DynamoMetadataStore:
         descending: bool = False,
         bytes_max: int | None = None,
     ) -> Page:
-        if limit < 1:
-            raise InvalidRequestError(f"a query needs a limit of at least 1, not {limit}")
+        check_range(partition, first, last, limit)
         if last is not None and (not last or last < first):
             return Page([], None)
         records: list[Record] = []
@@ -167,7 +167,7 @@ class DynamoMetadataStore:
 
     def _write_one(self, write: Write) -> None:
         write_id = self._new_write_id()
-        item, condition = items.item(self._model, write, write_id), items.condition(write)
+        (item,), condition = items.transaction_items(self._model, [write], write_id), items.condition(write)
         send = item.delete if isinstance(write, Delete) else item.save
         try:
             self._retries.run(f"writing {write.key}", lambda: send(condition))
