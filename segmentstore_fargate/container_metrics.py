@@ -117,7 +117,7 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
     Metric(
         "counter",
         "headrace_storage_refusals_total",
-        "attempts that S3 refused and that are retried",
+        "attempts that S3 or DynamoDB refused and that are retried",
         lambda c: c.owned.container.metrics.storage_refusals,
     ),
     Metric(

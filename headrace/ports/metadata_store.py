@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.model.errors import ConflictError, InvalidRequestError
+from headrace.model.errors import ConflictError, InvalidRequestError, UnavailableError
 
 Body = Mapping[str, Any]
 WRITES_PER_TRANSACTION_MAX = 100
@@ -114,8 +114,22 @@ class ItemRefusedError(InvalidRequestError):
     """
 
 
+METADATA_STORE_REFUSED = "metadata_store_refused"
+"""The code of an UnavailableError when the store did answer, but refused: credentials, policies, keys, clocks."""
+
+
+def metadata_store_refused(what: str, cause: str) -> UnavailableError:
+    """The error for a refusal with the code `cause` of the store. Nothing is wrong with the records themselves."""
+    return UnavailableError(
+        f"{what}: the metadata store refused: {cause}", details={"cause": cause}, code=METADATA_STORE_REFUSED
+    )
+
+
 class MetadataStore(Protocol):
-    """Versioned records: strongly consistent reads, conditional writes, all-or-nothing groups of writes."""
+    """Versioned records: strongly consistent reads, conditional writes, all-or-nothing groups of writes.
+
+    Any call may raise UnavailableError, with METADATA_STORE_REFUSED if it was refused, and ItemRefusedError.
+    """
 
     def get(self, key: Key) -> Record | None:
         """The record, strongly consistent; one read."""

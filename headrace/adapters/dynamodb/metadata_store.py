@@ -35,12 +35,14 @@ from headrace.ports.metadata_store import (
     Check,
     Create,
     Delete,
+    ItemRefusedError,
     Key,
     Page,
     Record,
     Replace,
     Write,
     WriteConflictError,
+    metadata_store_refused,
 )
 from headrace.ports.record_limits import check_key, check_range
 
@@ -244,11 +246,9 @@ class DynamoMetadataStore:
             raise self._refusal(what, refused) from refused
 
     def _refusal(self, what: str, refused: RefusedRequestError) -> HeadraceError:
-        return HeadraceError(
-            f"{what}: DynamoDB refused on table {self._table_name}: {refused}",
-            details={"table": self._table_name, "cause": refused.code},
-            code="metadata_store_refused",
-        )
+        if refused.is_of_item:
+            return ItemRefusedError(f"{what}: DynamoDB refused on table {self._table_name}: {refused}")
+        return metadata_store_refused(f"{what}, on table {self._table_name}: {refused}", refused.code)
 
 
 def _conflict(writes: Sequence[Write], failed: Mapping[int, Record | None]) -> WriteConflictError:

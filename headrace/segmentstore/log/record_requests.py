@@ -9,6 +9,7 @@ from typing import Final
 from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome, StoredLog
 from headrace.model.container_logs import ContainerLog
 from headrace.model.errors import ThrottledError, UnavailableError
+from headrace.ports.metadata_store import ItemRefusedError
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class RecordRequests:
         try:
             async with asyncio.timeout(ANSWER_PATIENCE_S):
                 self._known = await asyncio.to_thread(self._records.read, self._container)
-        except (ThrottledError, UnavailableError, TimeoutError) as error:
+        except (ThrottledError, UnavailableError, ItemRefusedError, TimeoutError) as error:
             _log.warning("event=log_record_not_read container=%d error=%r", self._container, error)
             return None
         return self._known

@@ -1,8 +1,8 @@
 """Flushes the bytes of one container to tier 2, applies removals to the chunk directory, and truncates the log.
 
 Each pass is a bounded piece of work that may be repeated: it finds runs in the directory that an earlier attempt wrote.
-While tier 2 does not answer, passes fail and are retried with a back-off, and appends continue until the cache is full.
-When the claim is lost the container stops.
+While tier 2 does not answer or refuses, passes fail and are retried with a back-off, and appends continue until the
+cache is full. When the claim is lost or tier 2 contradicts the log the container stops.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.model.chunks import ChunkRun
-from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
+from headrace.model.errors import HeadraceError
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import ItemRefusedError
@@ -31,7 +31,7 @@ from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.object_names import ObjectNames
 from headrace.segmentstore.tiering.object_packing import pack
 from headrace.segmentstore.tiering.object_uploads import ObjectUploads, Upload
-from headrace.segmentstore.tiering.retries import reported_as_refusal
+from headrace.segmentstore.tiering.retries import ends_container, reported_as_refusal
 from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
 
 _log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class StorageWriter:
     def _failed(self, error: Exception, retry_s: float) -> bool:
         container = self._container
         match error:
-            case UnavailableError() | ThrottledError():
+            case HeadraceError() if not ends_container(error):
                 if container.failure is not None:
                     return False
                 container.metrics.storage_retries += 1
