@@ -26,13 +26,16 @@ from headrace.model.errors import (
     ThrottledError,
     TruncatedError,
 )
-from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.model.names import is_transient_segment_name
 from headrace.ports.clock import Clock
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation, WriterMark
-from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
-from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE, is_core
+from headrace.segmentstore.containers.attribute_updates import (
+    AttributeUpdate,
+    check_attribute_count,
+    updated_attributes,
+)
+from headrace.segmentstore.containers.attributes import NO_VALUE, is_core
 from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.idle_segments import FindEvicted, IdleSegments
 from headrace.segmentstore.containers.log_room import LogRoom
@@ -234,11 +237,8 @@ class SegmentContainer:
             raise ConflictError(
                 f"the last event number of the writer is {stored}, expected {previous_number}", code="event_number"
             )
-        if stored == NO_VALUE and len(accepted.attributes) >= ATTRIBUTES_PER_SEGMENT_MAX:
-            raise ThrottledError(
-                f"segment {segment.name} has {ATTRIBUTES_PER_SEGMENT_MAX} writers, which is the limit; disconnected "
-                f"writers expire after {WRITER_KEPT_S_MIN:g} s: use each writer for longer, or scale the stream"
-            )
+        if stored == NO_VALUE:
+            check_attribute_count(segment, (writer_id,))
 
     def _check_is_new(self, segment: Segment, writer_id: int, event_number: int, event_count: int) -> None:
         """Refuse an append of a writer whose number has expired: the segment may have the same events already.
@@ -327,7 +327,7 @@ class SegmentContainer:
         segment = await self.existing(name)
         await self._check_not_kept(segment, keep)
         try:
-            attributes = updated_attributes(segment, updates)
+            attributes = updated_attributes(segment, updates, sets_own=True)
         except ConflictError:
             await self.log.durable()
             raise
