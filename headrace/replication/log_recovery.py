@@ -11,13 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from headrace.codec.replica_messages import NACK_FENCED, Entries, Nack, Open, Opened
-from headrace.model.container_logs import (
-    ContainerLog,
-    LedgerChain,
-    LogState,
-    check_transition,
-    open_ledger,
-)
+from headrace.model.container_logs import ContainerLog, LedgerChain, LogState, check_transition, full_chain, open_ledger
 from headrace.model.ensembles import COPIES_MIN, NO_POSITION, Ensemble, ReplicaId
 from headrace.replication.bounds import RecoveryBounds
 from headrace.replication.copy_sources import CopySources
@@ -396,8 +390,10 @@ class LogRecovery:
         )
 
     def _open_ledger(self, members: tuple[ReplicaId, ...]) -> list[WriterEffect]:
-        self.step = RecoveryStep.OPEN
-        self._next = open_ledger(self._log, self.epoch, self.last + 1, members, self.truncated_before, self._copies)
+        opened = open_ledger(self._log, self.epoch, self.last + 1, members, self.truncated_before, self._copies)
+        if (full := full_chain(opened)) is not None:
+            return self._block(full)
+        self.step, self._next = RecoveryStep.OPEN, opened
         check_transition(self._log, self._next, self.epoch)
         return self._write_record()
 
