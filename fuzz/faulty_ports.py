@@ -12,12 +12,23 @@ from fuzz.randomness import Random
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.model.errors import AlreadyExistsError, ThrottledError, UnavailableError
-from headrace.ports.chunk_storage import StoredObject
+from headrace.ports.chunk_storage import StoredObject, chunk_storage_refused
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Key, Page, Record, Write, WriteConflictError
+from headrace.ports.metadata_store import (
+    UNANSWERED_WRITE_S,
+    Key,
+    Page,
+    Record,
+    Write,
+    WriteConflictError,
+    metadata_store_refused,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+_REFUSED_EVERY: Final = 3
+"""Of the requests that fail. They are refused as by a policy, a key or a clock."""
 
 _WAITS_S: Final = (0.0, 0.0, 0.001, 0.005, 0.03)
 _LATE_MS_MAX: Final = int(0.75 * UNANSWERED_WRITE_S * 1000)
@@ -42,6 +53,13 @@ class Faults:
     log_is_full: bool = False
     late_chunks: list[tuple[str, bytes]] = field(default_factory=list)
     late_writes: list[tuple[int, tuple[Write, ...]]] = field(default_factory=list)
+    failures: int = 0
+
+    def failure(self, what: str, refused: Callable[[str, str], UnavailableError]) -> UnavailableError:
+        """The error of a request that has had no effect."""
+        self.failures += 1
+        is_refusal = self.failures % _REFUSED_EVERY == 0
+        return refused(what, "AccessDenied") if is_refusal else UnavailableError(f"{what}: no answer")
 
     def happens(self, share: float) -> bool:
         return not self.is_calm and self.random.random() < share
@@ -96,8 +114,9 @@ class FaultyChunks:
     async def _ask(self, what: str) -> None:
         await self._faults.travel()
         if self._has_ended or self._faults.happens(self._faults.chunk_share):
-            kind = ThrottledError if self._faults.happens(0.3) else UnavailableError
-            raise kind(f"{what}: refused")
+            if self._faults.happens(0.3):
+                raise ThrottledError(f"{what}: slow down")
+            raise self._faults.failure(what, chunk_storage_refused)
 
     async def _answer(self, what: str) -> None:
         await self._faults.travel()
@@ -129,7 +148,7 @@ class FaultyMetadata:
     def write(self, *writes: Write) -> None:
         faults = self._faults
         if self._has_ended or faults.happens(faults.metadata_share):
-            raise UnavailableError("a write: refused")
+            raise faults.failure("a write", metadata_store_refused)
         if faults.happens(faults.metadata_share):
             faults.late_writes.append((faults.clock.now_ms() + faults.random.randrange(_LATE_MS_MAX), writes))
             raise UnavailableError("a write: no answer yet")
@@ -139,7 +158,7 @@ class FaultyMetadata:
 
     def _read(self, read: Callable[[], _Result]) -> _Result:
         if self._has_ended or self._faults.happens(self._faults.metadata_share):
-            raise UnavailableError("a read: no answer")
+            raise self._faults.failure("a read", metadata_store_refused)
         return read()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.segmentstore.containers.quarantine import quarantined_segments
 from headrace.segmentstore.owned_container import OwnedContainer
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.metric_families import Metric
@@ -79,6 +80,12 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
     ),
     Metric(
         "gauge",
+        "headrace_segments_quarantined",
+        "segments that tier 2 refuses for good: they accept no more bytes, and keep the log from being truncated",
+        lambda c: quarantined_segments(c.owned.container),
+    ),
+    Metric(
+        "gauge",
         "headrace_flush_lag_seconds",
         "age of the oldest byte that is not in tier 2",
         lambda c: flush_lag_s(c.store, c.owned),
@@ -110,7 +117,7 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
     Metric(
         "counter",
         "headrace_storage_refusals_total",
-        "attempts that S3 refused and that are retried",
+        "attempts that S3 or DynamoDB refused and that are retried",
         lambda c: c.owned.container.metrics.storage_refusals,
     ),
     Metric(

@@ -37,6 +37,11 @@ def _acknowledged(log: OwnedLog) -> int:
     return log.writer.acknowledged_entry
 
 
+def _ledgers(log: OwnedLog) -> int:
+    assert log.writer is not None
+    return len(log.writer.log.ledgers)
+
+
 def _positions(measured: MeasuredReplication) -> Values:
     return {
         (str(number), replica.hex()): position
@@ -139,6 +144,13 @@ REPLICATION_METRICS: Final[tuple[Metric[MeasuredReplication], ...]] = (
         "headrace_log_ensemble_changes_total",
         "changes of the members of the log since this store has owned it",
         lambda r: {(str(number),): log.ensemble_changes for number, log in sorted(r.ledgers.metrics.logs.items())},
+        _OF_A_CONTAINER,
+    ),
+    Metric(
+        "gauge",
+        "headrace_log_ledgers",
+        "ledgers of the log: owners that have written to it since it was truncated",
+        lambda r: _by_container(r, _ledgers),
         _OF_A_CONTAINER,
     ),
     Metric(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from headrace.codec.log_record_header import RecordKind
@@ -324,7 +325,7 @@ class Checkers:
         self.states[f"member {names.get((gained, gone), 'changed')}"] += 1
 
     def _check_prefix(self, before: ContainerLog | None, after: ContainerLog, epoch: int) -> None:
-        """I6: ledgers are appended, and removed from the front."""
+        """I6: ledgers are appended, and removed from the front, or if the next one begins where they begin."""
         if before is None:
             return
         if before.next_entry is not None:
@@ -332,7 +333,10 @@ class Checkers:
                 self.violated("I6", f"a log that ended before {before.next_entry} continues with {after.ledgers}")
             return
         common = [start for start in after.ledgers if start.epoch <= before.ledgers[-1].epoch]
-        if tuple(common) != before.ledgers[len(before.ledgers) - len(common) :]:
+        chain = (*before.ledgers, *(start for start in after.ledgers if start not in common))
+        empty = {start for start, following in pairwise(chain) if start.first == following.first}
+        kept = [start for start in before.ledgers if start in common or start not in empty]
+        if common != kept[len(kept) - len(common) :]:
             self.violated("I6", f"ledgers {before.ledgers} became {after.ledgers}, written by epoch {epoch}")
         if before.ledgers[-1].epoch > epoch:
             self.violated("I6", f"epoch {epoch} wrote over a record of epoch {before.ledgers[-1].epoch}")

@@ -22,8 +22,6 @@ STALE_S: Final = 60 * 60
 CONNECT_TIMEOUT_S: Final = 2
 READ_TIMEOUT_S: Final = 3
 ATTEMPTS_MAX: Final = 2
-_REFUSALS: Final = frozenset({"ResourceNotFoundException", "AccessDeniedException", "DecryptionFailure"})
-"""What only a change of the deployment ends."""
 
 
 class SecretsClient(Protocol):
@@ -84,8 +82,9 @@ class TokenKeySecret:
             found = self._client.get_secret_value(SecretId=self._secret_id).get("SecretString")
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
-            kind = IllegalStateError if code in _REFUSALS else UnavailableError
-            raise kind(f"the secret {self._secret_id} with the token keys cannot be read: {code}") from error
+            raise UnavailableError(
+                f"the secret {self._secret_id} with the token keys cannot be read: {code}", details={"cause": code}
+            ) from error
         except BotoCoreError as error:
             raise UnavailableError(
                 f"Secrets Manager does not answer for the secret {self._secret_id}: {type(error).__name__}"

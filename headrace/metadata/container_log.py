@@ -6,6 +6,7 @@ version and under the epoch of the owner's claim, so a former owner can change n
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -28,6 +29,7 @@ from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
     Body,
     Create,
+    ItemRefusedError,
     Key,
     MetadataStore,
     Record,
@@ -35,6 +37,8 @@ from headrace.ports.metadata_store import (
     Write,
     WriteConflictError,
 )
+
+_log = logging.getLogger(__name__)
 
 NO_VERSION: Final = 0
 """The version of the record of a container whose log has no record yet."""
@@ -51,7 +55,7 @@ _CLAIM_CHECK: Final = 1  # the index in the transaction
 class LogWriteOutcome(Enum):
     """CONFLICT: the record has another version. CLAIM_LOST: the claim has another epoch. Neither wrote anything.
 
-    UNKNOWN: the metadata store did not answer, and the record may have been written.
+    UNKNOWN: the metadata store did not answer or refused, and the record may have been written.
     """
 
     WRITTEN = "written"
@@ -92,7 +96,7 @@ def container_log_body(log: ContainerLog) -> dict[str, Any]:
 
 def decode_container_log(body: Body) -> ContainerLog:
     """The log stored in a record body; raises CorruptError if the body is not a possible log."""
-    return decoded("container log", body, _log)
+    return decoded("container log", body, _decoded)
 
 
 def write_container_log(container: int, log: ContainerLog, version: int) -> Create | Replace:
@@ -160,7 +164,8 @@ class ContainerLogRecords:
             self._store.write(write_container_log(container, log, version), check_claim(container, claim_epoch))
         except WriteConflictError as conflict:
             return LogWriteOutcome.CLAIM_LOST if _CLAIM_CHECK in conflict.failed else LogWriteOutcome.CONFLICT
-        except (ThrottledError, UnavailableError):
+        except (ThrottledError, UnavailableError, ItemRefusedError) as error:
+            _log.warning("event=log_record_not_written container=%d version=%d error=%r", container, version, error)
             return LogWriteOutcome.UNKNOWN
         return LogWriteOutcome.WRITTEN
 
@@ -194,7 +199,7 @@ def _stored(record: Record | None) -> StoredLog:
     )
 
 
-def _log(body: Body) -> ContainerLog:
+def _decoded(body: Body) -> ContainerLog:
     copies, state = record_field(body, "copies", int), LogState(record_field(body, "state", str))
     members = tuple(_replica_id(each) for each in _rows(body, "members", COPIES))
     ledgers = tuple(_ledger(each) for each in _rows(body, "ledgers", LEDGERS_MAX))

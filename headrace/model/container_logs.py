@@ -15,8 +15,12 @@ from typing import Final, NamedTuple
 from headrace.model.ensembles import COPIES_MIN, NO_POSITION, Ensemble, ReplicaId
 from headrace.model.errors import IllegalStateError
 
-LEDGERS_MAX: Final = 4096
-"""Ledgers of a chain: a container that changes its owner every second for an hour, without a checkpoint."""
+LEDGERS_MAX: Final = 8192
+"""Ledgers with entries in a chain: a container that changes its owner every ten seconds for a day, without a truncation
+of its log. It is checked before a record is written, so that every record can be read. As a record it has 310 KB."""
+
+LEDGERS_REPORTED_FROM: Final = 2048
+"""Ledgers that an operator is told of, hours before the limit. Releases up to 0.1.0 read half of the limit."""
 
 
 LOST_ENTRIES_MAX: Final = 1 << 40
@@ -146,6 +150,12 @@ def retained_ledgers(ledgers: tuple[LedgerStart, ...], truncated_before: int) ->
     return ledgers[kept:]
 
 
+def occupied_ledgers(ledgers: tuple[LedgerStart, ...]) -> tuple[LedgerStart, ...]:
+    """The chain without the closed ledgers that have no entry. What replicas may hold of those belongs to no log."""
+    following = (*(start.first for start in ledgers[1:]), None)
+    return tuple(start for start, end in zip(ledgers, following, strict=True) if start.first != end)
+
+
 def open_ledger(
     log: ContainerLog | None, epoch: int, first: int, members: tuple[ReplicaId, ...], truncated_before: int, copies: int
 ) -> ContainerLog:
@@ -156,7 +166,7 @@ def open_ledger(
     if log is not None and log.state is LogState.OPEN:
         before = log.ledgers
         continued_at = opened if log.has_accepted_loss else _still_needed(log.continued_at, truncated_before)
-    ledgers = retained_ledgers((*before, opened), truncated_before)
+    ledgers = occupied_ledgers(retained_ledgers((*before, opened), truncated_before))
     return ContainerLog(copies, LogState.OPEN, members, ledgers, truncated_before, continued_at=continued_at)
 
 
@@ -188,6 +198,17 @@ def without_lost_members(log: ContainerLog, lost: Collection[ReplicaId]) -> Cont
     return ContainerLog(log.copies, LogState.LOST, (), (), next_entry, next_entry)
 
 
+def full_chain(log: ContainerLog) -> str | None:
+    """Why the record must not be written because of its number of ledgers; None if it may be."""
+    count = len(log.ledgers)
+    if count <= LEDGERS_MAX:
+        return None
+    return (
+        f"the log would have {count} ledgers, and at most {LEDGERS_MAX} are allowed: its container has changed its "
+        "owner too often without a truncation of the log; remove what stops its owners, and raise the limit"
+    )
+
+
 def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epoch: int | None) -> None:
     """Raises IllegalStateError: an owner of this epoch, or an operator (None), must not replace the record so."""
     if claim_epoch is None:
@@ -206,6 +227,8 @@ def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epo
         )
         return
     _require(bool(after.ledgers), "an open log has no ledger")
+    full = full_chain(after)
+    _require(full is None, full or "")
     _require(after.ledgers[-1].epoch == claim_epoch, "the open ledger does not belong to the claim")
     for one, following in zip(after.ledgers, after.ledgers[1:], strict=False):
         _require(one.epoch < following.epoch, "the epochs of ledgers do not increase")
@@ -230,9 +253,10 @@ def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epo
 
 
 def _check_chain(before: tuple[LedgerStart, ...], after: tuple[LedgerStart, ...], claim_epoch: int) -> None:
-    """Ledgers are only appended by their own claim, and only removed from the front."""
-    closed = after if before[-1].epoch == claim_epoch else after[:-1]
-    _require(not closed or before[-len(closed) :] == closed, "ledgers that were there before have changed")
+    """Ledgers are only appended by their own claim, and only removed from the front, or if they have no entry."""
+    chain = before if before[-1].epoch == claim_epoch else (*before, after[-1])
+    kept = (one[-len(after) :] for one in (chain, occupied_ledgers(chain)))
+    _require(after in kept, "ledgers that were there before have changed")
     _require(before[-1].epoch <= claim_epoch, "the open ledger belongs to a newer claim")
 
 

@@ -149,6 +149,7 @@ def error_classes() -> dict[str, type[HeadraceError]]:
 
 
 SOURCE_INCOMPLETE: Final = "source_incomplete"
+SEGMENT_QUARANTINED: Final = "segment_quarantined"
 
 
 def source_incomplete(source: str) -> IllegalStateError:
@@ -158,4 +159,14 @@ def source_incomplete(source: str) -> IllegalStateError:
         "transaction and write its events again",
         details={"segment": source},
         code=SOURCE_INCOMPLETE,
+    )
+
+
+def segment_quarantined(segment: str) -> IllegalStateError:
+    """The error for bytes of a segment that tier 2 refuses for good: it accepts no more of them."""
+    return IllegalStateError(
+        f"segment {segment} is in quarantine, since its data cannot be stored in tier 2: it can be read and deleted, "
+        "but accepts no more bytes",
+        details={"segment": segment},
+        code=SEGMENT_QUARANTINED,
     )

@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from headrace.model.errors import UnavailableError
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
 CHUNK_STORAGE_REFUSED: Final = "chunk_storage_refused"
 """The code of an UnavailableError when tier 2 did answer, but refused: credentials, policies, clocks, broken bytes."""
+
+
+def chunk_storage_refused(what: str, cause: str) -> UnavailableError:
+    """The error for a refusal with the code `cause` of tier 2."""
+    return UnavailableError(
+        f"{what}: chunk storage refused: {cause}", details={"cause": cause}, code=CHUNK_STORAGE_REFUSED
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,7 @@ class ChunkStorage(Protocol):
 
         Raises:
             AlreadyExistsError: the name is taken; nothing changed.
+            InvalidRequestError: no object can have this name or length.
             ThrottledError, UnavailableError: try again later; the object may or may not exist.
         """
         ...

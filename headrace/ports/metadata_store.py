@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.model.errors import ConflictError
+from headrace.model.errors import ConflictError, InvalidRequestError, UnavailableError
 
 Body = Mapping[str, Any]
 WRITES_PER_TRANSACTION_MAX = 100
@@ -107,8 +107,29 @@ class WriteConflictError(ConflictError):
         return (WriteConflictError, (self.message, self.failed))
 
 
+class ItemRefusedError(InvalidRequestError):
+    """The store refuses a record or a key for good: it is too large, or not valid. A repetition cannot succeed.
+
+    Only the records of the request are concerned. Other records can be read and written.
+    """
+
+
+METADATA_STORE_REFUSED = "metadata_store_refused"
+"""The code of an UnavailableError when the store did answer, but refused: credentials, policies, keys, clocks."""
+
+
+def metadata_store_refused(what: str, cause: str) -> UnavailableError:
+    """The error for a refusal with the code `cause` of the store. Nothing is wrong with the records themselves."""
+    return UnavailableError(
+        f"{what}: the metadata store refused: {cause}", details={"cause": cause}, code=METADATA_STORE_REFUSED
+    )
+
+
 class MetadataStore(Protocol):
-    """Versioned records: strongly consistent reads, conditional writes, all-or-nothing groups of writes."""
+    """Versioned records: strongly consistent reads, conditional writes, all-or-nothing groups of writes.
+
+    Any call may raise UnavailableError, with METADATA_STORE_REFUSED if it was refused, and ItemRefusedError.
+    """
 
     def get(self, key: Key) -> Record | None:
         """The record, strongly consistent; one read."""
@@ -148,6 +169,7 @@ class MetadataStore(Protocol):
 
         Raises:
             WriteConflictError: a condition failed; nothing was written.
+            ItemRefusedError: a key or body exceeds a limit (`ports.record_limits`); nothing was written.
             UnavailableError: the store does not answer, the outcome is unknown.
         """
         ...

@@ -15,6 +15,7 @@ from headrace.model.container_logs import (
     LedgerChain,
     LogState,
     check_transition,
+    full_chain,
     open_ledger,
 )
 from headrace.model.ensembles import COPIES_MIN, NO_POSITION, Ensemble, ReplicaId
@@ -366,8 +367,6 @@ class LogRecovery:
         if self._sources.is_reading:
             return []
         first = self._progress.position(self.own) + 1
-        if self._sources.is_reading:
-            return []
         question = self._sources.ask(first, self.last, self._progress.positions, self._now_ms)
         if question is not None or self._sources.silent_with(first):
             return [] if question is None else [question]
@@ -402,8 +401,10 @@ class LogRecovery:
         return self._progress.block(reason) + self._fence() + self._look_for_operator()
 
     def _open_ledger(self, members: tuple[ReplicaId, ...]) -> list[WriterEffect]:
-        self.step = RecoveryStep.OPEN
-        self._next = open_ledger(self._log, self.epoch, self.last + 1, members, self.truncated_before, self._copies)
+        opened = open_ledger(self._log, self.epoch, self.last + 1, members, self.truncated_before, self._copies)
+        if (full := full_chain(opened)) is not None:
+            return self._progress.block(full)
+        self.step, self._next = RecoveryStep.OPEN, opened
         check_transition(self._log, self._next, self.epoch)
         return self._write_record()
 

@@ -32,6 +32,7 @@ from headrace.wire.error_table import (
 )
 from headrace.wire.errors import (
     ERROR_CODE_ILLEGAL_ARGUMENT,
+    ERROR_CODE_SEGMENT_QUARANTINED,
     ERROR_CODE_SOURCE_INCOMPLETE,
     ERROR_CODE_UNSPECIFIED,
     TOKEN_CHECK_FAILED,
@@ -136,6 +137,7 @@ from headrace.wire.tables import (
 
 __all__ = [
     "ERROR_CODE_ILLEGAL_ARGUMENT",
+    "ERROR_CODE_SEGMENT_QUARANTINED",
     "ERROR_CODE_SOURCE_INCOMPLETE",
     "ERROR_CODE_UNSPECIFIED",
     "FRAME_HEADER",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.model.errors import (
+    SEGMENT_QUARANTINED,
     SOURCE_INCOMPLETE,
     AlreadyExistsError,
     ConflictError,
@@ -25,12 +26,14 @@ from headrace.model.errors import (
     TruncatedError,
     UnauthorizedError,
     UnavailableError,
+    segment_quarantined,
     source_incomplete,
 )
 from headrace.wire.append import ConditionalCheckFailed
 from headrace.wire.commands import WireCommand
 from headrace.wire.errors import (
     ERROR_CODE_ILLEGAL_ARGUMENT,
+    ERROR_CODE_SEGMENT_QUARANTINED,
     ERROR_CODE_SOURCE_INCOMPLETE,
     TOKEN_CHECK_FAILED,
     TOKEN_EXPIRED,
@@ -225,6 +228,14 @@ def _read_source_incomplete(reply: ErrorMessage) -> HeadraceError | None:
     return source_incomplete(reply.segment) if reply.error_code == ERROR_CODE_SOURCE_INCOMPLETE else None
 
 
+def _write_quarantined(error: HeadraceError, refused: Refused) -> WireCommand:
+    return ErrorMessage(refused.request_id, error.details["segment"], error.message, ERROR_CODE_SEGMENT_QUARANTINED)
+
+
+def _read_quarantined(reply: ErrorMessage) -> HeadraceError | None:
+    return segment_quarantined(reply.segment) if reply.error_code == ERROR_CODE_SEGMENT_QUARANTINED else None
+
+
 def _write_illegal_argument(error: HeadraceError, refused: Refused) -> WireCommand:
     return ErrorMessage(refused.request_id, refused.segment, error.message, ERROR_CODE_ILLEGAL_ARGUMENT)
 
@@ -320,6 +331,7 @@ ERROR_TABLE: Final = (
     ErrorRow(
         ErrorMessage, _read_source_incomplete, (IllegalStateError,), _write_source_incomplete, code=SOURCE_INCOMPLETE
     ),
+    ErrorRow(ErrorMessage, _read_quarantined, (IllegalStateError,), _write_quarantined, code=SEGMENT_QUARANTINED),
     ErrorRow(ErrorMessage, _read_illegal_argument, (InvalidRequestError,), _write_illegal_argument, for_appends=False),
     ErrorRow(
         AuthTokenCheckFailed,

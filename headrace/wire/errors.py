@@ -13,6 +13,9 @@ ERROR_CODE_ILLEGAL_ARGUMENT = 0
 ERROR_CODE_SOURCE_INCOMPLETE = 1
 """Headrace's own code, with the source as `segment`. Other clients treat it as ERROR_CODE_UNSPECIFIED."""
 
+ERROR_CODE_SEGMENT_QUARANTINED = 2
+"""Headrace's own code, with the quarantined segment. Other clients treat it as ERROR_CODE_UNSPECIFIED."""
+
 TOKEN_CHECK_FAILED = 0
 TOKEN_EXPIRED = 1
 WRITER_FORGOTTEN = "writer_forgotten"

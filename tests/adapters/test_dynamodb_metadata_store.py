@@ -13,12 +13,14 @@ from request_counter import RequestCounter
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.dynamodb.retries import ATTEMPTS_MAX, RETRIES_END_AFTER_S, Retries
-from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
+from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import (
     ANY_VERSION,
+    METADATA_STORE_REFUSED,
     Check,
     Create,
     Delete,
+    ItemRefusedError,
     Key,
     Record,
     Replace,
@@ -40,6 +42,24 @@ def refusal(code: str, status: int = 400, **more: Any) -> ClientError:
 THROTTLED = refusal("ThrottlingException")
 SERVER_ERROR = refusal("InternalServerError", 500)
 CLASH = refusal("TransactionCanceledException", CancellationReasons=[{"Code": "None"}, {"Code": "TransactionConflict"}])
+
+
+REFUSALS = [
+    *("AccessDeniedException", "KMSAccessDeniedException", "KMSInvalidStateException", "ResourceNotFoundException"),
+    *("ExpiredTokenException", "UnrecognizedClientException", "InvalidSignatureException", "RequestTimeTooSkewed"),
+    *("MissingAuthenticationTokenException", "SomethingNew"),
+]
+
+
+def calls_of_all_kinds() -> list[Callable[[DynamoMetadataStore], object]]:
+    key, other = Key("a", "b"), Key("a", "c")
+    return [
+        lambda store: store.get(key),
+        lambda store: store.get_many([key]),
+        lambda store: store.query("a", limit=1),
+        lambda store: store.write(Create(key, {})),
+        lambda store: store.write(Create(key, {}), Create(other, {})),
+    ]
 
 
 class TroubledClient:
@@ -300,9 +320,38 @@ def test_a_table_that_is_not_there_is_said_so(dynamodb: DynamoDBClient, partitio
     store = DynamoMetadataStore("no-such-table", dynamodb)
     calls = [lambda: store.get(Key("a", "b")), lambda: store.write(Create(Key("a", "b"), {}))]
     for call in [*calls, lambda: store.write(Create(Key("a", "b"), {}), Create(Key("a", "c"), {}))]:
-        with pytest.raises(HeadraceError, match=r"no-such-table.*ResourceNotFoundException") as refused:
+        with pytest.raises(UnavailableError, match=r"no-such-table.*ResourceNotFoundException") as refused:
             call()
         assert refused.value.specific_code == "metadata_store_refused"
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_refusal_by_rights_keys_or_clocks_is_repeated(dynamodb: DynamoDBClient, table_name: str, code: str):
+    for call in calls_of_all_kinds():
+        client: Any = TroubledClient(dynamodb, (refusal(f"com.amazon.coral.service#{code}"), False))
+        with pytest.raises(UnavailableError, match=code) as refused:
+            call(DynamoMetadataStore(table_name, client))
+        assert refused.value.specific_code == METADATA_STORE_REFUSED
+        assert refused.value.details == {"cause": code}
+        assert client.calls == 1
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        refusal("ValidationException"),
+        refusal("ItemCollectionSizeLimitExceededException"),
+        refusal("TransactionCanceledException", CancellationReasons=[{"Code": "None"}, {"Code": "ValidationError"}]),
+    ],
+)
+def test_item_that_dynamodb_rejects_is_refused_for_good(
+    dynamodb: DynamoDBClient, table_name: str, trouble: ClientError
+):
+    for call in calls_of_all_kinds():
+        client: Any = TroubledClient(dynamodb, (trouble, False))
+        with pytest.raises(ItemRefusedError):
+            call(DynamoMetadataStore(table_name, client))
+        assert client.calls == 1
 
 
 def test_without_credentials_nothing_is_tried_twice(dynamodb: DynamoDBClient, table_name: str):
@@ -331,22 +380,6 @@ def test_a_server_that_hangs_up_leaves_the_outcome_unknown(
     assert unavailable.value.details == {"attempts": ATTEMPTS_MAX, "maybe_applied": True}
     assert len([start for start in received if b"POST" in start]) == ATTEMPTS_MAX
     client.close()
-
-
-@pytest.mark.parametrize(
-    "key", [Key("", "a"), Key("a", ""), Key("a" * 2049, "a"), Key("a", "é" * 513), Key("\ud800", "a")]
-)
-def test_keys_that_dynamodb_does_not_take(store: DynamoMetadataStore, key: Key):
-    for call in (lambda: store.get(key), lambda: store.write(Create(key, {})), lambda: store.get_many([key])):
-        with pytest.raises(InvalidRequestError):
-            call()
-
-
-def test_a_transaction_has_a_size_limit(store: DynamoMetadataStore, partition: str):
-    writes = [Create(Key(partition, f"{n:02d}"), {"x": "." * 390_000}) for n in range(11)]
-    with pytest.raises(InvalidRequestError, match="transaction"):
-        store.write(*writes)
-    assert store.query(partition, limit=1).records == []
 
 
 @pytest.mark.parametrize(

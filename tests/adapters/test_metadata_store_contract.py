@@ -13,6 +13,7 @@ from headrace.ports.metadata_store import (
     Check,
     Create,
     Delete,
+    ItemRefusedError,
     Key,
     MetadataStore,
     Record,
@@ -151,13 +152,55 @@ def test_a_transaction_takes_a_hundred_writes_and_no_more(store: MetadataStore, 
 def test_a_body_has_a_size_limit(store: MetadataStore, partition: str):
     key = Key(partition, "a")
     store.write(Create(key, {"x": "." * 390_000}))
-    with pytest.raises(InvalidRequestError, match="larger than"):
+    with pytest.raises(ItemRefusedError, match="larger than"):
         store.write(Replace(key, {"x": "." * 400_000}, 0))
-    with pytest.raises(InvalidRequestError, match="larger than"):
+    with pytest.raises(ItemRefusedError, match="larger than"):
         store.write(Delete(key, 0), Create(Key(partition, "b"), {"x": "." * 400_000}))
     found = store.get(key)
     assert found is not None
     assert found.version == 0
+
+
+@pytest.mark.parametrize(
+    "key",
+    [Key("", "a"), Key("a", ""), Key("a" * 2049, "a"), Key("a", "é" * 513), Key("\ud800", "a"), Key("a", "\ud800")],
+    ids=["no partition", "no sort", "long partition", "long sort", "partition not text", "sort not text"],
+)
+def test_key_that_dynamodb_does_not_accept_is_refused(store: MetadataStore, partition: str, key: Key):
+    other = Create(Key(partition, "other"), {})
+    writes = (Create(key, {}), Replace(key, {}, 0), Delete(key, None), Check(key, None))
+    for call in (lambda: store.get(key), lambda: store.get_many([key, other.key])):
+        with pytest.raises(ItemRefusedError):
+            call()
+    for write in writes:
+        for group in ([write], [other, write]):
+            with pytest.raises(ItemRefusedError):
+                store.write(*group)
+    assert store.get(other.key) is None
+
+
+def test_longest_keys_are_accepted(store: MetadataStore, partition: str):
+    key = Key(partition.ljust(2048, "p"), "é" * 512)
+    store.write(Create(key, {}))
+    assert store.get(key) == Record(key, 0, {})
+    assert store.query(key.partition, first=key.sort, last=key.sort, limit=1).records == [Record(key, 0, {})]
+
+
+@pytest.mark.parametrize(
+    ("partition", "first", "last"), [("", "", None), ("p" * 2049, "", None), ("p", "s" * 1025, None)]
+)
+def test_range_that_dynamodb_does_not_accept_is_refused(
+    store: MetadataStore, partition: str, first: str, last: str | None
+):
+    with pytest.raises(ItemRefusedError):
+        store.query(partition, first=first, last=last, limit=1)
+
+
+def test_transaction_has_a_size_limit(store: MetadataStore, partition: str):
+    writes = [Create(Key(partition, f"{n:02d}"), {"x": "." * 390_000}) for n in range(11)]
+    with pytest.raises(ItemRefusedError, match="transaction"):
+        store.write(*writes)
+    assert store.query(partition, limit=1).records == []
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

@@ -178,7 +178,7 @@ def test_unreadable_secret_keeps_the_known_keys(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [("ResourceNotFoundException", IllegalStateError), ("InternalServiceError", UnavailableError)],
+    [("ResourceNotFoundException", UnavailableError), ("InternalServiceError", UnavailableError)],
 )
 def test_unreadable_secret_is_an_error_at_first(code: str, kind: type[Exception]) -> None:
     secrets = Secrets()

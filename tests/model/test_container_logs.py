@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.model.container_logs import (
+    LEDGERS_MAX,
     NO_COPIES,
     ContainerLog,
     LedgerChain,
@@ -14,6 +15,7 @@ from headrace.model.container_logs import (
     LogState,
     check_transition,
     emptied,
+    full_chain,
     open_ledger,
     retained_ledgers,
     without_lost_members,
@@ -43,6 +45,35 @@ def test_ledgers_before_the_truncation_point_are_not_retained():
     assert retained_ledgers(CHAIN.ledgers, 89) == CHAIN.ledgers
     assert retained_ledgers(CHAIN.ledgers, 90) == CHAIN.ledgers[2:]
     assert retained_ledgers(CHAIN.ledgers, 1000) == CHAIN.ledgers[3:]
+
+
+def test_ledger_without_entries_is_dropped_by_the_next_owner():
+    log = LOG
+    for epoch in range(21, 2 * LEDGERS_MAX):
+        after = open_ledger(log, epoch, 97, (A, B, C), 50, 3)
+        check_transition(log, after, epoch)
+        log = after
+    assert log.ledgers == (LedgerStart(12, 40), LedgerStart(16, 90), LedgerStart(20, 95), LedgerStart(epoch, 97))
+    for entry in range(40, 97):
+        assert log.chain.epoch_of(entry) == CHAIN.epoch_of(entry)
+    assert list(log.chain.parts(50, 99)) == [(12, 50, 90), (16, 90, 95), (20, 95, 97), (epoch, 97, 99)]
+
+
+def test_ledger_with_entries_must_not_be_dropped():
+    dropped = replace(LOG, ledgers=(CHAIN.ledgers[0], CHAIN.ledgers[3], LedgerStart(21, 97)))
+    with pytest.raises(IllegalStateError, match="have changed"):
+        check_transition(LOG, dropped, 21)
+
+
+def test_record_with_too_many_ledgers_is_not_written():
+    ledgers = tuple(LedgerStart(epoch, epoch) for epoch in range(LEDGERS_MAX))
+    full = replace(LOG, ledgers=ledgers, truncated_before=0)
+    after = open_ledger(full, LEDGERS_MAX, LEDGERS_MAX, (A, B), 0, 3)
+    assert full_chain(full) is None
+    with pytest.raises(IllegalStateError, match="ledgers"):
+        check_transition(full, after, LEDGERS_MAX)
+    truncated = open_ledger(full, LEDGERS_MAX, LEDGERS_MAX, (A, B), 1, 3)
+    check_transition(full, truncated, LEDGERS_MAX)
 
 
 def test_first_ledger_of_an_empty_log_begins_with_its_next_entry():

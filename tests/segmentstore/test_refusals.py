@@ -11,6 +11,8 @@ from store_world import World
 
 from headrace import wire
 from headrace.adapters.s3.failures import failure
+from headrace.model.errors import InvalidRequestError
+from headrace.ports.metadata_store import Write, metadata_store_refused
 
 pytestmark = pytest.mark.anyio
 
@@ -58,6 +60,44 @@ async def test_refused_put_is_repeated_until_it_succeeds(world: World, caplog, c
     assert len(alarms) >= 3
     assert {record.levelno for record in alarms} == {logging.ERROR}
     assert all(f"cause={code} " in record.getMessage() for record in alarms)
+
+
+async def test_refusal_by_the_metadata_store_is_repeated(world: World, caplog):
+    async with world.running() as running:
+        client = await created_segment(running, SEGMENT, b"one")
+        container = running.store.owned[0].container
+        honest = world.metadata.write
+
+        def refuse(*_writes: Write) -> None:
+            raise metadata_store_refused("a write", "KMSAccessDeniedException")
+
+        world.metadata.write = refuse  # type: ignore[method-assign]
+        world.clock.advance(2e6)
+        await running.until(lambda: container.metrics.storage_refusals >= 3)
+        await client.append(WRITER, 1, b"two")
+        assert container.failure is None
+        world.metadata.write = honest  # type: ignore[method-assign]
+        await running.flush()
+        assert container.metadata.segments[SEGMENT].is_stored
+        assert await client.read_all(SEGMENT) == b"onetwo"
+    assert any("cause=KMSAccessDeniedException" in record.getMessage() for record in caplog.records)
+
+
+async def test_refusal_without_a_kind_of_its_own_is_repeated(world: World):
+    async with world.running() as running:
+        await created_segment(running, SEGMENT, b"one")
+        container = running.store.owned[0].container
+        honest = world.chunks.put
+
+        async def refuse(*_arguments: object) -> None:
+            raise InvalidRequestError("the object is too large")
+
+        world.chunks.put = refuse  # type: ignore[method-assign]
+        world.clock.advance(2e6)
+        await running.until(lambda: container.metrics.storage_refusals >= 3)
+        assert container.failure is None
+        world.chunks.put = honest  # type: ignore[method-assign]
+        await running.flush()
 
 
 async def test_refused_deletion_is_repeated(world: World):

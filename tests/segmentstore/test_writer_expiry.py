@@ -14,7 +14,7 @@ from headrace.codec.container_snapshots import encode_segment
 from headrace.model.errors import ConflictError, ThrottledError
 from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.segmentstore.containers import writer_expiry
-from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE
+from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, CLIENT_ATTRIBUTES_MAX, NO_VALUE
 from headrace.segmentstore.containers.writer_expiry import (
     CROWDED_AT,
     NEVER_EXPIRES_BELOW,
@@ -115,6 +115,37 @@ async def test_a_full_segment_takes_writers_again(world: World):
         world.clock.advance(WRITER_KEPT_S_MIN)
         assert await container.writers.sweep() == ATTRIBUTES_PER_SEGMENT_MAX - CROWDED_AT
         come_and_go(container, [ATTRIBUTES_PER_SEGMENT_MAX + 1])
+
+
+async def test_attributes_of_clients_lock_no_writer_out(world: World):
+    """Each client may set some, which never expire. A release without this limit let them fill the segment."""
+    async with running_store(world) as running:
+        client, container = await created(running)
+        for key in range(1 << 40, (1 << 40) + CLIENT_ATTRIBUTES_MAX):
+            reply = await client.call(wire.UpdateSegmentAttribute(5, SEGMENT, key, 42, NO_VALUE))
+            assert reply == wire.SegmentAttributeUpdated(5, True)
+        reply = await client.call(wire.UpdateSegmentAttribute(5, SEGMENT, 1 << 41, 42, NO_VALUE))
+        assert isinstance(reply, wire.ErrorMessage)
+        assert reply.error_code == wire.ERROR_CODE_ILLEGAL_ARGUMENT
+        assert "attributes" in reply.message
+        assert "writer" not in reply.message
+        reply = await client.call(wire.UpdateSegmentAttribute(5, SEGMENT, 1 << 40, 43, 42))
+        assert reply == wire.SegmentAttributeUpdated(5, True), "those that it has can be changed"
+        former = segment_of(running).accepted
+        update = dict.fromkeys(range(1 << 50, (1 << 50) + ATTRIBUTES_PER_SEGMENT_MAX), 1)
+        former.client_attributes = {*former.client_attributes, *update}
+        former.attributes.update(update)
+        come_and_go(container, [7])
+        assert 7 in segment_of(running).accepted.attributes
+
+
+async def test_unknown_attribute_of_the_store_cannot_be_set(world: World):
+    async with running_store(world) as running:
+        client, _ = await created(running)
+        for key in ((1 << 127) | 99, (1 << 127) | (1 << 63)):
+            reply = await client.call(wire.UpdateSegmentAttribute(5, SEGMENT, key, 42, NO_VALUE))
+            assert isinstance(reply, wire.ErrorMessage)
+            assert reply.error_code == wire.ERROR_CODE_ILLEGAL_ARGUMENT
 
 
 async def test_the_oldest_go_first_and_the_others_stay(world: World, few):

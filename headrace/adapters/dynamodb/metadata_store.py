@@ -35,13 +35,16 @@ from headrace.ports.metadata_store import (
     Check,
     Create,
     Delete,
+    ItemRefusedError,
     Key,
     Page,
     Record,
     Replace,
     Write,
     WriteConflictError,
+    metadata_store_refused,
 )
+from headrace.ports.record_limits import check_key, check_range
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -77,7 +80,7 @@ class DynamoMetadataStore:
         self._new_write_id = new_write_id
 
     def get(self, key: Key) -> Record | None:
-        items.check_key(key)
+        check_key(key)
         try:
             item = self._ask(f"reading {key}", lambda: self._model.get(key.partition, key.sort, consistent_read=True))
         except DoesNotExist:
@@ -119,8 +122,7 @@ class DynamoMetadataStore:
         descending: bool = False,
         bytes_max: int | None = None,
     ) -> Page:
-        if limit < 1:
-            raise InvalidRequestError(f"a query needs a limit of at least 1, not {limit}")
+        check_range(partition, first, last, limit)
         if last is not None and (not last or last < first):
             return Page([], None)
         records: list[Record] = []
@@ -167,7 +169,7 @@ class DynamoMetadataStore:
 
     def _write_one(self, write: Write) -> None:
         write_id = self._new_write_id()
-        item, condition = items.item(self._model, write, write_id), items.condition(write)
+        (item,), condition = items.transaction_items(self._model, [write], write_id), items.condition(write)
         send = item.delete if isinstance(write, Delete) else item.save
         try:
             self._retries.run(f"writing {write.key}", lambda: send(condition))
@@ -244,11 +246,9 @@ class DynamoMetadataStore:
             raise self._refusal(what, refused) from refused
 
     def _refusal(self, what: str, refused: RefusedRequestError) -> HeadraceError:
-        return HeadraceError(
-            f"{what}: DynamoDB refused on table {self._table_name}: {refused}",
-            details={"table": self._table_name, "cause": refused.code},
-            code="metadata_store_refused",
-        )
+        if refused.is_of_item:
+            return ItemRefusedError(f"{what}: DynamoDB refused on table {self._table_name}: {refused}")
+        return metadata_store_refused(f"{what}, on table {self._table_name}: {refused}", refused.code)
 
 
 def _conflict(writes: Sequence[Write], failed: Mapping[int, Record | None]) -> WriteConflictError:

@@ -4,7 +4,7 @@ There are three kinds of failure:
 
 - The request was certainly not applied and may succeed later: throttling, two conflicting transactions, no connection.
 - Its effect is unknown: there was no answer, or a 5xx status.
-- DynamoDB rejected it, and a retry cannot succeed.
+- DynamoDB rejected it, and a retry within the bounds is of no use.
 
 The first two kinds are retried with full jitter, within bounds. The last is raised as `RefusedRequestError`.
 """
@@ -27,6 +27,7 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as AnyConnectionError
 from pynamodb.exceptions import PynamoDBException
 
+from headrace.adapters.aws_refusals import AnswerKind, answer_kind, code_of, status_of
 from headrace.model.backoff import doubled_pause, full_jitter
 from headrace.model.errors import UnavailableError
 from headrace.ports.deadlines import require_time, time_left_s
@@ -41,22 +42,15 @@ CONDITION_FAILED = "ConditionalCheckFailedException"
 TRANSACTION_CANCELED = "TransactionCanceledException"
 CONDITION_FAILED_REASON = "ConditionalCheckFailed"
 
-_NOT_APPLIED = frozenset({
-    "ProvisionedThroughputExceededException",
-    "RequestLimitExceeded",
-    "ThrottlingException",
-    "TransactionConflictException",
-    "TransactionInProgressException",
-})  # fmt: skip
+_CLASHES = frozenset({"TransactionConflictException", "TransactionInProgressException"})
 _NOT_APPLIED_REASONS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"})
 _NEVER_SENT = (EndpointConnectionError, ConnectTimeoutError)
-_SERVER_ERROR_STATUS = 500
 
 T = TypeVar("T")
 
 
 class RefusedRequestError(Exception):
-    """DynamoDB rejected a request, and a retry cannot succeed.
+    """DynamoDB rejected a request; `is_of_item` says whether it would reject it for ever.
 
     `maybe_applied` is true if an earlier attempt of the same request got no answer and may have taken effect.
     """
@@ -64,9 +58,15 @@ class RefusedRequestError(Exception):
     def __init__(self, response: Mapping[str, Any], *, maybe_applied: bool) -> None:
         error = response.get("Error", {})
         super().__init__(f"{error.get('Code')}: {error.get('Message')}")
-        self.code = str(error.get("Code", ""))
+        self.code = str(error.get("Code", "")).rpartition("#")[2]
         self.response = response
         self.maybe_applied = maybe_applied
+
+    @property
+    def is_of_item(self) -> bool:
+        """Whether an item of the request is invalid or too large, so that a repetition cannot succeed."""
+        codes = [self.code, *(str(reason.get("Code", "")) for reason in self.reasons)]
+        return any(answer_kind(code) is AnswerKind.ITEM for code in codes)
 
     @property
     def reasons(self) -> list[Mapping[str, Any]]:
@@ -107,7 +107,7 @@ class Retries:
             try:
                 return _sent(request)
             except ClientError as error:
-                unknown = _status(error) >= _SERVER_ERROR_STATUS
+                unknown = answer_kind(code_of(error), status_of(error)) is AnswerKind.UNAVAILABLE
                 if not unknown and not _certainly_not_applied(error):
                     raise RefusedRequestError(error.response, maybe_applied=maybe_applied) from error
                 last: Exception = error
@@ -145,14 +145,10 @@ def _sent(request: Callable[[], T]) -> T:
         raise error.cause from None
 
 
-def _status(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
 def _certainly_not_applied(error: ClientError) -> bool:
     """Whether the request certainly had no effect and may succeed if it is sent again."""
-    code = error.response.get("Error", {}).get("Code")
+    code = code_of(error)
     if code != TRANSACTION_CANCELED:
-        return code in _NOT_APPLIED
+        return code in _CLASHES or answer_kind(code) is AnswerKind.THROTTLED
     reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", ())}
     return CONDITION_FAILED_REASON not in reasons and bool(reasons & _NOT_APPLIED_REASONS)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from headrace.model.errors import InvalidRequestError
 from headrace.ports.metadata_store import (
     ANY_VERSION,
-    BODY_BYTES_MAX,
     READS_PER_BATCH_MAX,
     WRITES_PER_TRANSACTION_MAX,
     Check,
@@ -30,6 +29,7 @@ from headrace.ports.metadata_store import (
     Write,
     WriteConflictError,
 )
+from headrace.ports.record_limits import check_key, check_range, checked_texts
 
 
 @dataclass(slots=True)
@@ -78,11 +78,14 @@ class MemoryMetadataStore:
         self._torn_reads = torn_reads
 
     def get(self, key: Key) -> Record | None:
+        check_key(key)
         return self._read_locked(key)
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         if len(keys) > READS_PER_BATCH_MAX or len(set(keys)) != len(keys):
             raise InvalidRequestError(f"a batch reads at most {READS_PER_BATCH_MAX} distinct keys, not {len(keys)}")
+        for key in keys:
+            check_key(key)
         if self._torn_reads is not None:
             return self._torn_reads.read(keys, self._read_locked)
         with self._lock:
@@ -98,8 +101,7 @@ class MemoryMetadataStore:
         descending: bool = False,
         bytes_max: int | None = None,
     ) -> Page:
-        if limit < 1:
-            raise InvalidRequestError(f"a query needs a limit of at least 1, not {limit}")
+        check_range(partition, first, last, limit)
         with self._lock:
             sorts = self._partitions.get(partition, _Partition()).sorts
             start = bisect_left(sorts, first)
@@ -124,7 +126,7 @@ class MemoryMetadataStore:
                 f"a transaction takes 1 to {WRITES_PER_TRANSACTION_MAX} writes on distinct keys, "
                 f"not {len(writes)} on {len(keys)}"
             )
-        texts = [_text(write) if isinstance(write, Create | Replace) else "" for write in writes]
+        texts = checked_texts(writes)
         with self._lock:
             found = {index: self._read(write.key) for index, write in enumerate(writes)}
             failed = {index: record for index, record in found.items() if not _holds(writes[index], record)}
@@ -134,7 +136,7 @@ class MemoryMetadataStore:
                     f"the condition of {type(first).__name__.lower()} at {first.key} does not hold", failed
                 )
             for write, text in zip(writes, texts, strict=True):
-                self._apply(write, text)
+                self._apply(write, text or "")
 
     def _read_locked(self, key: Key) -> Record | None:
         with self._lock:
@@ -170,13 +172,3 @@ def _holds(write: Write, found: Record | None) -> bool:
     if write.version is None or found is None:
         return write.version is None and found is None
     return (isinstance(write, Check) and write.version == ANY_VERSION) or found.version == write.version
-
-
-def _text(write: Create | Replace) -> str:
-    text = json.dumps(dict(write.body), separators=(",", ":"), allow_nan=False)
-    if len(text.encode()) > BODY_BYTES_MAX:
-        raise InvalidRequestError(
-            f"the record at {write.key} is larger than {BODY_BYTES_MAX} bytes",
-            details={"length_bytes": len(text), "length_bytes_max": BODY_BYTES_MAX},
-        )
-    return text

@@ -14,8 +14,9 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from headrace.adapters.aws_refusals import code_of
 from headrace.adapters.s3.client import CONNECTIONS_MAX_DEFAULT
-from headrace.adapters.s3.failures import PRECONDITION_FAILED, code_of, failure, failure_of_key
+from headrace.adapters.s3.failures import PRECONDITION_FAILED, failure, failure_of_key
 from headrace.adapters.s3.object_body import ObjectBody
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.ports.chunk_storage import StoredObject

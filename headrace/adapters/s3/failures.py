@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from headrace.adapters.aws_refusals import AnswerKind, answer_kind, code_of, status_of
 from headrace.model.errors import (
     AlreadyExistsError,
     HeadraceError,
+    InvalidRequestError,
     NotFoundError,
     ThrottledError,
     UnavailableError,
@@ -22,39 +24,15 @@ _KINDS: dict[str, type[HeadraceError]] = {
     # Another conditional write of the same key is under way: S3 asks to try again, which is not to say it exists.
     "ConditionalRequestConflict": ThrottledError,
     "OperationAborted": ThrottledError,
-    "SlowDown": ThrottledError,
-    "Throttling": ThrottledError,
-    "ThrottlingException": ThrottledError,
-    "RequestLimitExceeded": ThrottledError,
-    "ServiceUnavailable": ThrottledError,
-    "RequestTimeout": UnavailableError,
-    "InternalError": UnavailableError,
 }
-_SERVER_ERROR_STATUS = 500
-_DEFECTS = frozenset(
-    {
-        "EntityTooLarge",
-        "InvalidURI",
-        "KeyTooLongError",
-        "MalformedXML",
-        "MethodNotAllowed",
-        "MissingContentLength",
-        "NotImplemented",
-    }
-)
-"""Of a request that no S3 could take: repeating it cannot help, and only the code that sent it can be changed."""
-
-
-def code_of(error: ClientError) -> str:
-    """S3's error code; a HEAD has no body and so only a status as its code."""
-    return str(error.response.get("Error", {}).get("Code", ""))
+"""What only S3 answers; the rest is in `headrace.adapters.aws_refusals`."""
 
 
 def failure(what: str, error: ClientError | BotoCoreError) -> HeadraceError:
     """The error to raise, `from error`, when doing `what` ended in `error`."""
     if not isinstance(error, ClientError):
         return UnavailableError(f"{what}: S3 did not answer: {error}")
-    return _answered(what, code_of(error), str(error.response.get("Error", {}).get("Message", "")), _status(error))
+    return _answered(what, code_of(error), str(error.response.get("Error", {}).get("Message", "")), status_of(error))
 
 
 def failure_of_key(what: str, code: str, message: str) -> HeadraceError:
@@ -63,16 +41,15 @@ def failure_of_key(what: str, code: str, message: str) -> HeadraceError:
 
 
 def _answered(what: str, code: str, message: str, status: int) -> HeadraceError:
-    """The error for a refusal by S3. A retry may succeed, because credentials, policies and clocks can change."""
     text, details = f"{what}: S3 answered {code}: {message}", {"cause": code}
-    kind = _KINDS.get(code)
-    if kind is not None:
-        return kind(text, details=details)
-    if code in _DEFECTS:
-        return HeadraceError(text, details=details, code="chunk_storage_defect")
-    refused = status < _SERVER_ERROR_STATUS
-    return UnavailableError(text, details=details, code=CHUNK_STORAGE_REFUSED if refused else None)
-
-
-def _status(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if code in _KINDS:
+        return _KINDS[code](text, details=details)
+    match answer_kind(code, status):
+        case AnswerKind.THROTTLED:
+            return ThrottledError(text, details=details)
+        case AnswerKind.ITEM:
+            return InvalidRequestError(text, details=details)
+        case AnswerKind.UNAVAILABLE:
+            return UnavailableError(text, details=details)
+        case AnswerKind.REFUSED:
+            return UnavailableError(text, details=details, code=CHUNK_STORAGE_REFUSED)

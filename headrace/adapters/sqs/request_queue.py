@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from headrace.adapters.aws_refusals import AnswerKind, answer_kind, code_of, status_of
 from headrace.model.errors import InvalidRequestError, ThrottledError, UnavailableError
 from headrace.ports.deadlines import require_time
 
@@ -19,8 +20,6 @@ ID_CHARACTERS_MAX = 128
 """SQS's limit for group and deduplication ids."""
 
 MESSAGE_BYTES_MAX = 256 * 1024
-
-_THROTTLING_CODES = frozenset({"RequestThrottled", "ThrottlingException", "OverLimit", "Throttling", "KmsThrottled"})
 
 
 class SqsRequestQueue:
@@ -43,8 +42,8 @@ class SqsRequestQueue:
                 MessageDeduplicationId=short_id(deduplication_id),
             )
         except ClientError as error:
-            code = error.response.get("Error", {}).get("Code", "unknown")
-            if code.rpartition(".")[2] in _THROTTLING_CODES:
+            code = code_of(error)
+            if answer_kind(code, status_of(error)) is AnswerKind.THROTTLED:
                 raise ThrottledError(f"the queue is throttled: {code}") from error
             raise UnavailableError(f"the queue did not take the message: {code}") from error
         except BotoCoreError as error:

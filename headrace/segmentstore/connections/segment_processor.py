@@ -24,7 +24,6 @@ from headrace.segmentstore.connections.limits import MERGE_BATCH_SOURCES_MAX, TR
 from headrace.segmentstore.containers import attributes, merges
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.containers.container import Keep, never
-from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX
 from headrace.segmentstore.containers.segment import Segment
 
 if TYPE_CHECKING:
@@ -101,7 +100,6 @@ class SegmentProcessor:
     # Creation to removal
 
     async def _create(self, command: wire.CreateSegment) -> None:
-        name = checked_name(command.segment)
         if command.scale_type not in _SCALE_TYPES:
             raise InvalidRequestError(f"scale type {command.scale_type} is unknown")
         created = (
@@ -111,7 +109,7 @@ class SegmentProcessor:
             (attributes.SCALE_POLICY_RATE, command.target_rate),
             (attributes.ROLLOVER_SIZE, max(command.rollover_size_bytes, 0)),
         )
-        await self._container(name).create(name, created)
+        await self._container(command.segment).create(command.segment, created)
         self._session.send(wire.SegmentCreated(command.request_id, command.segment))
 
     async def _create_transient(self, command: wire.CreateTransientSegment) -> None:
@@ -119,11 +117,15 @@ class SegmentProcessor:
             raise InvalidRequestError(
                 f"a connection makes at most {TRANSIENT_SEGMENTS_PER_CONNECTION_MAX} transient segments"
             )
-        parent = checked_name(command.parent_segment)
-        name = names.transient_segment_name(parent, command.writer_id, self._random_uuid())
+        name = names.transient_segment_name(command.parent_segment, command.writer_id, self._random_uuid())
+        container = self._container(name)
         created = ((attributes.CREATION_TIME, self._store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
         self._transient.append(name)
-        await self._container(name).create(name, created)
+        try:
+            await container.create(name, created)
+        except InvalidRequestError:
+            self._transient.remove(name)
+            raise
         self._session.send(wire.SegmentCreated(command.request_id, name))
 
     async def _seal(self, command: wire.SealSegment) -> None:
@@ -303,13 +305,6 @@ def _is_above(attribute_id: int, value_max: int) -> Keep:
         return segment.attribute(attribute_id) > value_max
 
     return is_above
-
-
-def checked_name(name: str) -> str:
-    """Return the name; raise InvalidRequestError if a segment cannot have it."""
-    if not name or len(name.encode()) > NAME_BYTES_MAX:
-        raise InvalidRequestError(f"a segment name must have 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}")
-    return name
 
 
 def _attribute(segment: Segment, attribute_id: int) -> int:

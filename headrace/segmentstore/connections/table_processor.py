@@ -12,7 +12,6 @@ from headrace import wire
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.receive_memory import ReceivedBytes
-from headrace.segmentstore.connections.segment_processor import checked_name
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.tables import table_reads, table_updates
 from headrace.segmentstore.tables.batches import Batch
@@ -113,7 +112,7 @@ class TableProcessor:
 
     async def _create(self, command: wire.CreateTableSegment) -> None:
         created = ((attributes.CREATION_TIME, self._session.store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
-        await self._tables(command.segment).create(checked_name(command.segment), command.key_length, created)
+        await self._tables(command.segment).create(command.segment, command.key_length, created)
         self._session.send(wire.SegmentCreated(command.request_id, command.segment))
 
     async def _delete(self, command: wire.DeleteTableSegment) -> None:

@@ -32,10 +32,16 @@ VALUE_MAX: Final = (1 << 63) - 1
 ATTRIBUTES_PER_SEGMENT_MAX: Final = 100_000
 """Each writer has one until it expires (`writer_expiry`). At this limit the store throttles new writers."""
 
+CLIENT_ATTRIBUTES_MAX: Final = 256
+"""Attributes of a segment that clients set by request. They never expire, and do not count as writers. Pravega's
+clients set one in a revisioned stream."""
 
-def is_for_tables(attribute_id: int) -> bool:
-    """Whether the attribute marks a segment as a table or describes it; clients may not set it."""
-    return attribute_id in (SEGMENT_TYPE, TABLE_KEY_LENGTH, TABLE_BATCHES)
+_SETTABLE_CORE: Final = frozenset({CREATION_TIME, EVENT_COUNT, SCALE_POLICY_TYPE, SCALE_POLICY_RATE, ROLLOVER_SIZE})
+
+
+def is_settable(attribute_id: int) -> bool:
+    """Whether clients may set the attribute, those with the rights for attributes of the store included."""
+    return attribute_id in _SETTABLE_CORE or not is_core(attribute_id)
 
 
 def is_core(attribute_id: int) -> bool:

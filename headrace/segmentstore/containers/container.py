@@ -26,19 +26,24 @@ from headrace.model.errors import (
     ThrottledError,
     TruncatedError,
 )
-from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.model.names import is_transient_segment_name
 from headrace.ports.clock import Clock
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation, WriterMark
-from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
-from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE, is_core
+from headrace.segmentstore.containers.attribute_updates import (
+    AttributeUpdate,
+    check_attribute_count,
+    updated_attributes,
+)
+from headrace.segmentstore.containers.attributes import NO_VALUE, is_core
 from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.idle_segments import FindEvicted, IdleSegments
 from headrace.segmentstore.containers.log_room import LogRoom
-from headrace.segmentstore.containers.metadata import ContainerMetadata
-from headrace.segmentstore.containers.operation_log import OperationLog, resolve
+from headrace.segmentstore.containers.metadata import ContainerMetadata, check_segment_name
+from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.pending import PendingOperation, unwatched
+from headrace.segmentstore.containers.quarantine import check_not_quarantined
+from headrace.segmentstore.containers.removals import Removals
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.settlements import AppendDone, PendingAppend
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
@@ -99,7 +104,7 @@ class SegmentContainer:
         self.clock = clock
         self.unanswered = UnansweredWrites(clock)
         self._on_failure = on_failure
-        self._removal_waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self.removals = Removals(self.log.expect)
 
     @property
     def failure(self) -> HeadraceError | None:
@@ -160,6 +165,7 @@ class SegmentContainer:
 
         Raises:
             NotFoundError, SealedError: the segment was removed or is sealed.
+            IllegalStateError: it is in quarantine (code "segment_quarantined").
             ConflictError: the writer's last event number is another one, since another connection of the writer was
                 faster (code "event_number"); the segment's length is not `expected_offset` (code "offset"); or the
                 writer's number has expired (code "writer_forgotten").
@@ -225,16 +231,14 @@ class SegmentContainer:
             raise NotFoundError(f"segment {segment.name} was removed", code="segment_not_found")
         if accepted.sealed:
             raise SealedError(f"segment {segment.name} is sealed")
+        check_not_quarantined(segment)
         stored = accepted.attributes.get(writer_id, NO_VALUE)
         if stored != previous_number:
             raise ConflictError(
                 f"the last event number of the writer is {stored}, expected {previous_number}", code="event_number"
             )
-        if stored == NO_VALUE and len(accepted.attributes) >= ATTRIBUTES_PER_SEGMENT_MAX:
-            raise ThrottledError(
-                f"segment {segment.name} has {ATTRIBUTES_PER_SEGMENT_MAX} writers, which is the limit; disconnected "
-                f"writers expire after {WRITER_KEPT_S_MIN:g} s: use each writer for longer, or scale the stream"
-            )
+        if stored == NO_VALUE:
+            check_attribute_count(segment, (writer_id,))
 
     def _check_is_new(self, segment: Segment, writer_id: int, event_number: int, event_count: int) -> None:
         """Refuse an append of a writer whose number has expired: the segment may have the same events already.
@@ -257,10 +261,14 @@ class SegmentContainer:
 
         Raises:
             AlreadyExistsError: there is a segment with this name.
+            InvalidRequestError: a segment cannot have this name.
+            IllegalStateError: tier 2 keeps data of a removed segment with this name (code "segment_quarantined").
         """
+        check_segment_name(name)  # here, where all paths meet: a name may be made of the one in the request
         while True:
             while name in self.metadata.deletions:
-                await self._removed_from_storage(name)
+                self.tell_news()
+                await self.removals.done(name)
             if await self.find(name) is not None:
                 await self.log.durable()
                 raise AlreadyExistsError(f"segment {name} exists", details={"segment": name})
@@ -319,7 +327,7 @@ class SegmentContainer:
         segment = await self.existing(name)
         await self._check_not_kept(segment, keep)
         try:
-            attributes = updated_attributes(segment, updates)
+            attributes = updated_attributes(segment, updates, sets_own=True)
         except ConflictError:
             await self.log.durable()
             raise
@@ -390,8 +398,7 @@ class SegmentContainer:
         operation = data_frames.DeletionStoredOperation(self.metadata.deleted_numbers[name])
         entry = self.log.append(data_frames.encode_operation(operation), unwatched)
         self.metadata.apply(operation, entry, self.log.current_ordering)
-        for waiter in self._removal_waiters.pop(name, []):
-            resolve(waiter)
+        self.removals.note_stored(name)
 
     # Internal
 
@@ -403,11 +410,5 @@ class SegmentContainer:
             error.specific_code,
             error.message,
         )
-        self._removal_waiters.clear()
+        self.removals.forget_waiters()
         self._on_failure(self, error)
-
-    async def _removed_from_storage(self, name: str) -> None:
-        future = self.log.expect()
-        self._removal_waiters.setdefault(name, []).append(future)
-        self.tell_news()
-        await future

@@ -13,6 +13,7 @@ from headrace.codec import data_frames
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError, SealedError, source_incomplete
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
 from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.quarantine import check_not_quarantined
 from headrace.segmentstore.containers.segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -27,8 +28,8 @@ async def merge(
         NotFoundError: one of them does not exist; `details["segment"]` names it.
         SealedError: the target is sealed.
         ConflictError: an attribute condition on the target does not hold (code "attribute").
-        IllegalStateError: the source was truncated, or is the target; or it may lack bytes (code "source_incomplete",
-            `details["segment"]` names it).
+        IllegalStateError: the source was truncated, or is the target; or it may lack bytes (code "source_incomplete"),
+            or one of them is in quarantine (code "segment_quarantined"); `details["segment"]` names it then.
     """
     (source,) = await _settled_sources(container, target_name, [source_name])
     if source is None:
@@ -94,6 +95,10 @@ async def _open_target(container: SegmentContainer, name: str, sources: Sequence
     if target.accepted.sealed:
         await container.log.durable()
         raise SealedError(f"segment {name} is sealed", details={"segment": name})
+    for each in (target, *sources):
+        if each.quarantined:
+            await container.log.durable()
+            check_not_quarantined(each)
     for source in sources:
         if source is target or source.accepted.start_offset:
             await container.log.durable()

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, decode_segment
 from headrace.codec.data_frames import Operation
-from headrace.model.errors import CorruptError
+from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.model.names import is_transaction_segment_name, is_transient_segment_name
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers import settlements
@@ -86,7 +86,7 @@ class ContainerMetadata:
             self.has_records
             and name not in self.deletions
             and not is_transient_segment_name(name)
-            and 0 < len(name.encode()) <= NAME_BYTES_MAX
+            and is_name_for_tier_2(name)
         )
 
     def restore(self, snapshot: ContainerSnapshot, *, in_tier_2: bool = False) -> None:
@@ -269,6 +269,23 @@ class ContainerMetadata:
             if deleted == number:
                 del self._deleted_numbers[name]
                 self.deletions.pop(name, None)
+
+
+def is_name_for_tier_2(name: str) -> bool:
+    """Whether tier 2 can have a segment of this name."""
+    try:
+        return 0 < len(name.encode()) <= NAME_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def check_segment_name(name: str) -> None:
+    """Raise InvalidRequestError if a segment cannot have this name."""
+    if not is_name_for_tier_2(name):
+        raise InvalidRequestError(
+            f"a segment name has 1 to {NAME_BYTES_MAX} bytes of UTF-8, which {name[:100]!r} has not",
+            details={"length_bytes_max": NAME_BYTES_MAX},
+        )
 
 
 def _set_by_client(accepted: AcceptedState, updates: Sequence[tuple[int, int]]) -> None:

@@ -50,6 +50,7 @@ class Segment:
         "name",
         "name_is_free",
         "number",
+        "quarantined",
         "recorded",
         "rehomed_end",
         "tiered",
@@ -76,6 +77,7 @@ class Segment:
         self.name_is_free = False  # once tier 2 has nothing of the removed segment
         self.used_s = 0.0  # the last use other than an append
         self.recorded: RecordedState | None = None
+        self.quarantined = False  # tier 2 refuses it for good: see `quarantine`
         self.index = ReadIndex(pool)
         self.times = TimePoints()
         self.merges: deque[PendingMerge] | tuple[PendingMerge, ...] = ()
@@ -227,6 +229,11 @@ class Segment:
     def untiered_bytes(self) -> int:
         """Durable bytes that the chunk directory does not have."""
         return self.durable.length - self.tiered.length
+
+    @property
+    def is_flushable(self) -> bool:
+        """Whether it has bytes to flush to tier 2."""
+        return self.untiered_bytes > 0 and not (self.accepted.removed or self.quarantined)
 
     def attribute(self, key: int) -> int:
         return self.accepted.attributes.get(key, NO_VALUE)

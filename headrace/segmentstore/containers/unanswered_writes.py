@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from headrace.model.errors import FencedError
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import UNANSWERED_WRITE_S, WriteConflictError
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, ItemRefusedError, WriteConflictError
 
 
 class UnansweredWrites:
@@ -29,7 +29,7 @@ class UnansweredWrites:
         """
         try:
             yield
-        except (WriteConflictError, FencedError):
+        except (WriteConflictError, ItemRefusedError, FencedError):
             raise
         except BaseException:
             self._until_s.update(dict.fromkeys(names, self._clock.monotonic_s() + UNANSWERED_WRITE_S))

@@ -28,10 +28,10 @@ from headrace.codec.log_objects import (
 from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import (
     AlreadyExistsError,
+    CorruptError,
     FencedError,
     HeadraceError,
     NotFoundError,
-    ThrottledError,
     UnavailableError,
 )
 from headrace.ports.chunk_storage import ChunkStorage
@@ -266,7 +266,9 @@ class LogObjectWriter:
         while True:
             try:
                 return await self._create(name, parts)
-            except (ThrottledError, UnavailableError) as error:
+            except (FencedError, CorruptError):
+                raise
+            except HeadraceError as error:  # nothing but a contradiction ends a log
                 failures += 1
                 if self._stopping.done() or self.failure is not None:
                     raise UnavailableError(f"object {name} may or may not have been created: {error}") from error

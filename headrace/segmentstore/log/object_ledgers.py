@@ -36,6 +36,7 @@ from headrace.ports.ledger import Done, LedgerEntry, Released
 from headrace.segmentstore.log.log_object_chain import FoundLog, LogObject, close_ledger, delete_garbage, find_log
 from headrace.segmentstore.log.log_object_reader import LogObjectReader
 from headrace.segmentstore.log.log_object_writer import LogObjectWriter, ObjectLogLimits, PutObject, WriterStart
+from headrace.segmentstore.log.record_requests import report_long_chain
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -317,6 +318,7 @@ class ObjectLedgers:
             raise FencedError(f"container {container} has a newer owner than that of epoch {epoch}")
         if outcome is not LogWriteOutcome.WRITTEN:
             return None
+        report_long_chain(container, new)
         await self._clean_up(container, epoch, found)
         return self._ledger(container, epoch, found, 0)
 

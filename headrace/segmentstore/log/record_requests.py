@@ -7,12 +7,21 @@ import logging
 from typing import Final
 
 from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome, StoredLog
-from headrace.model.container_logs import ContainerLog
+from headrace.model.container_logs import LEDGERS_MAX, LEDGERS_REPORTED_FROM, ContainerLog
 from headrace.model.errors import ThrottledError, UnavailableError
+from headrace.ports.metadata_store import ItemRefusedError
 
 _log = logging.getLogger(__name__)
 
 ANSWER_PATIENCE_S: Final = 5.0
+
+
+def report_long_chain(container: int, log: ContainerLog) -> None:
+    """Report a log whose owners have changed so often without a truncation that a limit is near."""
+    if len(log.ledgers) >= LEDGERS_REPORTED_FROM:
+        _log.error(
+            "event=log_chain_long container=%d ledgers=%d ledgers_max=%d", container, len(log.ledgers), LEDGERS_MAX
+        )
 
 
 class RecordRequests:
@@ -29,7 +38,7 @@ class RecordRequests:
         try:
             async with asyncio.timeout(ANSWER_PATIENCE_S):
                 self._known = await asyncio.to_thread(self._records.read, self._container)
-        except (ThrottledError, UnavailableError, TimeoutError) as error:
+        except (ThrottledError, UnavailableError, ItemRefusedError, TimeoutError) as error:
             _log.warning("event=log_record_not_read container=%d error=%r", self._container, error)
             return None
         return self._known
@@ -45,5 +54,6 @@ class RecordRequests:
             _log.warning("event=log_record_not_written container=%d version=%d", self._container, version)
             return LogWriteOutcome.UNKNOWN
         if outcome is LogWriteOutcome.WRITTEN:
+            report_long_chain(self._container, log)
             self._known = StoredLog(log, version + 1)
         return outcome

@@ -15,9 +15,12 @@ from headrace.codec.container_snapshots import ContainerSnapshot
 from headrace.model.chunks import ChunkRun, RunLink
 from headrace.model.errors import CorruptError
 from headrace.model.names import is_transaction_segment_name, is_transient_segment_name
+from headrace.ports.metadata_store import ItemRefusedError
 from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.metadata import is_name_for_tier_2
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.pending_merges import DueMove, due_move
+from headrace.segmentstore.containers.quarantine import quarantine
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.merge_moves import complete_link, move_merged
@@ -132,14 +135,20 @@ class DirectoryUpkeep:
         for segment in list(self._container.dirty.values()):
             if segment.merges and self.must_wait(segment):
                 continue
-            while not segment.accepted.removed and (due := due_move(segment, self._object_bytes_max)) is not None:
+            while self._may_move(segment) and (due := due_move(segment, self._object_bytes_max)) is not None:
                 more = True
                 done = FlushMark([segment])
                 try:
                     await self._move(due)
+                except ItemRefusedError as error:
+                    quarantine(self._container, segment, error)
                 finally:
                     done()
         return more
+
+    @staticmethod
+    def _may_move(segment: Segment) -> bool:
+        return not (segment.accepted.removed or segment.quarantined)
 
     async def _move(self, due: DueMove) -> None:
         target, merge = due
@@ -186,18 +195,37 @@ class DirectoryUpkeep:
             if not merge.enters_directly(self._object_bytes_max)
             for source in merge.sources()
         }
-        needed.update(under_way, container.unanswered.names())
+        needed.update(under_way, container.unanswered.names(), container.removals.refused)
         ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
         for name in ready[:REMOVALS_PER_PASS_MAX]:
-            if not await self._remove_runs(name):
+            try:
+                is_removed = await self._remove_removed(name)
+            except ItemRefusedError as error:
+                # Former releases accepted longer names for transient segments. Tier 2 refused them, and has nothing.
+                is_removed = not is_name_for_tier_2(name)
+                if not is_removed:
+                    self._leave_removal(name, error)
+            if not is_removed:
                 continue
-            with container.unanswered.noted(name):  # else a late removal would meet the next segment of this name
-                if metadata.has_records and not is_transient_segment_name(name):
-                    await self._directory.remove_record(name)  # last: runs without it would belong to no segment
             if _may_be_used_again(name):
                 self._used_names[name] = metadata.deleted_numbers[name]
             container.note_deletion_stored(name)
         return bool(ready)
+
+    def _leave_removal(self, name: str, error: ItemRefusedError) -> None:
+        container = self._container
+        container.removals.refuse(name)
+        what = (container.container, name, error.message)
+        _log.critical("event=removal_quarantined container=%d segment=%r error=%r", *what)
+
+    async def _remove_removed(self, name: str) -> bool:
+        """Remove what tier 2 has of a removed segment, a bounded part of it. Returns whether nothing is left."""
+        if not await self._remove_runs(name):
+            return False
+        if self._container.metadata.has_records and not is_transient_segment_name(name):
+            with self._container.unanswered.noted(name):  # else a late removal would meet the next one of this name
+                await self._directory.remove_record(name)  # last: runs without it would belong to no segment
+        return True
 
     async def _remove_runs(self, name: str) -> bool:
         """Remove runs of a removed segment, as many as fit into a transaction. Returns whether none is left.
@@ -223,17 +251,23 @@ class DirectoryUpkeep:
         unanswered writes wait: these may enter runs once more.
         """
         dirty, late = self._container.dirty.values(), self._container.unanswered.names()
-        due = [segment for segment in dirty if segment.tiered.trimmed_offset < segment.durable.start_offset]
+        due = [
+            each for each in dirty if each.tiered.trimmed_offset < each.durable.start_offset and not each.quarantined
+        ]
         due = [each for each in due if each.number > self._looked_at and each.name not in late]
         due.sort(key=lambda each: each.number)
         looked_at = due[:TRIMMED_PER_PASS_MAX]
         removed = 0
         for first in range(0, len(looked_at), TRIMMED_AT_ONCE_MAX):
             batch = looked_at[first : first + TRIMMED_AT_ONCE_MAX]
-            for outcome in await asyncio.gather(*map(self._trim, batch), return_exceptions=True):
-                if isinstance(outcome, BaseException):
+            outcomes = await asyncio.gather(*map(self._trim, batch), return_exceptions=True)
+            for segment, outcome in zip(batch, outcomes, strict=True):
+                if isinstance(outcome, ItemRefusedError):
+                    quarantine(self._container, segment, outcome)
+                elif isinstance(outcome, BaseException):
                     raise outcome
-                removed += outcome
+                else:
+                    removed += outcome
         more = len(due) > len(looked_at)
         self._looked_at = looked_at[-1].number if more else -1
         return more or removed > 0
@@ -265,6 +299,7 @@ class DirectoryUpkeep:
             or (
                 segment.tiered.length >= segment.accepted.length
                 and not segment.merges
+                and not segment.quarantined
                 and segment.tiered.trimmed_offset >= segment.accepted.start_offset
             )
         ]

@@ -11,9 +11,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from typing import Final
+from weakref import WeakSet
 
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
 from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import ItemRefusedError
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.pending import undisturbed
 from headrace.segmentstore.containers.segment import RecordedState, Segment
@@ -61,6 +63,7 @@ class Evictor:
         self._limits = limits
         self._must_wait = must_wait
         self._forget = forget
+        self._refused: WeakSet[Segment] = WeakSet()
 
     async def sweep(self) -> int:
         """Evict idle segments until no more than the limit are left, or none is idle. Returns how many were evicted.
@@ -98,6 +101,7 @@ class Evictor:
             self._clock.monotonic_s() - segment.used_s >= idle_s
             and self._clock.now_ms() - segment.accepted.last_modified_ms >= 1000 * idle_s
             and len(segment.accepted.attributes) <= EVICTABLE_ATTRIBUTES_MAX
+            and segment not in self._refused
             and self._container.idle.may_leave(segment)
             and not self._must_wait(segment)
         )
@@ -123,12 +127,30 @@ class Evictor:
             if segment.recorded is None or segment.recorded.digest != digest
         ]
         if outdated:
-            await undisturbed(asyncio.ensure_future(self._record(outdated)))
+            await undisturbed(asyncio.ensure_future(self._record_apart(outdated)))
         gone = 0
         for segment, _, encoded, digest in leaving:
             if segment.recorded is not None and segment.recorded.digest == digest and self._is_idle(segment):
                 gone += self._container.idle.evict(segment, encoded, self._forget)
         return gone
+
+    async def _record_apart(self, outdated: list[tuple[Segment, SegmentSnapshot, bytes]]) -> None:
+        """Write records. A segment whose record the metadata store refuses for good stays in memory."""
+        try:
+            await self._record(outdated)
+        except ItemRefusedError as error:
+            if len(outdated) > 1:
+                for each in outdated:
+                    await self._record_apart([each])
+                return
+            segment = outdated[0][0]
+            self._refused.add(segment)
+            _log.error(
+                "event=record_refused container=%d segment=%r error=%r",
+                self._container.container,
+                segment.name,
+                error.message,
+            )
 
     async def _record(self, outdated: list[tuple[Segment, SegmentSnapshot, bytes]]) -> None:
         recording = self._container.idle.recording

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
+from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
 from headrace.segmentstore.tiering.limits import StorageLimits
-from headrace.segmentstore.tiering.retries import reported_as_refusal
+from headrace.segmentstore.tiering.retries import ends_container, reported_as_refusal
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,9 @@ class MaintenanceTasks:
         for task in self._tasks:
             try:
                 more |= await task.run_pass()
-            except (UnavailableError, ThrottledError) as error:
+            except HeadraceError as error:
+                if ends_container(error):
+                    raise
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -91,7 +93,7 @@ class MaintenanceTasks:
     def _failed(self, error: Exception, retry_s: float) -> bool:
         container = self._container
         match error:
-            case UnavailableError() | ThrottledError():
+            case HeadraceError() if not ends_container(error):
                 if not reported_as_refusal(container, error, retry_s):
                     _log.warning(
                         "event=chore_retry container=%d retry_s=%.1f error=%r",

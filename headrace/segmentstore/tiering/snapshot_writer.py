@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, encode_snapshot
 from headrace.model.backoff import doubled_pause
-from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
+from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.tiering.limits import StorageLimits
-from headrace.segmentstore.tiering.retries import reported_as_refusal
+from headrace.segmentstore.tiering.retries import ends_container, reported_as_refusal
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 _log = logging.getLogger(__name__)
@@ -118,7 +118,9 @@ class SnapshotWriter:
         while True:
             try:
                 await self._snapshots.replace(parts, clean=clean)
-            except (UnavailableError, ThrottledError) as error:
+            except HeadraceError as error:
+                if ends_container(error):
+                    raise
                 failures += 1
                 retry_s = doubled_pause(failures, self._limits.retry_first_s, self._limits.retry_max_s)
                 self._warn(error, retry_s)

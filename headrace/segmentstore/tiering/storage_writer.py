@@ -1,8 +1,8 @@
 """Flushes the bytes of one container to tier 2, applies removals to the chunk directory, and truncates the log.
 
 Each pass is a bounded piece of work that may be repeated: it finds runs in the directory that an earlier attempt wrote.
-While tier 2 does not answer, passes fail and are retried with a back-off, and appends continue until the cache is full.
-When the claim is lost the container stops.
+While tier 2 does not answer or refuses, passes fail and are retried with a back-off, and appends continue until the
+cache is full. When the claim is lost or tier 2 contradicts the log the container stops.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.model.chunks import ChunkRun
-from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
+from headrace.model.errors import HeadraceError
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import ItemRefusedError
 from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import resolve
+from headrace.segmentstore.containers.quarantine import quarantine
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
 from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX, ChunkDirectory, fitting
@@ -29,7 +31,7 @@ from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.object_names import ObjectNames
 from headrace.segmentstore.tiering.object_packing import pack
 from headrace.segmentstore.tiering.object_uploads import ObjectUploads, Upload
-from headrace.segmentstore.tiering.retries import reported_as_refusal
+from headrace.segmentstore.tiering.retries import ends_container, reported_as_refusal
 from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
 
 _log = logging.getLogger(__name__)
@@ -174,13 +176,14 @@ class StorageWriter:
 
     @property
     def _is_prepared(self) -> bool:
-        untiered_bytes = sum(segment.untiered_bytes for segment in self._container.dirty.values())
+        dirty = self._container.dirty.values()
+        untiered_bytes = sum(segment.untiered_bytes for segment in dirty if segment.is_flushable)
         return self._snapshots.written > self._snapshots_before and untiered_bytes <= PREPARED_BYTES_MAX
 
     def _failed(self, error: Exception, retry_s: float) -> bool:
         container = self._container
         match error:
-            case UnavailableError() | ThrottledError():
+            case HeadraceError() if not ends_container(error):
                 if container.failure is not None:
                     return False
                 container.metrics.storage_retries += 1
@@ -235,6 +238,8 @@ class StorageWriter:
         now_s = self._clock.monotonic_s()
         untiered_bytes = 0
         for segment in self._container.dirty.values():
+            if segment.quarantined:
+                continue
             untiered_bytes += segment.untiered_bytes
             since_s = segment.untiered_since_s
             if since_s is not None and now_s - since_s >= self._limits.flush_age_s:
@@ -243,8 +248,7 @@ class StorageWriter:
 
     def _untiered(self) -> list[Segment]:
         """Segments with durable bytes to store, the longest waiting first."""
-        dirty = self._container.dirty.values()
-        untiered = [segment for segment in dirty if segment.untiered_bytes and not segment.accepted.removed]
+        untiered = [segment for segment in self._container.dirty.values() if segment.is_flushable]
         return sorted(untiered, key=lambda segment: segment.untiered_since_s or 0.0)
 
     async def _flush(self) -> bool:
@@ -303,7 +307,7 @@ class StorageWriter:
 
     def _unpacked_bytes(self) -> int:
         """The durable bytes that could be packed now."""
-        wanted = [segment for segment in self._container.dirty.values() if not segment.accepted.removed]
+        wanted = (segment for segment in self._container.dirty.values() if segment.is_flushable)
         ends = [(segment, self._packed_end(segment)) for segment in wanted]
         return sum(segment.durable.length - end for segment, end in ends if end is not None)
 
@@ -316,8 +320,22 @@ class StorageWriter:
         runs = [each for upload in uploads for each in upload.packed.runs]
         while runs:
             count = fitting((run for _, run in runs), ENTERED_WRITES_MAX)
-            await self._enter(runs[:count], objects)
+            try:
+                await self._enter(runs[:count], objects)
+            except ItemRefusedError:
+                await self._enter_apart(runs[:count], objects)
             del runs[:count]
+
+    async def _enter_apart(self, runs: Iterable[tuple[Segment, ChunkRun]], objects: Mapping[str, Upload]) -> None:
+        """Enter the runs of each segment by itself: for some of them the metadata store refuses an item for good."""
+        by_home: dict[Segment, list[tuple[Segment, ChunkRun]]] = {}
+        for place, run in runs:
+            by_home.setdefault(place.home[0], []).append((place, run))
+        for home, own in by_home.items():
+            try:
+                await self._enter(own, objects)
+            except ItemRefusedError as error:
+                quarantine(self._container, home, error)
 
     async def _enter(self, runs: Iterable[tuple[Segment, ChunkRun]], objects: Mapping[str, Upload]) -> None:
         """Write runs of one transaction to the directory, then count their bytes as stored."""

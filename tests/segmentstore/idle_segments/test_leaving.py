@@ -23,7 +23,6 @@ from segment_writes import WRITER, write
 from store_world import World
 
 from headrace import wire
-from headrace.adapters.dynamodb.items import TRANSACTION_BYTES_MAX
 from headrace.codec.container_snapshots import SegmentSnapshot, WritersGone
 from headrace.metadata.evicted_segment import (
     SegmentRecord,
@@ -33,6 +32,7 @@ from headrace.metadata.evicted_segment import (
 )
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import BODY_BYTES_MAX, WriteConflictError
+from headrace.ports.record_limits import TRANSACTION_BYTES_MAX
 from headrace.segmentstore.tiering.evictor import ATTRIBUTES_PER_BATCH_MAX, EVICTABLE_ATTRIBUTES_MAX
 from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX
 
