@@ -197,25 +197,30 @@ class EventStep:
 
 
 class ListStep:
-    """i32 count and elements, read as a tuple; an element takes at least `element_bytes_min` bytes."""
+    """i32 count and elements, read as a tuple; an element takes at least `element_bytes_min` bytes.
+
+    A list of more than `elements_max` elements is refused before any of them is read: one frame can claim enough of
+    them to stop its reader for half a second.
+    """
 
     bytes_min = _INT32.size
     count = 1
 
     def __init__(
         self,
+        elements_max: int,
         element_bytes_min: int,
         read: Callable[[memoryview, int], tuple[Any, int]],
         write: Callable[[Any, Sink], None],
     ) -> None:
+        self.elements_max = elements_max
         self._element_bytes_min = element_bytes_min
         self._read = read
         self._write = write
 
     def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
         count, position = _read_int32(payload, position)
-        if not 0 <= count <= (len(payload) - position) // self._element_bytes_min:
-            raise WireFormatError(f"a list claims {count} elements, more than {len(payload) - position} bytes can hold")
+        check_count(count, self.elements_max, (len(payload) - position) // self._element_bytes_min)
         elements = []
         for _ in range(count):
             element, position = self._read(payload, position)
@@ -224,9 +229,23 @@ class ListStep:
         return position
 
     def write(self, values: Sequence[Any], sink: Sink) -> None:
+        self.check_written(values[0])
         sink.put(_INT32.pack(len(values[0])))
         for element in values[0]:
             self._write(element, sink)
+
+    def check_written(self, elements: Sequence[Any]) -> None:
+        """Raise InvalidRequestError if the list is too long to be sent."""
+        if len(elements) > self.elements_max:
+            raise InvalidRequestError(f"a list of {len(elements)} elements is too long: at most {self.elements_max}")
+
+
+def check_count(count: int, elements_max: int, held_max: int) -> None:
+    """Raise WireFormatError unless a list may have `count` elements. The rest of its frame can hold `held_max`."""
+    if not 0 <= count <= min(elements_max, held_max):
+        raise WireFormatError(
+            f"a list claims {count} elements: at most {elements_max} are allowed, and its frame can hold {held_max}"
+        )
 
 
 def read_text(payload: memoryview, position: int) -> tuple[str, int]:
@@ -286,7 +305,6 @@ Data = Annotated[Buffer, CountedDataStep()]
 Token = Annotated[bytes, TokenStep()]
 Rest = Annotated[Buffer, RestStep()]
 Event = Annotated[Buffer, EventStep()]
-Texts = Annotated[tuple[str, ...], ListStep(TEXT_BYTES_MIN, read_text, write_text)]
 
 C = TypeVar("C")
 

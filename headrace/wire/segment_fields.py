@@ -65,11 +65,20 @@ def _write_merged_source(merged: MergedSource, sink: Sink) -> None:
     _INT64_RUN.write((merged.new_target_write_offset,), sink)
 
 
+MERGED_SOURCES_MAX = 1_000
+"""Sources of one merge command. The store may have to look up each source that is not in memory."""
+
+MERGE_ATTRIBUTE_UPDATES_MAX = 100
+"""Attribute updates of one merge command (ours; clients send one)."""
+
+SourceNames = Annotated[tuple[str, ...], ListStep(MERGED_SOURCES_MAX, TEXT_BYTES_MIN, read_text, write_text)]
 AttributeUpdates = Annotated[
     tuple[AttributeUpdate, ...],
-    ListStep(_ATTRIBUTE_UPDATE_RUN.bytes_min, _read_attribute_update, _write_attribute_update),
+    ListStep(
+        MERGE_ATTRIBUTE_UPDATES_MAX, _ATTRIBUTE_UPDATE_RUN.bytes_min, _read_attribute_update, _write_attribute_update
+    ),
 ]
 MergedSources = Annotated[
     tuple[MergedSource, ...],
-    ListStep(TEXT_BYTES_MIN + _INT64_RUN.bytes_min, _read_merged_source, _write_merged_source),
+    ListStep(MERGED_SOURCES_MAX, TEXT_BYTES_MIN + _INT64_RUN.bytes_min, _read_merged_source, _write_merged_source),
 ]

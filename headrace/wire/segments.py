@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.wire.commands import WireCommand, command
-from headrace.wire.fields import I8, I32, I64, Bool, Text, Texts, Uuid
-from headrace.wire.segment_fields import AttributeUpdates, MergedSources
+from headrace.wire.fields import I8, I32, I64, Bool, Text, Uuid
+from headrace.wire.segment_fields import AttributeUpdates, MergedSources, SourceNames
 
 SCALE_TYPE_NONE = 0
 SCALE_TYPE_KBYTES_PER_SEC = 1
@@ -197,7 +197,7 @@ class SegmentsMerged(WireCommand):
 class MergeSegmentsBatch(WireCommand):
     request_id: I64
     target: Text
-    sources: Texts
+    sources: SourceNames
     delegation_token: Text = ""
 
 

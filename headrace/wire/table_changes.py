@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from headrace.wire.fields import Buffer, WireFormatError, read_text
+from headrace.wire.fields import Buffer, WireFormatError, check_count, read_text
 from headrace.wire.table_fields import (
     ENTRY_BYTES_MIN,
     KEY_BYTES_MIN,
@@ -51,10 +51,7 @@ class TableChanges:
         self._used += position + _COUNT.size
         least = KEY_BYTES_MIN if self._removes else ENTRY_BYTES_MIN
         left = self._length - self._position - self._used
-        if not 0 <= count <= left // least:
-            raise WireFormatError(f"a list claims {count} elements, more than {left} bytes can hold")
-        if count > TABLE_LIST_ELEMENTS_MAX:
-            raise WireFormatError(f"a table command has {count} keys, at most {TABLE_LIST_ELEMENTS_MAX}")
+        check_count(count, TABLE_LIST_ELEMENTS_MAX, left // least)
         self.left = count
         """The number of changes that were not read yet."""
 

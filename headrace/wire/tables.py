@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.wire.commands import WireCommand, command
 from headrace.wire.fields import I32, I64, Bool, Data, Text
-from headrace.wire.table_fields import TableEntries, TableKeys, Versions
+from headrace.wire.table_fields import ReadKeys, TableEntries, TableKeys, Versions
 
 NO_TABLE_OFFSET = -1
 """The value of `table_segment_offset` in an update that has no condition on the table's length."""
@@ -86,7 +86,7 @@ class ReadTable(WireCommand):
     request_id: I64
     segment: Text
     delegation_token: Text
-    keys: TableKeys
+    keys: ReadKeys
 
 
 @command(79)

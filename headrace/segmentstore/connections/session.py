@@ -31,6 +31,7 @@ from headrace.segmentstore.connections.segment_processor import SegmentProcessor
 from headrace.segmentstore.connections.table_processor import TableProcessor
 from headrace.segmentstore.connections.token_checks import TokenGate
 from headrace.segmentstore.connections.transfer_pace import TransferPace
+from headrace.segmentstore.connections.turn_budget import TurnBudget
 from headrace.segmentstore.store import SegmentStore
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Session:
         self._untaken_bytes = 0
         self.received_s = self._blocked_since_s = store.clock.monotonic_s()
         self._pace = TransferPace()
+        self._turn = TurnBudget(store.clock)
         self.tokens = TokenGate(store.tokens, self) if store.tokens is not None else None
         """None if the store needs no tokens."""
         self.assembler = FrameAssembler(store.pool, memory, self)
@@ -101,8 +103,8 @@ class Session:
     def received(self, count: int) -> None:
         """Handle `count` bytes that were received into `assembler.writable()`."""
         now_s = self.received_s = self.store.clock.monotonic_s()
-        self._guarded(lambda: self.assembler.received(count))
         assembler = self.assembler
+        self._guarded(lambda: assembler.received(count), now_s)
         self._pace.received(now_s, assembler.owed_command, count if assembler.receives_owed else 0)
         if self._outstanding_bytes and (delay_s := self.store.throttle.delay_s(now_s, self._appends.containers)):
             self._throttle(delay_s)
@@ -220,6 +222,7 @@ class Session:
     def accepts_commands(self) -> bool:
         return not (
             self.closed
+            or self._turn.is_spent
             or self._finishing
             or self._outstanding_bytes > OUTSTANDING_APPEND_BYTES_MAX
             or self._untaken_bytes > UNTAKEN_REPLY_BYTES_MAX
@@ -233,10 +236,12 @@ class Session:
 
     def on_append(self, frame: AppendFrame) -> None:
         self._appends.accept(frame)
+        self._turn.count_append()
 
     def on_pooled_command(self, type_code: int, received: Reservation) -> None:
         self._asked = True
         self._tables.accept(type_code, received)
+        self._turn.count_command()
 
     def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
         self._asked = True
@@ -246,6 +251,10 @@ class Session:
         self._tables.answer_large(command, received)
 
     def on_command(self, command: wire.WireCommand) -> None:
+        self._handle(command)
+        self._turn.count_command()
+
+    def _handle(self, command: wire.WireCommand) -> None:
         self._asked = self._asked or not isinstance(command, wire.Hello | wire.KeepAlive)
         if self.tokens is not None and not self.tokens.admits(command):
             return
@@ -301,8 +310,10 @@ class Session:
         else:
             self._resume()
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: Callable[[], None], now_s: float) -> None:
         """Run a step of the assembler. An error closes this connection only."""
+        was_spent = self._turn.is_spent
+        self._turn.start(now_s)
         try:
             step()
         except wire.WireFormatError as error:
@@ -311,6 +322,9 @@ class Session:
             _log.warning("event=connection_closed peer=%s code=%s error=%r", self.peer, error.code, error.message)
             self.close()
         else:
+            self._turn.stop()
+            if self._turn.is_spent and not was_spent:
+                self._loop.call_soon(self._begin_turn)
             self._check_receiving()
 
     def _check_receiving(self) -> None:
@@ -333,8 +347,12 @@ class Session:
 
     def _resume(self) -> None:
         """Process bytes that were received before. The peer's time for the rest of a command starts now."""
-        self._guarded(self.assembler.resume)
+        self._guarded(self.assembler.resume, self.store.clock.monotonic_s())
         self._pace.received(self.store.clock.monotonic_s(), self.assembler.owed_command, 0)
+
+    def _begin_turn(self) -> None:
+        self._turn.renew()
+        self._check_receiving()
 
     def _request_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -353,6 +371,8 @@ class Session:
         self._flush_scheduled = False
         if self.closed:
             return
+        if not self._turn.is_spent:
+            self._turn.renew()
         parts: list[Buffer] = self._appends.collect_acknowledgements()
         parts.extend(self._outgoing)
         self._outgoing = []
