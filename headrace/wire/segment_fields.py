@@ -12,8 +12,8 @@ from headrace.wire.fields import (
     FixedRun,
     ListStep,
     Sink,
-    read_text,
-    write_text,
+    read_name,
+    write_name,
 )
 
 
@@ -54,14 +54,14 @@ def _write_attribute_update(update: AttributeUpdate, sink: Sink) -> None:
 
 
 def _read_merged_source(payload: memoryview, position: int) -> tuple[MergedSource, int]:
-    source, position = read_text(payload, position)
+    source, position = read_name(payload, position)
     values: list[Any] = []
     position = _INT64_RUN.read(payload, position, values)
     return MergedSource(source, values[0]), position
 
 
 def _write_merged_source(merged: MergedSource, sink: Sink) -> None:
-    write_text(merged.source, sink)
+    write_name(merged.source, sink)
     _INT64_RUN.write((merged.new_target_write_offset,), sink)
 
 
@@ -71,7 +71,7 @@ MERGED_SOURCES_MAX = 1_000
 MERGE_ATTRIBUTE_UPDATES_MAX = 100
 """Attribute updates of one merge command (ours; clients send one)."""
 
-SourceNames = Annotated[tuple[str, ...], ListStep(MERGED_SOURCES_MAX, TEXT_BYTES_MIN, read_text, write_text)]
+SourceNames = Annotated[tuple[str, ...], ListStep(MERGED_SOURCES_MAX, TEXT_BYTES_MIN, read_name, write_name)]
 AttributeUpdates = Annotated[
     tuple[AttributeUpdate, ...],
     ListStep(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from headrace.wire.fields import Buffer, WireFormatError, check_count, read_text
+from headrace.model.limits import SEGMENT_NAME_BYTES_MAX
+from headrace.wire.fields import Buffer, WireFormatError, check_count, read_name, read_text
 from headrace.wire.table_fields import (
     ENTRY_BYTES_MIN,
     KEY_BYTES_MIN,
@@ -18,7 +19,7 @@ from headrace.wire.tables import NO_TABLE_OFFSET, RemoveTableKeys
 _REQUEST_ID = Struct(">q")
 _COUNT = Struct(">i")
 _TABLE_OFFSET = Struct(">q")
-_TEXTS_BYTES_MAX = 2 * (2 + 0xFFFF)
+_TEXTS_BYTES_MAX = 2 + SEGMENT_NAME_BYTES_MAX + 2 + 0xFFFF
 _WINDOW_BYTES = 64 << 10
 
 Change = tuple[bytes, int, Buffer | None]
@@ -43,7 +44,7 @@ class TableChanges:
         if len(head) < _REQUEST_ID.size:
             raise WireFormatError(f"a frame of {len(head)} bytes ends inside a field: {_REQUEST_ID.size} are needed")
         (self.request_id,) = _REQUEST_ID.unpack_from(head)
-        self.segment, position = read_text(head, _REQUEST_ID.size)
+        self.segment, position = read_name(head, _REQUEST_ID.size)
         self.delegation_token, position = read_text(head, position)
         if len(head) - position < _COUNT.size:
             raise WireFormatError(f"a frame of {self._length} bytes ends inside a 4-byte number")

@@ -12,6 +12,7 @@ from store_world import RunningStore, World
 from token_clients import KEYS, SEGMENT, admin, refused
 
 from headrace import wire
+from headrace.model.limits import SEGMENT_NAME_BYTES_MAX
 from headrace.segmentstore.connections.limits import COMMANDS_PER_TURN_MAX, REFUSED_TOKENS_MAX, TURN_S
 from headrace.segmentstore.connections.session import Session
 
@@ -71,7 +72,7 @@ async def test_commands_of_one_packet_share_the_loop(world: World):
 
 async def test_slow_commands_of_one_packet_share_the_loop(world: World):
     async with world.running() as running:
-        session, channel = opened(running)
+        session, _ = opened(running)
         handled = 0
 
         def slow(_command: Any) -> None:
@@ -123,3 +124,43 @@ async def test_refused_tokens_between_valid_ones_are_allowed(make_world: type[Wo
                 await feed(session, channel, wire.encode(wire.GetStreamSegmentInfo(3, SEGMENT, token)))
         assert not channel.closed
         session.disconnected()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        wire.GetStreamSegmentInfo(3, "x" * SEGMENT_NAME_BYTES_MAX),
+        wire.MergeSegments(3, SEGMENT, "x" * SEGMENT_NAME_BYTES_MAX),
+        wire.MergeSegmentsBatch(3, SEGMENT, ("x" * SEGMENT_NAME_BYTES_MAX,)),
+        wire.CreateTransientSegment(3, 5, "x" * SEGMENT_NAME_BYTES_MAX),
+        wire.ReadSegment("x" * SEGMENT_NAME_BYTES_MAX, 0, 9, "", 3),
+        wire.RemoveTableKeys(3, "x" * SEGMENT_NAME_BYTES_MAX, "", ()),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+async def test_a_name_that_is_too_long_closes_its_connection(world: World, command: Any):
+    name, longer = b"x" * SEGMENT_NAME_BYTES_MAX, b"x" * (SEGMENT_NAME_BYTES_MAX + 1)
+    frame = wire.encode(command)
+    payload = frame[8:].replace(struct.pack(">H", len(name)) + name, struct.pack(">H", len(longer)) + longer)
+    async with world.running() as running:
+        session, channel = opened(running)
+        await feed(session, channel, frame)
+        await running.until(lambda: len(channel.replies()) == 2 or session.held_reads == 1)
+        assert not channel.closed
+        await feed(session, channel, struct.pack(">ii", command.TYPE, len(payload)) + payload)
+        assert channel.closed
+        assert running.store.metrics.protocol_errors == 1
+
+
+async def test_no_segment_is_part_of_a_part_of_a_part(world: World):
+    transaction = f"{SEGMENT}#transaction.{5:032x}"
+    async with world.running() as running:
+        client = await running.connect()
+        for name in (SEGMENT, transaction):
+            await client.create(name)
+            made = await client.call(wire.CreateTransientSegment(3, 5, name))
+            assert made.segment.startswith(f"{name}#transient.")
+            refused_one = await client.call(wire.CreateTransientSegment(4, 5, made.segment))
+            assert isinstance(refused_one, wire.ErrorMessage)
+        deeper = wire.CreateSegment(5, f"{transaction}#transaction.{6:032x}", 0, 0)
+        assert isinstance(await client.call(deeper), wire.ErrorMessage)

@@ -31,6 +31,7 @@ def any_command(
         (vocabulary.Bool, st.booleans()),
         (vocabulary.Uuid, uuid),
         (vocabulary.Text, text),
+        (vocabulary.SegmentName, text),
         (vocabulary.Data, st.binary(max_size=100)),
         (vocabulary.Token, st.binary(max_size=256)),
         (vocabulary.Rest, st.binary(max_size=100)),

@@ -124,7 +124,7 @@ class SegmentProcessor:
                 f"a connection makes at most {TRANSIENT_SEGMENTS_PER_CONNECTION_MAX} transient segments"
             )
         parent = checked_name(command.parent_segment)
-        name = names.transient_segment_name(parent, command.writer_id, self._random_uuid())
+        name = names.check_nesting(names.transient_segment_name(parent, command.writer_id, self._random_uuid()))
         created = ((attributes.CREATION_TIME, self._store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
         self._transient.append(name)
         await self._container(name).create(name, created)
@@ -313,7 +313,7 @@ def checked_name(name: str) -> str:
     """Return the name; raise InvalidRequestError if a segment cannot have it."""
     if not name or len(name.encode()) > NAME_BYTES_MAX:
         raise InvalidRequestError(f"a segment name must have 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}")
-    return name
+    return names.check_nesting(name)
 
 
 def _attribute(segment: Segment, attribute_id: int) -> int:
