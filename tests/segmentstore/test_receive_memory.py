@@ -170,7 +170,7 @@ async def test_a_slow_append_leaves_the_cache(make_world: type[World]):
     value = bytes(range(250)) * 1600
 
     async with world.running() as running:
-        memory, pool = small_memory(pieces=20), running.store.pool
+        memory, pool = small_memory(pieces=40), running.store.pool
         client, sessions = await prepared(running, 3, memory)
         slow, fast, gone = sessions
         for writer, peer in enumerate(sessions, 1):

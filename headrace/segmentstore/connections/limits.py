@@ -15,6 +15,10 @@ REFUSED_TOKENS_MAX: Final = 16
 """Requests in a row whose delegation tokens were refused. The store closes the connection after one more: clients that
 repeat a request with another token are admitted at once, or fetch one after they have lost their connection."""
 
+STRANGER_FRAME_BYTES_MAX: Final = 16 << 10
+"""Size of a frame of a peer that has not shown a valid token: two names, a token and a hundred attribute updates. The
+first fields of table commands are read before the rest, and merges may name many sources before their token."""
+
 OUTSTANDING_APPEND_BYTES_MAX: Final = 32 << 20
 """Appended bytes of a connection that are not durable. Beyond this the store receives nothing from the connection
 until at most half of the limit is left."""

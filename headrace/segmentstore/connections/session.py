@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headrace import wire
+from headrace.codec.delegation_tokens import TOKEN_BYTES_MAX
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.cache.reservations import Block, Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
 from headrace.segmentstore.connections.append_processor import AppendProcessor
+from headrace.segmentstore.connections.command_handler import Channel
 from headrace.segmentstore.connections.frame_assembler import FrameAssembler
 from headrace.segmentstore.connections.limits import (
     OUTSTANDING_APPEND_BYTES_MAX,
@@ -26,7 +28,8 @@ from headrace.segmentstore.connections.limits import (
     UNTAKEN_REPLY_BYTES_MAX,
 )
 from headrace.segmentstore.connections.read_processor import ReadProcessor
-from headrace.segmentstore.connections.receive_memory import ReceivedBytes, ReceiveMemory
+from headrace.segmentstore.connections.receive_memory import ReceiveMemory
+from headrace.segmentstore.connections.received_bytes import ReceivedBytes
 from headrace.segmentstore.connections.segment_processor import SegmentProcessor
 from headrace.segmentstore.connections.table_processor import TableProcessor
 from headrace.segmentstore.connections.token_checks import TokenGate
@@ -38,27 +41,6 @@ if TYPE_CHECKING:
     from headrace.wire import Buffer
 
 _log = logging.getLogger(__name__)
-
-
-class Channel(Protocol):
-    """The socket of a session.
-
-    It calls `Session.writing_paused` when sent bytes begin to wait in it, and `writing_resumed` when none waits.
-    """
-
-    def send(self, parts: Sequence[Buffer]) -> None: ...
-
-    def pause_receiving(self) -> None: ...
-
-    def resume_receiving(self) -> None: ...
-
-    def close(self) -> None:
-        """Send the bytes that wait, then close."""
-        ...
-
-    def abort(self) -> None:
-        """Close at once."""
-        ...
 
 
 class Session:
@@ -90,7 +72,8 @@ class Session:
         self._turn = TurnBudget(store.clock)
         self.tokens = TokenGate(store.tokens, self) if store.tokens is not None else None
         """None if the store needs no tokens."""
-        self.assembler = FrameAssembler(store.pool, memory, self)
+        token_bytes_max = TOKEN_BYTES_MAX if self.tokens is not None else None
+        self.assembler = FrameAssembler(store.pool, memory, self, peer.rpartition(":")[0], token_bytes_max)
         self._appends = AppendProcessor(self)
         self._reads = ReadProcessor(self)
         self._segments = SegmentProcessor(self, random_uuid)
@@ -243,9 +226,21 @@ class Session:
         self._tables.accept(type_code, received)
         self._turn.count_command()
 
+    def on_table_prefix(self, type_code: int, prefix: wire.TablePrefix) -> bool:
+        self._asked = True
+        return self._admitted(lambda tokens: tokens.admits_table_command(type_code, prefix))
+
+    def on_slow(self) -> None:
+        _log.warning("event=connection_in_the_way peer=%s held_bytes=%d", self.peer, self.assembler.held_bytes)
+        self.abort()
+
+    @property
+    def waits_for_store(self) -> bool:
+        return self._receiving_paused and not self.sending_blocked
+
     def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
         self._asked = True
-        if self.tokens is not None and not self.tokens.admits(command):
+        if not self._admitted(lambda tokens: tokens.admits(command)):
             received.release()
             return
         self._tables.answer_large(command, received)
@@ -256,7 +251,7 @@ class Session:
 
     def _handle(self, command: wire.WireCommand) -> None:
         self._asked = self._asked or not isinstance(command, wire.Hello | wire.KeepAlive)
-        if self.tokens is not None and not self.tokens.admits(command):
+        if not self._admitted(lambda tokens: tokens.admits(command)):
             return
         handler = self._handlers.get(type(command))
         if handler is None:
@@ -271,6 +266,16 @@ class Session:
         self._loop.call_soon(self._resume_with_memory)
 
     # Inside
+
+    def _admitted(self, check: Callable[[TokenGate], bool]) -> bool:
+        """Check the token of a command, if the store needs one."""
+        tokens = self.tokens
+        if tokens is None:
+            return True
+        admitted = check(tokens)
+        if tokens.has_admitted:
+            self.assembler.admit_peer()
+        return admitted
 
     def _throttle(self, delay_s: float) -> None:
         """Receive nothing for `delay_s`, because tier 2 does not keep up with the appends."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import wire
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.cache.reservations import Reservation
-from headrace.segmentstore.connections.receive_memory import ReceivedBytes
+from headrace.segmentstore.connections.received_bytes import ReceivedBytes
 from headrace.segmentstore.connections.segment_processor import checked_name
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.tables import table_reads, table_updates
@@ -19,7 +19,6 @@ from headrace.segmentstore.tables.batches import Batch
 
 if TYPE_CHECKING:
     from headrace.segmentstore.connections.session import Session
-    from headrace.segmentstore.connections.token_checks import TokenGate
     from headrace.segmentstore.tables.table_store import TableStore
 
 Command = Any
@@ -57,7 +56,8 @@ class TableProcessor:
         """
         try:
             changes = wire.TableChanges(type_code, received.parts)
-            if self._session.tokens is not None and not _admits(self._session.tokens, type_code, changes):
+            tokens = self._session.tokens  # its token may have ended since its first fields arrived
+            if tokens is not None and not tokens.admits_table_command(type_code, changes):
                 self._pool.release(received)
                 return
             batch = Batch(self._pool, received, changes)
@@ -249,11 +249,6 @@ class TableProcessor:
             self._session.refuse_protocol(error)
         except HeadraceError as error:
             self._session.send(wire.reply_of_error(error, wire.Refused(command.request_id, command.segment)))
-
-
-def _admits(tokens: TokenGate, type_code: int, changes: wire.TableChanges) -> bool:
-    removes = type_code == wire.RemoveTableKeys.TYPE
-    return tokens.admits_changes(wire.RemoveTableKeys if removes else wire.UpdateTableEntries, changes)
 
 
 @dataclass(frozen=True, slots=True)

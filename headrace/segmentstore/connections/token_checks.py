@@ -43,6 +43,9 @@ set-up that is told expired with the same token for ever, and ignore a refusal w
 token when a set-up is refused as invalid, or when their connection is closed."""
 
 _LOGGED_NAME_CHARACTERS_MAX: Final = 256
+_TABLE_COMMANDS: Final[dict[int, type[wire.WireCommand]]] = {
+    kind.TYPE: kind for kind in (wire.UpdateTableEntries, wire.RemoveTableKeys, wire.ReadTable)
+}
 _WITHOUT_TOKEN: Final = (wire.Hello, wire.KeepAlive, wire.Padding)
 
 
@@ -235,12 +238,14 @@ class TokenGate:
         access, segments = required_access(command)
         return self._check(kind, command.request_id, command.delegation_token, segments, access)
 
-    def admits_changes(self, kind: type[wire.WireCommand], changes: wire.TableChanges) -> bool:
+    def admits_table_command(self, type_code: int, fields: wire.TablePrefix | wire.TableChanges) -> bool:
         """As `admits`, for a table command of which only the first fields were read."""
+        kind = _TABLE_COMMANDS[type_code]
         access = REQUIRED_ACCESS[kind]
-        return self._is_last(changes.delegation_token, changes.segment, access) or self._check(
-            kind, changes.request_id, changes.delegation_token, (changes.segment,), access
-        )
+        if self._is_last(fields.delegation_token, fields.segment, access):
+            self._refused_in_a_row = 0
+            return True
+        return self._check(kind, fields.request_id, fields.delegation_token, (fields.segment,), access)
 
     def hold(self, token: str, end: Callable[[], None]) -> TokenHold:
         """See `TokenChecks.hold`."""
