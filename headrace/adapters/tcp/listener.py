@@ -141,7 +141,7 @@ class WireListener:
     @property
     def held_reads(self) -> int:
         """Reads of all connections that wait for data at a tail."""
-        return sum(connection.session.held_reads for connection in self._connections)
+        return len(self._store.held_reads)
 
     def open_session(self, connection: _Connection, address: str, peer: str) -> Session | None:
         """None: refused, there are too many, or the listener was stopped while this connection was on its way in."""

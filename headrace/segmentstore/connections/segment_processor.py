@@ -124,7 +124,7 @@ class SegmentProcessor:
                 f"a connection makes at most {TRANSIENT_SEGMENTS_PER_CONNECTION_MAX} transient segments"
             )
         parent = checked_name(command.parent_segment)
-        name = names.check_nesting(names.transient_segment_name(parent, command.writer_id, self._random_uuid()))
+        name = checked_name(names.transient_segment_name(parent, command.writer_id, self._random_uuid()))
         created = ((attributes.CREATION_TIME, self._store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
         self._transient.append(name)
         await self._container(name).create(name, created)
