@@ -17,7 +17,9 @@ READ_BYTES_MAX = 2 * 1024 * 1024
 SCOPE_NAME_CHARACTERS_MAX = 255
 STREAM_NAME_CHARACTERS_MAX = 250
 WRITER_NAME_CHARACTERS_MAX = 250
-SEGMENT_NAME_BYTES_MAX = 65_535
+SEGMENT_NAME_BYTES_MAX = 4_096
+"""The name of a segment in a command (ours: Pravega's frames have room for 65,535). A segment store creates segments
+with names of half of it. Segments of streams have at most about 700 bytes."""
 
 TAGS_PER_STREAM_MAX = 128
 TAG_CHARACTERS_MAX = 256

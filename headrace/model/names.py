@@ -168,8 +168,38 @@ def container_of_segment(name: str, container_count: int) -> int:
 
 
 def container_hash_key(name: str) -> str:
-    """The part of a segment's name that determines its container."""
-    parent = parent_segment_name(name)
-    while parent is not None:
-        name, parent = parent, parent_segment_name(parent)
-    return name.rpartition(_EPOCH_DELIMITER)[0] or name
+    """The part of a segment's name that determines its container.
+
+    It takes time in proportion to the length, also for names that no segment has: a client may send any name.
+    """
+    end = _end_of_stream_segment(name)
+    epoch = name.rfind(_EPOCH_DELIMITER, 0, end)
+    return name[:epoch] if epoch > 0 else name[:end]
+
+
+def check_nesting(name: str) -> str:
+    """Returns `name` if it belongs to other segments as names can: a transient segment of a transaction's at most."""
+    if any(name.count(delimiter) > 1 for delimiter in (_TRANSACTION_DELIMITER, _TRANSIENT_DELIMITER)):
+        raise InvalidRequestError(
+            f"segment name {name[:300]!r} cannot exist: it names several transactions or transient segments",
+            code="invalid_name",
+        )
+    return name
+
+
+def _end_of_stream_segment(name: str) -> int:
+    """Where the name of the segment ends to which `name` belongs, directly or through others.
+
+    It repeats `parent_segment_name`, but looks at no part of the name twice.
+    """
+    end = len(name)
+    found = dict.fromkeys((_TRANSACTION_DELIMITER, _TRANSIENT_DELIMITER), end)
+    while True:
+        for delimiter, position in found.items():
+            if position >= 0 and position + len(delimiter) > end:
+                found[delimiter] = position = name.rfind(delimiter, 0, end)
+            if position >= 0 and end - position - len(delimiter) >= _UUID_HEX_CHARACTERS:
+                end = position
+                break
+        else:
+            return end

@@ -23,6 +23,7 @@ from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.scaling_reports import ScalingReports
 from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
+from headrace.segmentstore.connections.held_reads import HeldReads
 from headrace.segmentstore.connections.token_checks import TokenChecks
 from headrace.segmentstore.container_opening import ContainerOpening, drop_past_log
 from headrace.segmentstore.containers.container import SegmentContainer
@@ -79,6 +80,7 @@ class SegmentStore:
         self.layout = ContainerLayout(container_count, s3_containers)
         self.metrics = StoreMetrics()
         self.tokens = TokenChecks(clock, self.metrics) if needs_tokens else None
+        self.held_reads = HeldReads(clock)
         self.ledgers = ledgers
         limits = limits or StorageLimits()
         self.table_memory = TableMemory(chunk_storage, table_limits or TableLimits())

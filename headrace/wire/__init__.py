@@ -105,7 +105,7 @@ from headrace.wire.segments import (
     UpdateSegmentAttributeUpTo,
     UpdateSegmentPolicy,
 )
-from headrace.wire.table_changes import Change, TableChanges
+from headrace.wire.table_changes import Change, TableChanges, TablePrefix, read_table_prefix
 from headrace.wire.table_fields import (
     NO_VERSION,
     NOT_EXISTS,
@@ -224,6 +224,7 @@ __all__ = [
     "TableKeyDoesNotExist",
     "TableKeysRead",
     "TableKeysRemoved",
+    "TablePrefix",
     "TableRead",
     "TableSegmentInfo",
     "TableSegmentNotEmpty",
@@ -245,6 +246,7 @@ __all__ = [
     "encode_parts",
     "error_of_reply",
     "failure_reply",
+    "read_table_prefix",
     "reply_of_error",
     "temporary_error",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from headrace.wire.commands import WireCommand, command
-from headrace.wire.fields import I32, I64, Data, Event, Rest, Text, Uuid
+from headrace.wire.fields import I32, I64, Data, Event, Rest, SegmentName, Text, Uuid
 
 _DATA_APPENDED_FRAME = struct.Struct(">iiQQqqqq")
 _UINT64_MASK = (1 << 64) - 1
@@ -22,14 +22,14 @@ NO_EVENT_NUMBER = -(1 << 63)
 class SetupAppend(WireCommand):
     request_id: I64
     writer_id: Uuid
-    segment: Text
+    segment: SegmentName
     delegation_token: Text = ""
 
 
 @command(2)
 class AppendSetup(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     writer_id: Uuid
     last_event_number: I64
 

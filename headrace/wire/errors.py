@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from headrace.wire.commands import WireCommand, command
-from headrace.wire.fields import I32, I64, Text, Uuid
+from headrace.wire.fields import I32, I64, SegmentName, Text, Uuid
 
 ERROR_CODE_UNSPECIFIED = -1
 ERROR_CODE_ILLEGAL_ARGUMENT = 0
@@ -26,7 +26,7 @@ class WrongHost(WireCommand):
     """This store does not own the segment's container. The client must ask the controller for the owner."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     correct_host: Text = ""
     server_stack_trace: Text = ""
 
@@ -34,7 +34,7 @@ class WrongHost(WireCommand):
 @command(51, optional_from="server_stack_trace")
 class SegmentIsSealed(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     server_stack_trace: Text = ""
     offset: I64 = -1
 
@@ -42,14 +42,14 @@ class SegmentIsSealed(WireCommand):
 @command(52, optional_from="server_stack_trace")
 class SegmentAlreadyExists(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     server_stack_trace: Text = ""
 
 
 @command(53, optional_from="server_stack_trace")
 class NoSuchSegment(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     server_stack_trace: Text = ""
     offset: I64 = -1
 
@@ -69,7 +69,7 @@ class SegmentIsTruncated(WireCommand):
     """`start_offset` is the offset of the first byte that was not truncated."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     start_offset: I64
     server_stack_trace: Text = ""
     offset: I64 = -1
@@ -92,6 +92,6 @@ class AuthTokenCheckFailed(WireCommand):
 @command(61)
 class ErrorMessage(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     message: Text
     error_code: I32 = ERROR_CODE_UNSPECIFIED

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Annotated, Any, Protocol, TypeVar, get_type_hints
 
 from headrace.model.errors import CorruptError, InvalidRequestError
+from headrace.model.limits import SEGMENT_NAME_BYTES_MAX
 
 Buffer = bytes | bytearray | memoryview
 _UINT16 = Struct(">H")
@@ -114,18 +115,21 @@ class FixedRun:
 
 
 class TextStep:
-    """u16 length and UTF-8."""
+    """u16 length and UTF-8, of at most `bytes_max` bytes."""
 
     bytes_min = _UINT16.size
     count = 1
 
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+
     def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
-        text, position = read_text(payload, position)
+        text, position = read_text(payload, position, self.bytes_max)
         values.append(text)
         return position
 
     def write(self, values: Sequence[Any], sink: Sink) -> None:
-        write_text(values[0], sink)
+        write_text(values[0], sink, self.bytes_max)
 
 
 class CountedDataStep:
@@ -197,25 +201,30 @@ class EventStep:
 
 
 class ListStep:
-    """i32 count and elements, read as a tuple; an element takes at least `element_bytes_min` bytes."""
+    """i32 count and elements, read as a tuple; an element takes at least `element_bytes_min` bytes.
+
+    A list of more than `elements_max` elements is refused before any of them is read: one frame can claim enough of
+    them to stop its reader for half a second.
+    """
 
     bytes_min = _INT32.size
     count = 1
 
     def __init__(
         self,
+        elements_max: int,
         element_bytes_min: int,
         read: Callable[[memoryview, int], tuple[Any, int]],
         write: Callable[[Any, Sink], None],
     ) -> None:
+        self.elements_max = elements_max
         self._element_bytes_min = element_bytes_min
         self._read = read
         self._write = write
 
     def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
         count, position = _read_int32(payload, position)
-        if not 0 <= count <= (len(payload) - position) // self._element_bytes_min:
-            raise WireFormatError(f"a list claims {count} elements, more than {len(payload) - position} bytes can hold")
+        check_count(count, self.elements_max, (len(payload) - position) // self._element_bytes_min)
         elements = []
         for _ in range(count):
             element, position = self._read(payload, position)
@@ -224,15 +233,41 @@ class ListStep:
         return position
 
     def write(self, values: Sequence[Any], sink: Sink) -> None:
+        self.check_written(values[0])
         sink.put(_INT32.pack(len(values[0])))
         for element in values[0]:
             self._write(element, sink)
 
+    def check_written(self, elements: Sequence[Any]) -> None:
+        """Raise InvalidRequestError if the list is too long to be sent."""
+        if len(elements) > self.elements_max:
+            raise InvalidRequestError(f"a list of {len(elements)} elements is too long: at most {self.elements_max}")
 
-def read_text(payload: memoryview, position: int) -> tuple[str, int]:
+
+def check_count(count: int, elements_max: int, held_max: int) -> None:
+    """Raise WireFormatError unless a list may have `count` elements. The rest of its frame can hold `held_max`."""
+    if not 0 <= count <= min(elements_max, held_max):
+        raise WireFormatError(
+            f"a list claims {count} elements: at most {elements_max} are allowed, and its frame can hold {held_max}"
+        )
+
+
+def read_name(payload: memoryview, position: int) -> tuple[str, int]:
+    """Read the name of a segment."""
+    return read_text(payload, position, SEGMENT_NAME_BYTES_MAX)
+
+
+def write_name(name: str, sink: Sink) -> None:
+    """Write the name of a segment."""
+    write_text(name, sink, SEGMENT_NAME_BYTES_MAX)
+
+
+def read_text(payload: memoryview, position: int, bytes_max: int = _TEXT_BYTES_MAX) -> tuple[str, int]:
     if len(payload) - position < _UINT16.size:
         raise WireFormatError(f"a frame of {len(payload)} bytes ends inside the length of a text")
     (length,) = _UINT16.unpack_from(payload, position)
+    if length > bytes_max:
+        raise WireFormatError(f"a text in a frame has {length} bytes, at most {bytes_max} are allowed here")
     position += _UINT16.size
     end = _end_of(payload, position, length)
     try:
@@ -241,10 +276,10 @@ def read_text(payload: memoryview, position: int) -> tuple[str, int]:
         raise WireFormatError(f"a text in a frame is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def write_text(text: str, sink: Sink) -> None:
+def write_text(text: str, sink: Sink, bytes_max: int = _TEXT_BYTES_MAX) -> None:
     encoded = text.encode("utf-8")
-    if len(encoded) > _TEXT_BYTES_MAX:
-        raise InvalidRequestError(f"a text of {len(encoded)} bytes does not fit a frame: at most {_TEXT_BYTES_MAX}")
+    if len(encoded) > bytes_max:
+        raise InvalidRequestError(f"a text of {len(encoded)} bytes does not fit its field: at most {bytes_max}")
     sink.put(_UINT16.pack(len(encoded)) + encoded)
 
 
@@ -281,12 +316,12 @@ I32 = Annotated[int, Fixed("i")]
 I64 = Annotated[int, Fixed("q")]
 Bool = Annotated[bool, Fixed("B", _read_bool, int)]
 Uuid = Annotated[int, UUID_FIELD]
-Text = Annotated[str, TextStep()]
+Text = Annotated[str, TextStep(_TEXT_BYTES_MAX)]
+SegmentName = Annotated[str, TextStep(SEGMENT_NAME_BYTES_MAX)]
 Data = Annotated[Buffer, CountedDataStep()]
 Token = Annotated[bytes, TokenStep()]
 Rest = Annotated[Buffer, RestStep()]
 Event = Annotated[Buffer, EventStep()]
-Texts = Annotated[tuple[str, ...], ListStep(TEXT_BYTES_MIN, read_text, write_text)]
 
 C = TypeVar("C")
 

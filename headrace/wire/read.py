@@ -8,7 +8,7 @@ fields that older peers neither send nor miss.
 from __future__ import annotations
 
 from headrace.wire.commands import WireCommand, command
-from headrace.wire.fields import I32, I64, Bool, Data, Text, Token
+from headrace.wire.fields import I32, I64, Bool, Data, SegmentName, Text, Token
 
 
 @command(9, optional_from="request_id")
@@ -18,7 +18,7 @@ class ReadSegment(WireCommand):
     `token` is that of the `SegmentRead` that ended at `offset`, and only saves the server a look-up.
     """
 
-    segment: Text
+    segment: SegmentName
     offset: I64
     suggested_length: I32
     delegation_token: Text = ""
@@ -33,7 +33,7 @@ class SegmentRead(WireCommand):
     `ordering_number` is that of the first byte of `data`, or of an append now if there is none.
     """
 
-    segment: Text
+    segment: SegmentName
     offset: I64
     at_tail: Bool
     end_of_segment: Bool
@@ -46,7 +46,7 @@ class SegmentRead(WireCommand):
 @command(11)
 class GetStreamSegmentInfo(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text = ""
 
 
@@ -58,7 +58,7 @@ class StreamSegmentInfo(WireCommand):
     """
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     exists: Bool
     is_sealed: Bool
     is_deleted: Bool
@@ -73,7 +73,7 @@ class LocateOffset(WireCommand):
     """With an `ordering_number`: asks for the first append that is at `target_offset` or behind, and not older."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     target_offset: I64
     delegation_token: Text = ""
     ordering_number: I64 = 0
@@ -88,6 +88,6 @@ class OffsetLocated(WireCommand):
     """
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     offset: I64
     ordering_number: I64 = 0

@@ -12,8 +12,8 @@ from headrace.wire.fields import (
     FixedRun,
     ListStep,
     Sink,
-    read_text,
-    write_text,
+    read_name,
+    write_name,
 )
 
 
@@ -54,22 +54,31 @@ def _write_attribute_update(update: AttributeUpdate, sink: Sink) -> None:
 
 
 def _read_merged_source(payload: memoryview, position: int) -> tuple[MergedSource, int]:
-    source, position = read_text(payload, position)
+    source, position = read_name(payload, position)
     values: list[Any] = []
     position = _INT64_RUN.read(payload, position, values)
     return MergedSource(source, values[0]), position
 
 
 def _write_merged_source(merged: MergedSource, sink: Sink) -> None:
-    write_text(merged.source, sink)
+    write_name(merged.source, sink)
     _INT64_RUN.write((merged.new_target_write_offset,), sink)
 
 
+MERGED_SOURCES_MAX = 1_000
+"""Sources of one merge command. The store may have to look up each source that is not in memory."""
+
+MERGE_ATTRIBUTE_UPDATES_MAX = 100
+"""Attribute updates of one merge command (ours; clients send one)."""
+
+SourceNames = Annotated[tuple[str, ...], ListStep(MERGED_SOURCES_MAX, TEXT_BYTES_MIN, read_name, write_name)]
 AttributeUpdates = Annotated[
     tuple[AttributeUpdate, ...],
-    ListStep(_ATTRIBUTE_UPDATE_RUN.bytes_min, _read_attribute_update, _write_attribute_update),
+    ListStep(
+        MERGE_ATTRIBUTE_UPDATES_MAX, _ATTRIBUTE_UPDATE_RUN.bytes_min, _read_attribute_update, _write_attribute_update
+    ),
 ]
 MergedSources = Annotated[
     tuple[MergedSource, ...],
-    ListStep(TEXT_BYTES_MIN + _INT64_RUN.bytes_min, _read_merged_source, _write_merged_source),
+    ListStep(MERGED_SOURCES_MAX, TEXT_BYTES_MIN + _INT64_RUN.bytes_min, _read_merged_source, _write_merged_source),
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.wire.commands import WireCommand, command
-from headrace.wire.fields import I8, I32, I64, Bool, Text, Texts, Uuid
-from headrace.wire.segment_fields import AttributeUpdates, MergedSources
+from headrace.wire.fields import I8, I32, I64, Bool, SegmentName, Text, Uuid
+from headrace.wire.segment_fields import AttributeUpdates, MergedSources, SourceNames
 
 SCALE_TYPE_NONE = 0
 SCALE_TYPE_KBYTES_PER_SEC = 1
@@ -20,7 +20,7 @@ may be lost. It is not set for any other one, nor for a store that does not know
 @command(20, optional_from="rollover_size_bytes")
 class CreateSegment(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     target_rate: I32
     scale_type: I8
     delegation_token: Text = ""
@@ -30,7 +30,7 @@ class CreateSegment(WireCommand):
 @command(21)
 class SegmentCreated(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
 
 
 @command(40)
@@ -39,27 +39,27 @@ class CreateTransientSegment(WireCommand):
 
     request_id: I64
     writer_id: Uuid
-    parent_segment: Text
+    parent_segment: SegmentName
     delegation_token: Text = ""
 
 
 @command(28)
 class SealSegment(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text = ""
 
 
 @command(29)
 class SegmentSealed(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
 
 
 @command(38)
 class TruncateSegment(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     truncation_offset: I64
     delegation_token: Text = ""
 
@@ -67,13 +67,13 @@ class TruncateSegment(WireCommand):
 @command(39)
 class SegmentTruncated(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
 
 
 @command(30)
 class DeleteSegment(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text = ""
 
 
@@ -86,7 +86,7 @@ class DeleteSegmentUpTo(WireCommand):
     """
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     attribute_id: Uuid
     value_max: I64
     delegation_token: Text = ""
@@ -100,7 +100,7 @@ class TruncateSegmentUpTo(WireCommand):
     """
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     truncation_offset: I64
     attribute_id: Uuid
     value_max: I64
@@ -112,7 +112,7 @@ class UpdateSegmentAttributeUpTo(WireCommand):
     """Headrace's own: `UpdateSegmentAttribute` unless the value of the attribute `bound_id` is above `value_max`."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     attribute_id: Uuid
     new_value: I64
     expected_value: I64
@@ -124,13 +124,13 @@ class UpdateSegmentAttributeUpTo(WireCommand):
 @command(31)
 class SegmentDeleted(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
 
 
 @command(32)
 class UpdateSegmentPolicy(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     target_rate: I32
     scale_type: I8
     delegation_token: Text = ""
@@ -139,13 +139,13 @@ class UpdateSegmentPolicy(WireCommand):
 @command(33)
 class SegmentPolicyUpdated(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
 
 
 @command(34)
 class GetSegmentAttribute(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     attribute_id: Uuid
     delegation_token: Text = ""
 
@@ -161,7 +161,7 @@ class UpdateSegmentAttribute(WireCommand):
     """Replaces the value if it is `expected_value`."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     attribute_id: Uuid
     new_value: I64
     expected_value: I64
@@ -179,8 +179,8 @@ class MergeSegments(WireCommand):
     """Appends the source as a whole to the target and removes it."""
 
     request_id: I64
-    target: Text
-    source: Text
+    target: SegmentName
+    source: SegmentName
     delegation_token: Text = ""
     attribute_updates: AttributeUpdates = ()
 
@@ -188,21 +188,21 @@ class MergeSegments(WireCommand):
 @command(59, optional_from="new_target_write_offset")
 class SegmentsMerged(WireCommand):
     request_id: I64
-    target: Text
-    source: Text
+    target: SegmentName
+    source: SegmentName
     new_target_write_offset: I64 = -1
 
 
 @command(90)
 class MergeSegmentsBatch(WireCommand):
     request_id: I64
-    target: Text
-    sources: Texts
+    target: SegmentName
+    sources: SourceNames
     delegation_token: Text = ""
 
 
 @command(91)
 class SegmentsBatchMerged(WireCommand):
     request_id: I64
-    target: Text
+    target: SegmentName
     merged: MergedSources

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import NamedTuple
 
-from headrace.wire.fields import Buffer, WireFormatError, read_text
+from headrace.model.limits import SEGMENT_NAME_BYTES_MAX
+from headrace.wire.fields import Buffer, WireFormatError, check_count, read_name, read_text
 from headrace.wire.table_fields import (
     ENTRY_BYTES_MIN,
     KEY_BYTES_MIN,
@@ -16,13 +18,49 @@ from headrace.wire.table_fields import (
 from headrace.wire.tables import NO_TABLE_OFFSET, RemoveTableKeys
 
 _REQUEST_ID = Struct(">q")
+_LENGTH = Struct(">H")
 _COUNT = Struct(">i")
 _TABLE_OFFSET = Struct(">q")
-_TEXTS_BYTES_MAX = 2 * (2 + 0xFFFF)
+_TEXTS_BYTES_MAX = 2 + SEGMENT_NAME_BYTES_MAX + 2 + 0xFFFF
 _WINDOW_BYTES = 64 << 10
 
 Change = tuple[bytes, int, Buffer | None]
 """A key, the version that it must have (or NO_VERSION or NOT_EXISTS), and its new value, None to remove it."""
+
+
+class TablePrefix(NamedTuple):
+    """The first fields of a table command with keys or entries, which say whether it may be received."""
+
+    request_id: int
+    segment: str
+    delegation_token: str
+
+
+def read_table_prefix(payload: memoryview, payload_bytes: int, token_bytes_max: int) -> TablePrefix | None:
+    """The first fields of a payload of `payload_bytes` bytes, of which the beginning has arrived; None if too few have.
+
+    A token of more than `token_bytes_max` bytes is read as none.
+
+    Raises:
+        WireFormatError: the bytes do not have the format of these fields.
+    """
+    arrived, needed = len(payload), _REQUEST_ID.size + _LENGTH.size
+    if arrived >= needed:
+        segment_bytes = _LENGTH.unpack_from(payload, _REQUEST_ID.size)[0]
+        # The length is checked when the name is read. No more bytes of a longer name are awaited.
+        needed += min(segment_bytes, SEGMENT_NAME_BYTES_MAX) + _LENGTH.size
+    if arrived >= needed > _REQUEST_ID.size + _LENGTH.size:
+        segment, position = read_name(payload, _REQUEST_ID.size)
+        token_bytes = _LENGTH.unpack_from(payload, position)[0]
+        (request_id,) = _REQUEST_ID.unpack_from(payload)
+        if token_bytes > token_bytes_max:
+            return TablePrefix(request_id, segment, "")
+        needed += token_bytes
+        if arrived >= needed:
+            return TablePrefix(request_id, segment, read_text(payload, position)[0])
+    if needed > payload_bytes:
+        raise WireFormatError(f"a frame of {payload_bytes} bytes ends inside a field: {needed} bytes are needed")
+    return None
 
 
 class TableChanges:
@@ -43,7 +81,7 @@ class TableChanges:
         if len(head) < _REQUEST_ID.size:
             raise WireFormatError(f"a frame of {len(head)} bytes ends inside a field: {_REQUEST_ID.size} are needed")
         (self.request_id,) = _REQUEST_ID.unpack_from(head)
-        self.segment, position = read_text(head, _REQUEST_ID.size)
+        self.segment, position = read_name(head, _REQUEST_ID.size)
         self.delegation_token, position = read_text(head, position)
         if len(head) - position < _COUNT.size:
             raise WireFormatError(f"a frame of {self._length} bytes ends inside a 4-byte number")
@@ -51,10 +89,7 @@ class TableChanges:
         self._used += position + _COUNT.size
         least = KEY_BYTES_MIN if self._removes else ENTRY_BYTES_MIN
         left = self._length - self._position - self._used
-        if not 0 <= count <= left // least:
-            raise WireFormatError(f"a list claims {count} elements, more than {left} bytes can hold")
-        if count > TABLE_LIST_ELEMENTS_MAX:
-            raise WireFormatError(f"a table command has {count} keys, at most {TABLE_LIST_ELEMENTS_MAX}")
+        check_count(count, TABLE_LIST_ELEMENTS_MAX, left // least)
         self.left = count
         """The number of changes that were not read yet."""
 

@@ -20,7 +20,11 @@ _KEY_OVERHEAD_BYTES = 4 + _INT64.size
 _VALUE_OVERHEAD_BYTES = 4
 
 TABLE_LIST_ELEMENTS_MAX = 100_000
-"""Keys or entries in one command (ours; clients send a few hundred at once)."""
+"""Keys or entries in one change or reply (ours; clients send a few hundred at once). Changes are read in slices. The
+Python objects of so many elements do not outgrow their bytes by far."""
+
+READ_KEYS_MAX = 1_000
+"""Keys in one ReadTable (ours; our client sends 7 at once), which is read in one step."""
 
 NO_VERSION = -(1 << 63)
 """Of a key in a request: unconditional, with any version or none."""
@@ -97,24 +101,19 @@ class _VersionsStep(ListStep):
 
     def write(self, values: Sequence[Any], sink: Sink) -> None:
         versions = values[0]
+        self.check_written(versions)
         sink.put(Struct(f">i{len(versions)}q").pack(len(versions), *versions))
-
-
-class _TableListStep(ListStep):
-    """As a ListStep; with so many elements at most that their Python objects do not outgrow their bytes by far."""
-
-    def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
-        if len(payload) - position >= 4:
-            count = int.from_bytes(payload[position : position + 4], "big")
-            if count > TABLE_LIST_ELEMENTS_MAX:
-                raise WireFormatError(f"a table command has {count} keys, at most {TABLE_LIST_ELEMENTS_MAX}")
-        return super().read(payload, position, values)
 
 
 KEY_BYTES_MIN = _LENGTHS.size + _INT64.size
 ENTRY_BYTES_MIN = KEY_BYTES_MIN + _LENGTHS.size
 """What a key, and an entry, take in a command besides their bytes."""
 
-TableKeys = Annotated[tuple[TableKey, ...], _TableListStep(KEY_BYTES_MIN, read_key, _write_key)]
-TableEntries = Annotated[tuple[TableEntry, ...], _TableListStep(ENTRY_BYTES_MIN, read_entry, _write_entry)]
-Versions = Annotated[tuple[int, ...], _VersionsStep(_INT64.size, _read_version, _write_version)]
+ReadKeys = Annotated[tuple[TableKey, ...], ListStep(READ_KEYS_MAX, KEY_BYTES_MIN, read_key, _write_key)]
+TableKeys = Annotated[tuple[TableKey, ...], ListStep(TABLE_LIST_ELEMENTS_MAX, KEY_BYTES_MIN, read_key, _write_key)]
+TableEntries = Annotated[
+    tuple[TableEntry, ...], ListStep(TABLE_LIST_ELEMENTS_MAX, ENTRY_BYTES_MIN, read_entry, _write_entry)
+]
+Versions = Annotated[
+    tuple[int, ...], _VersionsStep(TABLE_LIST_ELEMENTS_MAX, _INT64.size, _read_version, _write_version)
+]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.wire.commands import WireCommand, command
-from headrace.wire.fields import I32, I64, Bool, Data, Text
-from headrace.wire.table_fields import TableEntries, TableKeys, Versions
+from headrace.wire.fields import I32, I64, Bool, Data, SegmentName, Text
+from headrace.wire.table_fields import ReadKeys, TableEntries, TableKeys, Versions
 
 NO_TABLE_OFFSET = -1
 """The value of `table_segment_offset` in an update that has no condition on the table's length."""
@@ -13,14 +13,14 @@ NO_TABLE_OFFSET = -1
 @command(68)
 class GetTableSegmentInfo(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text = ""
 
 
 @command(69)
 class TableSegmentInfo(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     start_offset: I64
     length: I64
     entry_count: I64
@@ -32,7 +32,7 @@ class CreateTableSegment(WireCommand):
     """If `key_length` is 0, keys may have any length. Otherwise all keys have this length, and are sorted as bytes."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text = ""
     sorted_deprecated: Bool = False
     key_length: I32 = 0
@@ -42,7 +42,7 @@ class CreateTableSegment(WireCommand):
 @command(71)
 class DeleteTableSegment(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     must_be_empty: Bool
     delegation_token: Text = ""
 
@@ -52,7 +52,7 @@ class UpdateTableEntries(WireCommand):
     """Updates all entries or none. Each version is a condition: NO_VERSION, NOT_EXISTS or the current version."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text
     entries: TableEntries
     table_segment_offset: I64 = NO_TABLE_OFFSET
@@ -69,7 +69,7 @@ class TableEntriesUpdated(WireCommand):
 @command(76, optional_from="table_segment_offset")
 class RemoveTableKeys(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text
     keys: TableKeys
     table_segment_offset: I64 = NO_TABLE_OFFSET
@@ -78,15 +78,15 @@ class RemoveTableKeys(WireCommand):
 @command(77)
 class TableKeysRemoved(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
 
 
 @command(78)
 class ReadTable(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text
-    keys: TableKeys
+    keys: ReadKeys
 
 
 @command(79)
@@ -94,14 +94,14 @@ class TableRead(WireCommand):
     """One entry per key of the request, in its order. A missing key has the version NOT_EXISTS and no value."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     entries: TableEntries
 
 
 @command(83, optional_from="continuation_token")
 class ReadTableKeys(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text
     suggested_key_count: I32
     continuation_token: Data = b""
@@ -113,7 +113,7 @@ class ReadTableKeys(WireCommand):
 @command(84)
 class TableKeysRead(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     keys: TableKeys
     continuation_token: Data
 
@@ -121,7 +121,7 @@ class TableKeysRead(WireCommand):
 @command(85, optional_from="continuation_token")
 class ReadTableEntries(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text
     suggested_entry_count: I32
     continuation_token: Data = b""
@@ -133,7 +133,7 @@ class ReadTableEntries(WireCommand):
 @command(86)
 class TableEntriesRead(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     entries: TableEntries
     continuation_token: Data
 
@@ -143,7 +143,7 @@ class ReadTableEntriesDelta(WireCommand):
     """Requests the entries that were written at or after `from_position`."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     delegation_token: Text
     from_position: I64
     suggested_entry_count: I32
@@ -154,7 +154,7 @@ class TableEntriesDeltaRead(WireCommand):
     """`last_position` is the position for the next request. `should_clear`: entries read before may be removed."""
 
     request_id: I64
-    segment: Text
+    segment: SegmentName
     entries: TableEntries
     should_clear: Bool
     reached_end: Bool
@@ -164,19 +164,19 @@ class TableEntriesDeltaRead(WireCommand):
 @command(80, optional_from="server_stack_trace")
 class TableSegmentNotEmpty(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     server_stack_trace: Text = ""
 
 
 @command(81, optional_from="server_stack_trace")
 class TableKeyDoesNotExist(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     server_stack_trace: Text = ""
 
 
 @command(82, optional_from="server_stack_trace")
 class TableKeyBadVersion(WireCommand):
     request_id: I64
-    segment: Text
+    segment: SegmentName
     server_stack_trace: Text = ""

@@ -13,6 +13,9 @@ from headrace.model.segments import segment_id
 NAME = st.text("abcXYZ019.-", min_size=1, max_size=20)
 HALF = st.integers(0, 2**31 - 1)
 UINT128 = st.integers(0, 2**128 - 1)
+SEGMENT = "s/t/0.#epoch.0"
+TRANSACTION = names.transaction_segment_name(SEGMENT, 5)
+TRANSIENT = names.transient_segment_name(SEGMENT, 1, 2)
 
 
 @pytest.mark.parametrize("name", ["a", "A-1.b", ".", "-", "x" * 250])
@@ -120,3 +123,52 @@ def test_mark_streams():
         assert names.stream_of_mark_stream(name) is None
     longest = names.mark_stream_name("t" * 250)
     assert names.check_known_name("stream", longest) == longest
+
+
+def hash_key_step_by_step(name: str) -> str:
+    parent = names.parent_segment_name(name)
+    while parent is not None:
+        name, parent = parent, names.parent_segment_name(parent)
+    return name.rpartition(".#epoch.")[0] or name
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [SEGMENT, ".#epoch.", "#transaction.", "#transient.", "a" * 31, "b" * 32, f"{5:032x}.{6:032x}", "#", "."]
+        ),
+        max_size=12,
+    ).map("".join)
+)
+def test_the_hash_key_is_that_of_the_last_parent(name: str):
+    assert names.container_hash_key(name) == hash_key_step_by_step(name)
+
+
+class CountedName(str):
+    """Counts the characters that searches look at."""
+
+    looked_at = 0
+
+    def rfind(self, part: str, start: int, end: int) -> int:
+        found = str.rfind(self, part, start, end)
+        self.looked_at += end - max(found, start)
+        return found
+
+
+@pytest.mark.parametrize("suffix", ["#transient." + "a" * 32, "#transaction." + "a" * 32, "#transient." + "a" * 31])
+@pytest.mark.parametrize("start", ["", "s/t/0.#epoch.0"])
+def test_the_hash_key_looks_at_each_character_a_few_times(start: str, suffix: str):
+    name = CountedName(start + suffix * 1_000)
+    names.container_hash_key(name)
+    assert 0 < name.looked_at <= 4 * len(name)
+
+
+@pytest.mark.parametrize("name", [SEGMENT, TRANSACTION, TRANSIENT, f"{TRANSACTION}#transient.{1:032x}.{2:032x}"])
+def test_names_of_parts_of_segments_are_allowed(name: str):
+    assert names.check_nesting(name) == name
+
+
+@pytest.mark.parametrize("name", [f"{TRANSACTION}#transaction.{1:032x}", f"{TRANSIENT}#transient.{1:032x}.{2:032x}"])
+def test_names_of_parts_of_such_parts_are_refused(name: str):
+    with pytest.raises(InvalidRequestError, match="cannot exist"):
+        names.check_nesting(name)

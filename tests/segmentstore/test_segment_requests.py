@@ -177,8 +177,6 @@ async def test_a_batch_merges_in_its_order_all_or_none(client):
     assert await client.read_all(SEGMENT) == b"target,222011"
     missing = "scope/other/0.#epoch.0"
     assert await client.call(wire.MergeSegmentsBatch(9, missing, ())) == wire.NoSuchSegment(9, missing)
-    many = await client.call(wire.MergeSegmentsBatch(10, SEGMENT, tuple(map(str, range(1001)))))
-    assert isinstance(many, wire.ErrorMessage)
 
 
 async def test_merging_with_a_condition_on_an_attribute(client):

@@ -214,9 +214,9 @@ async def test_commands_go_on_after_too_many_reads_at_a_tail(world: World):
         reader.send(wire.KeepAlive())
         await client.set_up(SEGMENT, WRITER)
         await client.append(WRITER, 1, b"data")
-        for _ in range(HELD_READS_MAX):
-            assert isinstance(await reader.receive(), wire.SegmentRead)
-        assert await reader.receive() == wire.KeepAlive()
+        replies = [await reader.receive() for _ in range(HELD_READS_MAX + 1)]
+        assert replies.count(wire.KeepAlive()) == 1
+        assert sum(isinstance(reply, wire.SegmentRead) for reply in replies) == HELD_READS_MAX
 
 
 @pytest.mark.parametrize("takes", [True, False])

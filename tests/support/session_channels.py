@@ -51,11 +51,11 @@ class FakeChannel:
 
 
 def open_session(
-    running: Any, *, takes: bool = True, memory: ReceiveMemory | None = None
+    running: Any, *, takes: bool = True, memory: ReceiveMemory | None = None, peer: str = "peer"
 ) -> tuple[Session, FakeChannel]:
     channel = FakeChannel(takes=takes)
     memory = memory or ReceiveMemory(32 << 20, 100)
-    session = Session(running.store, channel, memory, "peer", lambda: running.world.random.getrandbits(128))
+    session = Session(running.store, channel, memory, peer, lambda: running.world.random.getrandbits(128))
     channel.session = session
     return session, channel
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any, get_type_hints
 
 import pytest
 from any_commands import any_command
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from headrace import wire
 from headrace.model.errors import InvalidRequestError
 from headrace.wire.commands import LAYOUTS
+from headrace.wire.fields import ListStep, Sink
 
 ANY_COMMAND = any_command()
 
@@ -83,13 +85,53 @@ def test_impossible_frame_lengths(length_bytes: int) -> None:
         (9, "0003 732f74 0000000000000004 00000400 0000 0000000000000007 00000101" + "00" * 257, "token of 257 bytes"),
         (78, "0000000000000007 0000 0000 00000001 0000000f 00000002 6b31 8000000000000000", "claims 2 bytes of 15"),
         (78, "0000000000000007 0000 0000 00000001 7fffffff 7ffffff3 6b31 8000000000000000", "are left"),
-        (78, "0000000000000007 0000 0000 000186a1" + "00" * 20, "has 100001 keys"),
+        (78, "0000000000000007 0000 0000 000186a1" + "00" * 20, "claims 100001 elements"),
         (78, "0000000000000007 0000 0000 00000001 00000008 fffffffc 6b31 8000000000000000", "claims -4 bytes"),
     ],
 )
 def test_malformed_payloads(type_code: int, payload: str, message: str) -> None:
     with pytest.raises(wire.WireFormatError, match=message):
         wire.decode(type_code, memoryview(bytes.fromhex(payload)))
+
+
+def _lists() -> list[tuple[str, ListStep]]:
+    """Every field that is a list, of every command."""
+    return [
+        (f"{kind.__name__}.{name}", step)
+        for kind in LAYOUTS
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+        for step in getattr(hint, "__metadata__", ())
+        if isinstance(step, ListStep)
+    ]
+
+
+def test_the_lists_of_all_commands_are_known() -> None:
+    assert sorted((field, step.elements_max) for field, step in _lists()) == [
+        ("MergeSegments.attribute_updates", 100),
+        ("MergeSegmentsBatch.sources", 1_000),
+        ("ReadTable.keys", 1_000),
+        ("RemoveTableKeys.keys", 100_000),
+        ("SegmentsBatchMerged.merged", 1_000),
+        ("TableEntriesDeltaRead.entries", 100_000),
+        ("TableEntriesRead.entries", 100_000),
+        ("TableEntriesUpdated.versions", 100_000),
+        ("TableKeysRead.keys", 100_000),
+        ("TableRead.entries", 100_000),
+        ("UpdateTableEntries.entries", 100_000),
+    ]
+
+
+@pytest.mark.parametrize(("field", "step"), _lists())
+def test_a_long_list_is_refused_unread(field: str, step: ListStep, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_payload: memoryview, position: int) -> tuple[Any, int]:
+        raise AssertionError(f"an element of {field} was read at {position}")
+
+    monkeypatch.setattr(step, "_read", read)
+    for count, expected in ((step.elements_max + 1, wire.WireFormatError), (step.elements_max, AssertionError)):
+        with pytest.raises(expected):
+            step.read(memoryview(count.to_bytes(4, "big") + bytes(40 * count)), 0, [])
+    with pytest.raises(InvalidRequestError, match="too long"):
+        step.write([(0,) * (step.elements_max + 1)], Sink())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from headrace.adapters.tcp.connection_bounds import Bound, ConnectionBounds, Network
 from headrace.model.errors import HeadraceError
-from headrace.segmentstore.connections.receive_memory import ReceiveMemory
+from headrace.segmentstore.connections.receive_memory import PATIENCE_S, ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
 
@@ -83,10 +83,11 @@ class WireListener:
         self._store = store
         self._random_uuid = random_uuid
         self._bounds = ConnectionBounds(connections_max, connections_per_address_max, reserved_networks)
-        self.receive_memory = ReceiveMemory(receive_bytes, connections_max)
+        self.receive_memory = ReceiveMemory(receive_bytes, connections_max, on_waiting=self._watch_slow)
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._slow_timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._refusal_logged_s = dict.fromkeys(Bound, float("-inf"))
 
@@ -117,8 +118,9 @@ class WireListener:
     async def stop(self) -> None:
         """Accept no more connections, and close the open ones."""
         self._stopping = True
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
+        for timer in (self._stall_timer, self._slow_timer):
+            if timer is not None:
+                timer.cancel()
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -139,7 +141,7 @@ class WireListener:
     @property
     def held_reads(self) -> int:
         """Reads of all connections that wait for data at a tail."""
-        return sum(connection.session.held_reads for connection in self._connections)
+        return len(self._store.held_reads)
 
     def open_session(self, connection: _Connection, address: str, peer: str) -> Session | None:
         """None: refused, there are too many, or the listener was stopped while this connection was on its way in."""
@@ -171,6 +173,17 @@ class WireListener:
                 len(self._connections),
                 metrics.connections_refused[bound],
             )
+
+    def _watch_slow(self) -> None:
+        """Close slow connections that hold receive memory, as long as others wait for it."""
+        if self._slow_timer is None and not self._stopping:
+            self._slow_timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._close_slowest)
+
+    def _close_slowest(self) -> None:
+        self._slow_timer = None
+        self.receive_memory.close_slowest()
+        if self.receive_memory.waiting:
+            self._watch_slow()
 
     def _check_stalled(self) -> None:
         now_s = self._store.clock.monotonic_s()

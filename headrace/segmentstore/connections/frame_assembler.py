@@ -1,7 +1,8 @@
 """Cuts the bytes that a connection receives into commands, and moves whole appends into the cache.
 
 The assembler parses only headers. It checks a size before it takes memory for it, and takes none for an append of a
-writer that is not set up on this connection.
+writer that is not set up on this connection. A store that needs tokens receives the large part of a table command only
+when the token in its first fields was admitted, and drops the rest of another one.
 
 A command that has arrived as a whole is read from the scratch buffer that all connections share. The bytes of an
 incomplete command wait in the receive memory. The cache gets an append only when all its bytes have arrived, those of
@@ -13,20 +14,22 @@ on a peer. For speed a few appends at a time are received directly into the cach
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from headrace import wire
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation, slice_parts
 from headrace.segmentstore.connections.append_frames import PREFIXES, AppendFrame, read_trailer, with_block
-from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.connections.command_handler import CommandHandler
+from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX, STRANGER_FRAME_BYTES_MAX
 from headrace.segmentstore.connections.receive_memory import (
     SMALL_PIECE_BYTES,
+    STRANGERS,
     UNCHARGED_BYTES,
     ReceiveAccount,
-    ReceivedBytes,
     ReceiveMemory,
 )
+from headrace.segmentstore.connections.received_bytes import ReceivedBytes
 
 _FRAME_HEADER_BYTES: Final = 8
 
@@ -34,55 +37,38 @@ _DIRECT_TRAILER_BYTES_MAX: Final = 64
 """The trailer is read from the scratch buffer, in which a connection may keep only a few bytes."""
 
 
-class CommandHandler(Protocol):
-    """The session's handlers of commands, which are called in the order of arrival."""
-
-    def check_append(self, frame: AppendFrame, block: AppendFrame | None) -> None:
-        """Raise WireFormatError if this append is not allowed now. No memory has been taken for it yet.
-
-        `block` is the AppendBlock that was received before, and whose end is expected.
-        """
-        ...
-
-    def on_append(self, frame: AppendFrame) -> None:
-        """Handle an append whose data is in the cache. The handler takes ownership of the data."""
-        ...
-
-    def on_pooled_command(self, type_code: int, received: Reservation) -> None:
-        """Handle a command whose payload is in the cache. The handler takes ownership of the reservation."""
-        ...
-
-    def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
-        """As `on_command`, for a large command. The handler owns `received` and releases it at the end."""
-        ...
-
-    def on_command(self, command: wire.WireCommand) -> None: ...
-
-    def on_memory_wanted(self) -> None:
-        """Receive nothing until `on_memory_granted`, because the cache or the receive memory is full."""
-        ...
-
-    def on_memory_granted(self) -> None:
-        """Schedule `FrameAssembler.resume`. Do not call it here, since the caller is the cache or receive memory."""
-        ...
-
-    @property
-    def accepts_commands(self) -> bool:
-        """Whether the next command may start. If not, the assembler stops before it until `resume`."""
-        ...
-
-
 class FrameAssembler:
-    """The receiving half of one connection."""
+    """The receiving half of one connection from `address`.
 
-    def __init__(self, pool: BlockPool, memory: ReceiveMemory, handler: CommandHandler) -> None:
+    With `token_bytes_max` the store needs tokens of at most this length, and the peer is a stranger until `admit_peer`.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        memory: ReceiveMemory,
+        handler: CommandHandler,
+        address: str,
+        token_bytes_max: int | None = None,
+    ) -> None:
         self._pool = pool
         self._memory = memory
         self._scratch = memory.scratch
         self._handler = handler
-        self._account = ReceiveAccount(memory, self._piece_granted)
+        self._address = address or "unknown"
+        self._token_bytes_max = token_bytes_max
+        self._account = ReceiveAccount(
+            memory,
+            self._address if token_bytes_max is None else STRANGERS,
+            on_room=self._piece_granted,
+            on_slow=handler.on_slow,
+            is_excused=lambda: handler.waits_for_store,
+        )
         self._leftover = b""
         self._frame: AppendFrame | None = None
+        self._has_prefix_to_check = False
+        self._drops_frame = False
+        self._dropped_bytes = 0
         self._received = ReceivedBytes(self._account, self._pool)
         self._block: tuple[AppendFrame, ReceivedBytes] | None = None
         self._piece_bytes = 0  # the size of the last requested piece of receive memory
@@ -109,9 +95,16 @@ class FrameAssembler:
         """The bytes of the receive memory that this connection is charged for."""
         return self._account.held_bytes
 
+    def admit_peer(self) -> None:
+        """Note that the peer has shown a valid token."""
+        if self._account.address == STRANGERS:
+            self._memory.move(self._account, self._address)
+
     def writable(self) -> memoryview:
         """The buffer for the next received bytes. Call `received` before any other method."""
         frame = self._frame
+        if frame is not None and self._drops_frame:
+            return self._scratch[: max(frame.body_bytes - self._dropped_bytes, 1)]
         if frame is not None:
             target = self._received.writable
             if target:
@@ -131,7 +124,8 @@ class FrameAssembler:
             self._consume(self._scratch[: len(self._leftover) + count])
             return
         self._received.advance(count)
-        if not self._received.writable or self._received.length >= self._frame.body_bytes:
+        complete = not self._received.writable or self._received.length >= self._frame.body_bytes
+        if complete or self._has_prefix_to_check:
             self._consume(self._scratch[:0])
 
     def resume(self) -> None:
@@ -197,16 +191,25 @@ class FrameAssembler:
             self._frame = frame
             return _FRAME_HEADER_BYTES + prefix_bytes
         end = _FRAME_HEADER_BYTES + length
-        if type_code in _TABLE_COMMANDS:
+        is_of_table = type_code in _TABLE_COMMANDS
+        if is_of_table:
             self._check_size(length)
-        elif end > CONTROL_FRAME_BYTES_MAX:
-            raise wire.WireFormatError(
-                f"a command of type {type_code} has {length} payload bytes, allowed are {CONTROL_FRAME_BYTES_MAX}"
-            )
+        else:
+            self._check_control_size(type_code, end)
         if len(view) < end <= UNCHARGED_BYTES:
             return -1
         self._frame = AppendFrame(type_code, 0, length, 0)
+        self._has_prefix_to_check = is_of_table and self._token_bytes_max is not None
         return _FRAME_HEADER_BYTES
+
+    def _check_control_size(self, type_code: int, frame_bytes: int) -> None:
+        """Check the size of a command without data. Only one that merges has its token behind a long list."""
+        is_small = self._account.address == STRANGERS and type_code != wire.MergeSegmentsBatch.TYPE
+        bytes_max = STRANGER_FRAME_BYTES_MAX if is_small else CONTROL_FRAME_BYTES_MAX
+        if frame_bytes > bytes_max:
+            raise wire.WireFormatError(
+                f"a command of type {type_code} has {frame_bytes} bytes, allowed are {bytes_max}"
+            )
 
     def _take_whole(self, frame: AppendFrame, body: memoryview) -> bool:
         """Take an append that is in the scratch buffer as a whole, as most are; False if it needs another way."""
@@ -237,6 +240,10 @@ class FrameAssembler:
         if frame is None:
             return -1
         body_bytes = frame.body_bytes
+        if self._has_prefix_to_check:
+            self._check_prefix(frame, view)
+        if self._drops_frame:
+            return self._drop(frame, len(view))
         if len(view) >= body_bytes and not self._received.length and frame.type_code != wire.AppendBlock.TYPE:
             return body_bytes if self._finish(frame, [view[:body_bytes]]) else -1
         if self._received.in_cache or self._goes_to_cache(frame, view):
@@ -245,6 +252,31 @@ class FrameAssembler:
         if self._received.length == body_bytes:
             self._finish(frame, self._received.parts)
         return taken or (-1 if self._frame is frame else 0)
+
+    def _check_prefix(self, frame: AppendFrame, view: memoryview) -> None:
+        """Read the first fields of a table command as soon as they have arrived, and drop the rest if it is refused."""
+        if self._token_bytes_max is None:
+            return
+        arrived = memoryview(b"".join([*self._received.parts, view[: frame.body_bytes - self._received.length]]))
+        prefix = wire.read_table_prefix(arrived, frame.body_bytes, self._token_bytes_max)
+        if prefix is None:
+            return
+        self._has_prefix_to_check = False
+        if not self._handler.on_table_prefix(frame.type_code, prefix):
+            self._drops_frame = True
+            self._dropped_bytes = self._received.length
+            self._received.release()
+
+    def _drop(self, frame: AppendFrame, present_bytes: int) -> int:
+        """Drop bytes of a command that was refused; return how many."""
+        count = min(present_bytes, frame.body_bytes - self._dropped_bytes)
+        self._dropped_bytes += count
+        if self._dropped_bytes < frame.body_bytes:
+            return count or -1
+        self._drops_frame = False
+        self._dropped_bytes = 0
+        self._end_frame()
+        return count
 
     def _goes_to_cache(self, frame: AppendFrame, view: memoryview) -> bool:
         """Whether an append may be received directly into the cache. If so, the room for it is reserved."""

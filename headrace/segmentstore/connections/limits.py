@@ -7,6 +7,18 @@ from typing import Final
 CONTROL_FRAME_BYTES_MAX: Final = 256 << 10
 """Size of a frame without data, with its header. Only a list of segments to merge comes close to it."""
 
+COMMANDS_PER_TURN_MAX: Final = 256
+TURN_S: Final = 0.002
+"""Commands of a connection, and the time for them, in one turn of the event loop. Then others get their turn."""
+
+REFUSED_TOKENS_MAX: Final = 16
+"""Requests in a row whose delegation tokens were refused. The store closes the connection after one more: clients that
+repeat a request with another token are admitted at once, or fetch one after they have lost their connection."""
+
+STRANGER_FRAME_BYTES_MAX: Final = 16 << 10
+"""Size of a frame of a peer that has not shown a valid token: two names, a token and a hundred attribute updates. The
+first fields of table commands are read before the rest, and merges may name many sources before their token."""
+
 OUTSTANDING_APPEND_BYTES_MAX: Final = 32 << 20
 """Appended bytes of a connection that are not durable. Beyond this the store receives nothing from the connection
 until at most half of the limit is left."""
@@ -56,5 +68,3 @@ WAITING_SET_UPS_MAX: Final = 128
 `RUNNING_REQUESTS_MAX`, so that the connection can be used for other containers meanwhile."""
 
 TRANSIENT_SEGMENTS_PER_CONNECTION_MAX: Final = 1_000
-MERGE_BATCH_SOURCES_MAX: Final = 1_000
-"""Sources of one merge command. The store may have to look up each source that is not in memory."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import wire
 from headrace.model.errors import FencedError, HeadraceError, NotFoundError
 from headrace.segmentstore.cache.reservations import Block
+from headrace.segmentstore.connections.held_reads import HELD_READS_PER_SEGMENT_MAX
 from headrace.segmentstore.connections.limits import (
     HELD_READS_MAX,
     READ_AHEADS_MAX,
@@ -36,7 +37,8 @@ class ReadProcessor:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._held: set[_HeldRead] = set()
+        self.held_reads = session.store.held_reads
+        self._held: dict[_HeldRead, None] = {}  # the oldest first
         self._unsent: deque[wire.ReadSegment] = deque()
         self._storage_reads = 0
         self._ahead: dict[str, ReadAhead] = {}
@@ -133,7 +135,8 @@ class ReadProcessor:
 
     def _at_tail(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
         if not segment.durable.sealed:
-            self._held.add(_HeldRead(self, owned, segment, command))
+            self._make_room(segment)
+            self._held[_HeldRead(self, owned, segment, command)] = None
         elif command.offset == segment.durable.length:
             ordering = owned.container.log.upcoming_ordering
             self._send_data(command, [], [], ordering, at_tail=True, end_of_segment=True)
@@ -142,6 +145,23 @@ class ReadProcessor:
             self._session.send(
                 wire.ErrorMessage(command.request_id, command.segment, message, wire.ERROR_CODE_ILLEGAL_ARGUMENT)
             )
+
+    def _make_room(self, segment: Segment) -> None:
+        """Send an empty reply to an earlier read if there are too many at the tail of this segment or in the process.
+
+        An own one comes first, so that a connection with many reads takes the place of no other one.
+        """
+        waiters = segment.durable.waiters
+        if len(waiters) >= HELD_READS_PER_SEGMENT_MAX:
+            oldest = next(iter(waiters))
+            held = next((held for held in self._held if held.segment is segment), oldest)
+            if isinstance(held, _HeldRead):
+                held.answer_empty()
+        elif self.held_reads.is_full:
+            if self._held:
+                next(iter(self._held)).answer_empty()
+            else:
+                self.held_reads.answer_oldest()
 
     def _answer(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
         length = min(READ_BYTES_MAX, max(READ_BYTES_MIN, command.suggested_length))
@@ -242,7 +262,7 @@ class ReadProcessor:
 
     def release(self, held: _HeldRead, *, again: bool) -> None:
         """End a held read: repeat it because the segment has changed (`again`), or send an empty reply."""
-        self._held.discard(held)
+        self._held.pop(held, None)
         if self._session.closed:
             return
         if again:
@@ -255,36 +275,42 @@ class ReadProcessor:
 class _HeldRead:
     """A read that waits at the tail of its segment."""
 
-    __slots__ = ("_owned", "_processor", "_segment", "_timer", "command")
+    __slots__ = ("_owned", "_processor", "_timer", "command", "segment")
 
     def __init__(
         self, processor: ReadProcessor, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment
     ) -> None:
         self.command = command
+        self.segment = segment
         self._processor = processor
         self._owned = owned
-        self._segment = segment
-        self._timer = asyncio.get_running_loop().call_later(TAIL_HOLD_S, self._expired)
-        segment.durable.add_waiter(self._news)
+        self._timer = asyncio.get_running_loop().call_later(TAIL_HOLD_S, self.answer_empty)
+        segment.durable.add_waiter(self)
+        processor.held_reads.add(self)
 
     @property
     def ordering(self) -> int:
         """The ordering number of the next byte: that of an append that is not durable yet, or of an append now."""
-        segment, offset = self._segment, self.command.offset
+        segment, offset = self.segment, self.command.offset
         return (
             segment.times.ordering_at(offset)
             if offset < segment.accepted.length
             else self._owned.container.log.upcoming_ordering
         )
 
+    def __call__(self) -> None:
+        """Note that the segment has changed."""
+        self._processor.held_reads.wake(self)
+
     def cancel(self) -> None:
         self._timer.cancel()
-        self._segment.durable.remove_waiter(self._news)
+        self.segment.durable.remove_waiter(self)
+        self._processor.held_reads.remove(self)
 
-    def _news(self) -> None:
-        self._timer.cancel()
+    def on_news(self) -> None:
+        self.cancel()
         self._processor.release(self, again=True)
 
-    def _expired(self) -> None:
+    def answer_empty(self) -> None:
         self.cancel()
         self._processor.release(self, again=False)

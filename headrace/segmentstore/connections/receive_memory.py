@@ -3,22 +3,21 @@
 It is separate from the cache, so that the cache has only whole commands. A connection is charged in pieces for the
 bytes that it has received, never for the size that a frame header claims.
 
-Most of the budget is shared. The rest is a reserve for the largest command, which one connection at a time may use:
-the finisher. If the shared part is full, a connection waits in a queue. If there is no finisher, it becomes the
-finisher instead, and can receive its whole command. So one connection can always continue, and the others get their
-turn in the order of the queue.
+A part of the budget is a reserve for the largest command, which one connection at a time may use: the finisher. The
+rest is shared. The first small piece of a command comes from a lane of its own, as long as there is room in it. Of the
+other memory a connection, an address, and all peers that have not shown a valid token may each have a share.
+
+A connection that gets no piece waits. Free memory goes to the address that has least, and the finisher's place to the
+connection that has waited longest. While any waits, the slowest connection in their way is closed (`close_slowest`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
-from headrace.segmentstore.cache.block_pool import BlockPool
-from headrace.segmentstore.cache.reservations import Reservation, slice_parts
 from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX
 
 SMALL_PIECE_BYTES: Final = 16 << 10
@@ -35,18 +34,44 @@ DIRECT_CACHE_SHARE: Final = 8
 """Limits for appends that are received directly into the cache: their number, and the share 1/8 of the cache. Each may
 prevent the reuse of a few blocks, even if only little of it has arrived."""
 
+CONNECTION_SHARE: Final = 8
+ADDRESS_SHARE: Final = 2
+STRANGERS_SHARE: Final = 8
+SMALL_LANE_SHARE: Final = 8
+"""Parts of the shared memory: what one connection may have, one address, all peers that have not shown a valid token
+yet, and first small pieces alone. A connection with more than its share waits for the reserve."""
+
+PATIENCE_S: Final = 0.05
+"""The time between two calls of `close_slowest` while connections wait."""
+
+SLOW_PERIODS: Final = 80
+"""A connection is slow if it needs longer than this many times PATIENCE_S, which is 4 s, to send what it holds."""
+
+_RECENT_PERIODS: Final = 4
+_GRACE: Final = 2
+"""The rate of a connection is an average over about four periods. At first it is twice the least one. So a peer that
+sends nothing has three periods, and one behind a slow network has time for a round trip."""
+
 _ROUNDING_BYTES: Final = 4 * LARGE_PIECE_BYTES
 """Unused ends of the pieces of a block and of its end, and bytes that were received after a command."""
+
+STRANGERS: Final = ""
+"""The address under which peers are counted that have not shown a valid token."""
 
 
 class ReceiveMemory:
     """The receive memory of a process, of `total_bytes` bytes, the reserve and the scratch buffer included.
 
-    `command_bytes_max` is the size of the largest command, which is an append together with its block.
+    `command_bytes_max` is the size of the largest command, which is an append together with its block. `on_waiting` is
+    called when connections begin to wait: call `close_slowest` after each PATIENCE_S as long as any waits.
     """
 
     def __init__(
-        self, total_bytes: int, connections_max: int, command_bytes_max: int = WIRE_FRAME_PAYLOAD_BYTES_MAX
+        self,
+        total_bytes: int,
+        connections_max: int,
+        command_bytes_max: int = WIRE_FRAME_PAYLOAD_BYTES_MAX,
+        on_waiting: Callable[[], None] = lambda: None,
     ) -> None:
         least = receive_bytes_min(connections_max, command_bytes_max)
         if total_bytes < least:
@@ -58,11 +83,19 @@ class ReceiveMemory:
         self.command_bytes_max = command_bytes_max
         self.scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
         """Shared by all connections: its bytes are consumed or copied before another connection receives."""
-        self._shared_bytes = total_bytes - least + LARGE_PIECE_BYTES
+        shared_bytes = total_bytes - least + LARGE_PIECE_BYTES
+        self._lane_bytes = min(shared_bytes // SMALL_LANE_SHARE, shared_bytes - LARGE_PIECE_BYTES)
+        self._shared_bytes = shared_bytes - self._lane_bytes
+        self._connection_bytes = self._share(CONNECTION_SHARE)
+        self._lane_used = 0
         self._shared_used = 0
         self._reserve_used = 0
+        self._by_address: dict[str, int] = {}
         self._finisher: ReceiveAccount | None = None
-        self._waiters: deque[tuple[ReceiveAccount, int]] = deque()
+        self._charged: dict[ReceiveAccount, None] = {}
+        self._waiters: dict[ReceiveAccount, int] = {}  # in the order of arrival
+        self._is_short = False
+        self._on_waiting = on_waiting
         self._free: dict[int, list[memoryview]] = {SMALL_PIECE_BYTES: [], LARGE_PIECE_BYTES: []}
         self._made_bytes = 0
         self.direct_bytes = 0
@@ -72,7 +105,7 @@ class ReceiveMemory:
     @property
     def used_bytes(self) -> int:
         """The bytes that connections are charged for."""
-        return self._shared_used + self._reserve_used
+        return self._lane_used + self._shared_used + self._reserve_used
 
     @property
     def waiting(self) -> int:
@@ -82,48 +115,52 @@ class ReceiveMemory:
     def room_for(self, account: ReceiveAccount) -> int:
         """The bytes that a connection may receive before their command is known.
 
-        It is 0 while other connections wait. It is 0 for the finisher too, which takes only the bytes of its command,
-        so that the reserve is free again when the command has arrived.
+        It is 0 while other connections wait for the same memory. It is 0 for the finisher too, which takes only the
+        bytes of its command, so that the reserve is free again when the command has arrived.
         """
-        if self._waiters or self._finisher is account:
+        if self._is_short or self._finisher is account:
             return 0
-        return max(self._shared_bytes - self._shared_used, 0)
+        return max(min(self._shared_bytes - self._shared_used, self._room_of_shares(account)), 0)
 
     def charge(self, account: ReceiveAccount, size_bytes: int) -> bool:
         """Charge a connection. If that is False, it waits, and `on_room` is called when it has been charged."""
-        if self._finisher is account:
-            self._reserve_used += size_bytes
-        elif not self._waiters and self._shared_used + size_bytes <= self._shared_bytes:
-            self._shared_used += size_bytes
-        elif self._finisher is None:
-            self._finisher = account
-            self._reserve_used = size_bytes
-        else:
-            self._waiters.append((account, size_bytes))
-            return False
-        account.held_bytes += size_bytes
-        return True
+        if self._takes_reserve(account, size_bytes) or self._takes_lane(account, size_bytes):
+            return True
+        order = self._order(account)
+        comes_first = not self._is_short or all(order < self._order(each) for each in self._waiters)
+        if comes_first and self._fits(account, size_bytes):
+            self._take(account, size_bytes)
+            return True
+        if self._finisher is None and account.may_finish:
+            self._finish_with(account, size_bytes)
+            return True
+        if not self._waiters:
+            for each in self._charged:
+                each.begin_contest()
+        self._waiters[account] = size_bytes
+        self._note_shortage()
+        if len(self._waiters) == 1:
+            self._on_waiting()
+        return False
 
     def admit_direct(self, account: ReceiveAccount, size_bytes: int, cache_bytes: int) -> bool:
         """Charge an append to receive it directly into a cache of `cache_bytes`; False if that is not allowed now."""
         if (
             self.direct_count >= DIRECT_APPENDS_MAX
             or DIRECT_CACHE_SHARE * (self.direct_bytes + size_bytes) > cache_bytes
-            or self._waiters
+            or self._is_short
             or self._finisher is account
-            or self._shared_used + size_bytes > self._shared_bytes
+            or not self._fits(account, size_bytes)
         ):
             return False
-        self._shared_used += size_bytes
-        account.held_bytes += size_bytes
+        self._take(account, size_bytes)
         self.direct_bytes += size_bytes
         self.direct_count += 1
         return True
 
     def charge_received(self, account: ReceiveAccount, size_bytes: int) -> None:
         """Charge for bytes that have been received already, within the room there was for them."""
-        self._shared_used += size_bytes
-        account.held_bytes += size_bytes
+        self._take(account, size_bytes)
 
     def give_back(self, account: ReceiveAccount, size_bytes: int) -> None:
         account.held_bytes -= size_bytes
@@ -133,12 +170,37 @@ class ReceiveMemory:
             size_bytes -= reserve_bytes
             if not self._reserve_used:
                 self._finisher = None
+        lane_bytes = min(size_bytes, account.lane_bytes)
+        account.lane_bytes -= lane_bytes
+        self._lane_used -= lane_bytes
+        size_bytes -= lane_bytes
+        account.shared_bytes -= size_bytes
         self._shared_used -= size_bytes
+        self._count(account.address, -size_bytes)
+        if not account.held_bytes:
+            self._charged.pop(account, None)
+        self._serve_waiters()
+
+    def move(self, account: ReceiveAccount, address: str) -> None:
+        """Count a connection under this address from now on."""
+        self._count(account.address, -account.shared_bytes)
+        account.address = address
+        self._count(address, account.shared_bytes)
         self._serve_waiters()
 
     def stop_waiting(self, account: ReceiveAccount) -> None:
-        self._waiters = deque(waiter for waiter in self._waiters if waiter[0] is not account)
+        self._waiters.pop(account, None)
         self._serve_waiters()
+
+    def close_slowest(self) -> None:
+        """Close the slowest of the connections whose memory others wait for, unless all of them are fast enough.
+
+        A connection is slow if what it holds is more than what it sends in 4 s. A connection that the store keeps
+        from sending is not slow.
+        """
+        slow = [account for account in self._in_the_way() if account.ends_period()]
+        if slow:
+            min(slow, key=lambda account: (account.recent_bytes, -account.held_bytes)).on_slow()
 
     def piece(self, size_bytes: int) -> memoryview:
         """Take a piece of memory, for which the connection was charged before."""
@@ -155,38 +217,168 @@ class ReceiveMemory:
         """Return a piece. It is the next to be reused, because it is the most likely to be in the CPU's caches."""
         self._free[len(piece)].append(piece)
 
+    # Inside
+
+    def _share(self, part: int) -> int:
+        return max(self._shared_bytes // part, LARGE_PIECE_BYTES)
+
+    def _room_of_shares(self, account: ReceiveAccount) -> int:
+        """What the shares of a connection and of its address leave to it."""
+        return min(self._connection_bytes - account.shared_bytes, self._room_of_address(account.address))
+
+    def _room_of_address(self, address: str) -> int:
+        address_bytes = self._share(STRANGERS_SHARE if address == STRANGERS else ADDRESS_SHARE)
+        return address_bytes - self._by_address.get(address, 0)
+
+    def _order(self, account: ReceiveAccount) -> tuple[int, int]:
+        """Those come first whose address has least, and of these the one that has least."""
+        return self._by_address.get(account.address, 0), account.held_bytes
+
+    def _fits(self, account: ReceiveAccount, size_bytes: int) -> bool:
+        return self._shared_used + size_bytes <= self._shared_bytes and size_bytes <= self._room_of_shares(account)
+
+    def _takes_reserve(self, account: ReceiveAccount, size_bytes: int) -> bool:
+        if self._finisher is not account:
+            return False
+        self._reserve_used += size_bytes
+        account.held_bytes += size_bytes
+        return True
+
+    def _takes_lane(self, account: ReceiveAccount, size_bytes: int) -> bool:
+        fits = size_bytes <= SMALL_PIECE_BYTES and self._lane_used + size_bytes <= self._lane_bytes
+        if account.address == STRANGERS or account.lane_bytes or not fits:
+            return False
+        self._lane_used += size_bytes
+        account.lane_bytes = size_bytes
+        self._hold(account, size_bytes)
+        return True
+
+    def _take(self, account: ReceiveAccount, size_bytes: int) -> None:
+        self._shared_used += size_bytes
+        account.shared_bytes += size_bytes
+        self._count(account.address, size_bytes)
+        self._hold(account, size_bytes)
+
+    def _finish_with(self, account: ReceiveAccount, size_bytes: int) -> None:
+        self._finisher = account
+        self._reserve_used = size_bytes
+        self._hold(account, size_bytes)
+        account.begin_contest(1)  # bytes wait in the socket of a peer that has sent any while it waited
+
+    def _hold(self, account: ReceiveAccount, size_bytes: int) -> None:
+        account.held_bytes += size_bytes
+        if account.held_bytes == size_bytes:
+            self._charged[account] = None
+            account.begin_contest()
+
+    def _count(self, address: str, size_bytes: int) -> None:
+        used = self._by_address.get(address, 0) + size_bytes
+        if used:
+            self._by_address[address] = used
+        else:
+            self._by_address.pop(address, None)
+
+    def _note_shortage(self) -> None:
+        """Find out whether a connection waits for memory that its shares would allow it to have."""
+        self._is_short = any(size <= self._room_of_shares(account) for account, size in self._waiters.items())
+
+    def _in_the_way(self) -> Iterable[ReceiveAccount]:
+        if self._is_short:
+            return list(self._charged)
+        blocked = {each.address for each, size in self._waiters.items() if size > self._room_of_address(each.address)}
+        return [account for account in self._charged if account is self._finisher or account.address in blocked]
+
     def _serve_waiters(self) -> None:
-        while self._waiters:
-            account, size_bytes = self._waiters[0]
-            if self._shared_used + size_bytes <= self._shared_bytes:
-                self._shared_used += size_bytes
-            elif self._finisher is None:
-                self._finisher = account
-                self._reserve_used = size_bytes
-            else:
-                return
-            self._waiters.popleft()
-            account.held_bytes += size_bytes
-            account.on_room()
+        waiters = self._waiters
+        while waiters and self._serve_one():
+            pass
+        if self._is_short or waiters:
+            self._note_shortage()
+
+    def _serve_one(self) -> bool:
+        waiters = self._waiters
+        fitting = [account for account, size in waiters.items() if self._fits(account, size)]
+        if fitting:
+            account = min(fitting, key=self._order)
+            self._take(account, waiters.pop(account))
+        else:
+            first = next((account for account in waiters if account.may_finish), None)
+            if first is None or self._finisher is not None:
+                return False
+            account = first
+            self._finish_with(account, waiters.pop(account))
+        account.on_room()
+        return True
 
 
 class ReceiveAccount:
     """The part of the receive memory that one connection is charged for.
 
-    The memory calls `on_room` in the middle of a change, so `on_room` must not call the memory.
+    `address` is that of its peer, or STRANGERS. The memory calls `on_room` in the middle of a change, so `on_room` must
+    not call the memory. `on_slow` closes the connection. `is_excused` is called to ask whether the store keeps the peer
+    from sending.
     """
 
-    __slots__ = ("_kept_bytes", "held_bytes", "memory", "on_room")
+    __slots__ = (
+        "_is_excused",
+        "_kept_bytes",
+        "_received_bytes",
+        "address",
+        "held_bytes",
+        "lane_bytes",
+        "memory",
+        "on_room",
+        "on_slow",
+        "recent_bytes",
+        "shared_bytes",
+    )
 
-    def __init__(self, memory: ReceiveMemory, on_room: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        memory: ReceiveMemory,
+        address: str,
+        on_room: Callable[[], None],
+        on_slow: Callable[[], None],
+        is_excused: Callable[[], bool],
+    ) -> None:
         self.memory = memory
+        self.address = address
         self.held_bytes = 0
+        self.shared_bytes = 0
+        self.lane_bytes = 0
         self.on_room = on_room
+        self.on_slow = on_slow
+        self.recent_bytes = 0
+        """What has arrived in the last periods of a contest, weighted."""
+        self._received_bytes = 0
+        self._is_excused = is_excused
         self._kept_bytes = 0
 
     @property
     def room_bytes(self) -> int:
         return self.memory.room_for(self)
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether it may have the reserve. Peers without a valid token send no large commands."""
+        return self.address != STRANGERS
+
+    def arrived(self, count: int) -> None:
+        """Note bytes that were received into memory for which this account was charged."""
+        self._received_bytes += count
+
+    def begin_contest(self, grace: int = _GRACE) -> None:
+        """Begin to measure how fast the peer sends, as if it had sent `grace` times what it must."""
+        self._received_bytes = 0
+        self.recent_bytes = grace * _RECENT_PERIODS * max(self.held_bytes, SMALL_PIECE_BYTES) // SLOW_PERIODS
+
+    def ends_period(self) -> bool:
+        """Measure another period of a contest; return whether the connection is too slow."""
+        if self._is_excused():
+            return False
+        self.recent_bytes += self._received_bytes - self.recent_bytes // _RECENT_PERIODS
+        self._received_bytes = 0
+        return SLOW_PERIODS * self.recent_bytes < _RECENT_PERIODS * self.held_bytes
 
     def keep(self, length: int) -> None:
         """Charge `length` received bytes that were not consumed, in place of those of the last call."""
@@ -203,137 +395,6 @@ class ReceiveAccount:
         self.keep(0)
 
 
-class ReceivedBytes:
-    """The bytes of one frame that have arrived, in pieces of the receive memory.
-
-    An append that arrives fast may be received directly into the cache instead, which saves a copy. It is charged for
-    its whole size, so that it can move to the receive memory at any time. A slow one must move, because the cache
-    cannot reuse its blocks meanwhile.
-    """
-
-    __slots__ = ("_account", "_buffers", "_charged_bytes", "_pool", "_reservation", "_targets", "length")
-
-    def __init__(self, account: ReceiveAccount, pool: BlockPool) -> None:
-        self.length = 0
-        self._account = account
-        self._pool = pool
-        self._buffers: list[memoryview] = []
-        self._targets: list[memoryview] = []  # the parts of the last buffers that are not filled
-        self._charged_bytes = 0
-        self._reservation: Reservation | None = None
-
-    @property
-    def writable(self) -> memoryview:
-        """The buffer for the next bytes; empty if there is no room."""
-        return self._targets[0] if self._targets else _NOTHING
-
-    @property
-    def parts(self) -> list[memoryview]:
-        return slice_parts(self._buffers, 0, self.length)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._buffers
-
-    @property
-    def in_cache(self) -> bool:
-        return self._reservation is not None
-
-    def next_piece_bytes(self, owed_bytes: int, present_bytes: int) -> int:
-        """The size of the next piece, if `owed_bytes` are missing and `present_bytes` of them have arrived."""
-        small = owed_bytes <= SMALL_PIECE_BYTES or (not self.length and present_bytes <= SMALL_PIECE_BYTES)
-        return SMALL_PIECE_BYTES if small else LARGE_PIECE_BYTES
-
-    def add_piece(self, size_bytes: int) -> None:
-        """Take a piece, for which the account was charged before."""
-        piece = self._account.memory.piece(size_bytes)
-        self._buffers.append(piece)
-        self._targets.append(piece)
-        self._charged_bytes += size_bytes
-
-    def advance(self, count: int) -> None:
-        """Note that `count` bytes were written to `writable`."""
-        self.length += count
-        target = self._targets[0][count:]
-        if target:
-            self._targets[0] = target
-        else:
-            del self._targets[0]
-
-    def write(self, view: memoryview) -> int:
-        """Copy as much of `view` as there is room for; return the number of bytes."""
-        taken = 0
-        while self._targets and taken < len(view):
-            target = self._targets[0]
-            count = min(len(target), len(view) - taken)
-            target[:count] = view[taken : taken + count]
-            self.advance(count)
-            taken += count
-        return taken
-
-    def begin_in_cache(self, data_bytes: int) -> bool:
-        """Reserve room in the cache for all data of an append; return False if that is not possible now."""
-        memory, pool = self._account.memory, self._pool
-        charged_bytes = data_bytes + LARGE_PIECE_BYTES  # the most that it takes in pieces
-        if pool.under_pressure or not memory.admit_direct(self._account, charged_bytes, pool.capacity_bytes):
-            return False
-        self._charged_bytes = charged_bytes
-        self._reservation = pool.reserve(data_bytes)
-        if self._reservation is None:
-            self._give_back_direct()
-            return False
-        self._buffers = [part for part in self._reservation.parts if part]
-        self._targets = list(self._buffers)
-        return True
-
-    def take_reservation(self) -> Reservation | None:
-        """The data that was received directly into the cache. The caller takes ownership of it."""
-        reservation = self._reservation
-        if reservation is not None:
-            self._reservation = None
-            self._give_back_direct()
-        return reservation
-
-    def leave_cache(self) -> None:
-        """Move the bytes to the receive memory, for which the connection was charged before."""
-        arrived, charged_bytes = self.parts, self._charged_bytes
-        reservation = self._reservation
-        if reservation is None:
-            return
-        memory = self._account.memory
-        memory.direct_bytes -= charged_bytes
-        memory.direct_count -= 1
-        self._reservation, self._buffers, self._targets, self._charged_bytes, self.length = None, [], [], 0, 0
-        for part in arrived:
-            while part:
-                if not self._targets:
-                    self.add_piece(LARGE_PIECE_BYTES)
-                part = part[self.write(part) :]
-        self._pool.release(reservation)
-        memory.give_back(self._account, charged_bytes - self._charged_bytes)
-
-    def release(self) -> None:
-        """Free all memory. Calling it twice does no harm."""
-        if not self._buffers:
-            return
-        reservation = self.take_reservation()
-        buffers, self._buffers, self._targets = self._buffers, [], []
-        charged_bytes, self._charged_bytes, self.length = self._charged_bytes, 0, 0
-        if reservation is not None:
-            self._pool.release(reservation)
-        elif charged_bytes:
-            for piece in reversed(buffers):
-                self._account.memory.recycle(piece)
-            self._account.memory.give_back(self._account, charged_bytes)
-
-    def _give_back_direct(self) -> None:
-        memory, charged_bytes = self._account.memory, self._charged_bytes
-        self._charged_bytes = 0
-        memory.direct_bytes -= charged_bytes
-        memory.direct_count -= 1
-        memory.give_back(self._account, charged_bytes)
-
-
 def receive_bytes_min(connections_max: int, command_bytes_max: int = WIRE_FRAME_PAYLOAD_BYTES_MAX) -> int:
     """The least memory with which every command can be received.
 
@@ -342,6 +403,3 @@ def receive_bytes_min(connections_max: int, command_bytes_max: int = WIRE_FRAME_
     """
     reserve_bytes = command_bytes_max + CONTROL_FRAME_BYTES_MAX + _ROUNDING_BYTES
     return reserve_bytes + connections_max * UNCHARGED_BYTES + 2 * CONTROL_FRAME_BYTES_MAX + LARGE_PIECE_BYTES
-
-
-_NOTHING: Final = memoryview(b"")

@@ -6,6 +6,7 @@ the request and the name in it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.time_points import UNKNOWN_ORDERING
-from headrace.segmentstore.connections.limits import MERGE_BATCH_SOURCES_MAX, TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
+from headrace.segmentstore.connections.limits import TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
 from headrace.segmentstore.containers import attributes, merges
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.containers.container import Keep, never
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from headrace.segmentstore.containers.container import SegmentContainer
     from headrace.segmentstore.owned_container import OwnedContainer
     from headrace.segmentstore.store import SegmentStore
+
+_NAMES_PER_TURN: Final = 50
+"""Sources of a merge that are looked up in one turn of the event loop."""
 
 _SCALE_TYPES: Final = (
     wire.SCALE_TYPE_NONE,
@@ -167,8 +171,6 @@ class SegmentProcessor:
         self._session.send(wire.SegmentsMerged(command.request_id, command.target, command.source, length))
 
     async def _merge_batch(self, command: wire.MergeSegmentsBatch) -> None:
-        if len(command.sources) > MERGE_BATCH_SOURCES_MAX:
-            raise InvalidRequestError(f"a batch merges at most {MERGE_BATCH_SOURCES_MAX} segments")
         container = await self._container_of_merge(command.target, command.sources)
         lengths = await merges.merge_batch(container, command.target, command.sources)
         self._forget_transient(command.sources)
@@ -176,8 +178,10 @@ class SegmentProcessor:
         self._session.send(wire.SegmentsBatchMerged(command.request_id, command.target, merged))
 
     async def _container_of_merge(self, target: str, sources: Sequence[str]) -> SegmentContainer:
-        for name in (target, *sources):
+        for number, name in enumerate((target, *sources), 1):
             await self._refuse_table(name, "merged")
+            if number % _NAMES_PER_TURN == 0:
+                await asyncio.sleep(0)
         container = self._container(target)
         for source in sources:
             if self._container(source) is not container:

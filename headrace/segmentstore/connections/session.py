@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headrace import wire
+from headrace.codec.delegation_tokens import TOKEN_BYTES_MAX
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.cache.reservations import Block, Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
 from headrace.segmentstore.connections.append_processor import AppendProcessor
+from headrace.segmentstore.connections.command_handler import Channel
 from headrace.segmentstore.connections.frame_assembler import FrameAssembler
 from headrace.segmentstore.connections.limits import (
     OUTSTANDING_APPEND_BYTES_MAX,
@@ -26,38 +28,19 @@ from headrace.segmentstore.connections.limits import (
     UNTAKEN_REPLY_BYTES_MAX,
 )
 from headrace.segmentstore.connections.read_processor import ReadProcessor
-from headrace.segmentstore.connections.receive_memory import ReceivedBytes, ReceiveMemory
+from headrace.segmentstore.connections.receive_memory import ReceiveMemory
+from headrace.segmentstore.connections.received_bytes import ReceivedBytes
 from headrace.segmentstore.connections.segment_processor import SegmentProcessor
 from headrace.segmentstore.connections.table_processor import TableProcessor
 from headrace.segmentstore.connections.token_checks import TokenGate
 from headrace.segmentstore.connections.transfer_pace import TransferPace
+from headrace.segmentstore.connections.turn_budget import TurnBudget
 from headrace.segmentstore.store import SegmentStore
 
 if TYPE_CHECKING:
     from headrace.wire import Buffer
 
 _log = logging.getLogger(__name__)
-
-
-class Channel(Protocol):
-    """The socket of a session.
-
-    It calls `Session.writing_paused` when sent bytes begin to wait in it, and `writing_resumed` when none waits.
-    """
-
-    def send(self, parts: Sequence[Buffer]) -> None: ...
-
-    def pause_receiving(self) -> None: ...
-
-    def resume_receiving(self) -> None: ...
-
-    def close(self) -> None:
-        """Send the bytes that wait, then close."""
-        ...
-
-    def abort(self) -> None:
-        """Close at once."""
-        ...
 
 
 class Session:
@@ -86,9 +69,11 @@ class Session:
         self._untaken_bytes = 0
         self.received_s = self._blocked_since_s = store.clock.monotonic_s()
         self._pace = TransferPace()
+        self._turn = TurnBudget(store.clock)
         self.tokens = TokenGate(store.tokens, self) if store.tokens is not None else None
         """None if the store needs no tokens."""
-        self.assembler = FrameAssembler(store.pool, memory, self)
+        token_bytes_max = TOKEN_BYTES_MAX if self.tokens is not None else None
+        self.assembler = FrameAssembler(store.pool, memory, self, peer.rpartition(":")[0], token_bytes_max)
         self._appends = AppendProcessor(self)
         self._reads = ReadProcessor(self)
         self._segments = SegmentProcessor(self, random_uuid)
@@ -101,8 +86,8 @@ class Session:
     def received(self, count: int) -> None:
         """Handle `count` bytes that were received into `assembler.writable()`."""
         now_s = self.received_s = self.store.clock.monotonic_s()
-        self._guarded(lambda: self.assembler.received(count))
         assembler = self.assembler
+        self._guarded(lambda: assembler.received(count), now_s)
         self._pace.received(now_s, assembler.owed_command, count if assembler.receives_owed else 0)
         if self._outstanding_bytes and (delay_s := self.store.throttle.delay_s(now_s, self._appends.containers)):
             self._throttle(delay_s)
@@ -220,6 +205,7 @@ class Session:
     def accepts_commands(self) -> bool:
         return not (
             self.closed
+            or self._turn.is_spent
             or self._finishing
             or self._outstanding_bytes > OUTSTANDING_APPEND_BYTES_MAX
             or self._untaken_bytes > UNTAKEN_REPLY_BYTES_MAX
@@ -233,21 +219,39 @@ class Session:
 
     def on_append(self, frame: AppendFrame) -> None:
         self._appends.accept(frame)
+        self._turn.count_append()
 
     def on_pooled_command(self, type_code: int, received: Reservation) -> None:
         self._asked = True
         self._tables.accept(type_code, received)
+        self._turn.count_command()
+
+    def on_table_prefix(self, type_code: int, prefix: wire.TablePrefix) -> bool:
+        self._asked = True
+        return self._admitted(lambda tokens: tokens.admits_table_command(type_code, prefix))
+
+    def on_slow(self) -> None:
+        _log.warning("event=connection_in_the_way peer=%s held_bytes=%d", self.peer, self.assembler.held_bytes)
+        self.abort()
+
+    @property
+    def waits_for_store(self) -> bool:
+        return self._receiving_paused and not self.sending_blocked
 
     def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
         self._asked = True
-        if self.tokens is not None and not self.tokens.admits(command):
+        if not self._admitted(lambda tokens: tokens.admits(command)):
             received.release()
             return
         self._tables.answer_large(command, received)
 
     def on_command(self, command: wire.WireCommand) -> None:
+        self._handle(command)
+        self._turn.count_command()
+
+    def _handle(self, command: wire.WireCommand) -> None:
         self._asked = self._asked or not isinstance(command, wire.Hello | wire.KeepAlive)
-        if self.tokens is not None and not self.tokens.admits(command):
+        if not self._admitted(lambda tokens: tokens.admits(command)):
             return
         handler = self._handlers.get(type(command))
         if handler is None:
@@ -262,6 +266,16 @@ class Session:
         self._loop.call_soon(self._resume_with_memory)
 
     # Inside
+
+    def _admitted(self, check: Callable[[TokenGate], bool]) -> bool:
+        """Check the token of a command, if the store needs one."""
+        tokens = self.tokens
+        if tokens is None:
+            return True
+        admitted = check(tokens)
+        if tokens.has_admitted:
+            self.assembler.admit_peer()
+        return admitted
 
     def _throttle(self, delay_s: float) -> None:
         """Receive nothing for `delay_s`, because tier 2 does not keep up with the appends."""
@@ -301,8 +315,10 @@ class Session:
         else:
             self._resume()
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: Callable[[], None], now_s: float) -> None:
         """Run a step of the assembler. An error closes this connection only."""
+        was_spent = self._turn.is_spent
+        self._turn.start(now_s)
         try:
             step()
         except wire.WireFormatError as error:
@@ -311,6 +327,9 @@ class Session:
             _log.warning("event=connection_closed peer=%s code=%s error=%r", self.peer, error.code, error.message)
             self.close()
         else:
+            self._turn.stop()
+            if self._turn.is_spent and not was_spent:
+                self._loop.call_soon(self._begin_turn)
             self._check_receiving()
 
     def _check_receiving(self) -> None:
@@ -333,8 +352,12 @@ class Session:
 
     def _resume(self) -> None:
         """Process bytes that were received before. The peer's time for the rest of a command starts now."""
-        self._guarded(self.assembler.resume)
+        self._guarded(self.assembler.resume, self.store.clock.monotonic_s())
         self._pace.received(self.store.clock.monotonic_s(), self.assembler.owed_command, 0)
+
+    def _begin_turn(self) -> None:
+        self._turn.renew()
+        self._check_receiving()
 
     def _request_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -353,6 +376,8 @@ class Session:
         self._flush_scheduled = False
         if self.closed:
             return
+        if not self._turn.is_spent:
+            self._turn.renew()
         parts: list[Buffer] = self._appends.collect_acknowledgements()
         parts.extend(self._outgoing)
         self._outgoing = []

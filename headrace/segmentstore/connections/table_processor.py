@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from headrace import wire
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.cache.reservations import Reservation
-from headrace.segmentstore.connections.receive_memory import ReceivedBytes
+from headrace.segmentstore.connections.received_bytes import ReceivedBytes
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.tables import table_reads, table_updates
 from headrace.segmentstore.tables.batches import Batch
 
 if TYPE_CHECKING:
     from headrace.segmentstore.connections.session import Session
-    from headrace.segmentstore.connections.token_checks import TokenGate
     from headrace.segmentstore.tables.table_store import TableStore
 
 Command = Any
@@ -56,7 +55,8 @@ class TableProcessor:
         """
         try:
             changes = wire.TableChanges(type_code, received.parts)
-            if self._session.tokens is not None and not _admits(self._session.tokens, type_code, changes):
+            tokens = self._session.tokens  # its token may have ended since its first fields arrived
+            if tokens is not None and not tokens.admits_table_command(type_code, changes):
                 self._pool.release(received)
                 return
             batch = Batch(self._pool, received, changes)
@@ -248,11 +248,6 @@ class TableProcessor:
             self._session.refuse_protocol(error)
         except HeadraceError as error:
             self._session.send(wire.reply_of_error(error, wire.Refused(command.request_id, command.segment)))
-
-
-def _admits(tokens: TokenGate, type_code: int, changes: wire.TableChanges) -> bool:
-    removes = type_code == wire.RemoveTableKeys.TYPE
-    return tokens.admits_changes(wire.RemoveTableKeys if removes else wire.UpdateTableEntries, changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from headrace.codec.delegation_tokens import (
 )
 from headrace.model.access import Access, allows
 from headrace.model.errors import UnauthorizedError
+from headrace.segmentstore.connections.limits import REFUSED_TOKENS_MAX
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ set-up that is told expired with the same token for ever, and ignore a refusal w
 token when a set-up is refused as invalid, or when their connection is closed."""
 
 _LOGGED_NAME_CHARACTERS_MAX: Final = 256
+_TABLE_COMMANDS: Final[dict[int, type[wire.WireCommand]]] = {
+    kind.TYPE: kind for kind in (wire.UpdateTableEntries, wire.RemoveTableKeys, wire.ReadTable)
+}
 _WITHOUT_TOKEN: Final = (wire.Hello, wire.KeepAlive, wire.Padding)
 
 
@@ -187,6 +191,7 @@ class TokenGate:
         "_access",
         "_checks",
         "_generation",
+        "_refused_in_a_row",
         "_replies",
         "_segment",
         "_token",
@@ -199,6 +204,7 @@ class TokenGate:
         self.has_admitted = False
         """Whether the peer has shown a valid token."""
         self._checks = checks
+        self._refused_in_a_row = 0
         self._replies = replies
         self._version = 0  # a peer that says no Hello is treated as the oldest one
         self._token = ""
@@ -227,16 +233,19 @@ class TokenGate:
                 self._version = command.high_version
             return True
         if self._is_last(command.delegation_token, getattr(command, "segment", None), access):
+            self._refused_in_a_row = 0
             return True
         access, segments = required_access(command)
         return self._check(kind, command.request_id, command.delegation_token, segments, access)
 
-    def admits_changes(self, kind: type[wire.WireCommand], changes: wire.TableChanges) -> bool:
+    def admits_table_command(self, type_code: int, fields: wire.TablePrefix | wire.TableChanges) -> bool:
         """As `admits`, for a table command of which only the first fields were read."""
+        kind = _TABLE_COMMANDS[type_code]
         access = REQUIRED_ACCESS[kind]
-        return self._is_last(changes.delegation_token, changes.segment, access) or self._check(
-            kind, changes.request_id, changes.delegation_token, (changes.segment,), access
-        )
+        if self._is_last(fields.delegation_token, fields.segment, access):
+            self._refused_in_a_row = 0
+            return True
+        return self._check(kind, fields.request_id, fields.delegation_token, (fields.segment,), access)
 
     def hold(self, token: str, end: Callable[[], None]) -> TokenHold:
         """See `TokenChecks.hold`."""
@@ -269,8 +278,12 @@ class TokenGate:
         except UnauthorizedError as error:
             self._checks.note_refusal(self._replies.peer, kind.__name__, segment, error)
             self._refuse(kind, request_id, segment, error)
+            self._refused_in_a_row += 1
+            if self._refused_in_a_row > REFUSED_TOKENS_MAX:
+                self._replies.close()
             return False
         self.has_admitted = True
+        self._refused_in_a_row = 0
         if len(segments) == 1:
             self._token, self._segment, self._access = token, segment, access
             self._valid_until_s, self._generation = self._checks.valid_until_s(claims), self._checks.generation

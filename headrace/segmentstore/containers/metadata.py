@@ -15,7 +15,7 @@ from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, decode_segment
 from headrace.codec.data_frames import Operation
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.model.names import is_transaction_segment_name, is_transient_segment_name
+from headrace.model.names import check_nesting, is_transaction_segment_name, is_transient_segment_name
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers import settlements
 from headrace.segmentstore.containers.attributes import (
@@ -286,6 +286,7 @@ def check_segment_name(name: str) -> None:
             f"a segment name has 1 to {NAME_BYTES_MAX} bytes of UTF-8, which {name[:100]!r} has not",
             details={"length_bytes_max": NAME_BYTES_MAX},
         )
+    check_nesting(name)
 
 
 def _set_by_client(accepted: AcceptedState, updates: Sequence[tuple[int, int]]) -> None:

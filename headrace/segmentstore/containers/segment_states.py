@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from headrace.codec.container_snapshots import NO_IDS, SegmentSnapshot
 
+Waiter = Callable[[], None]
+
 
 class AcceptedState:
     """What the container has accepted, which the next operation is checked against. It may still be lost.
@@ -77,19 +79,19 @@ class DurableState:
         self.start_offset = start_offset
         self.length = length
         self.sealed = sealed
-        self.waiters: list[Callable[[], None]] | tuple[()] = ()  # most segments never have any
+        self.waiters: dict[Waiter, None] | tuple[()] = ()  # most segments never have any
 
-    def add_waiter(self, waiter: Callable[[], None]) -> None:
+    def add_waiter(self, waiter: Waiter) -> None:
         """Call `waiter` once, at the next change of this state."""
-        if isinstance(self.waiters, list):
-            self.waiters.append(waiter)
+        if isinstance(self.waiters, dict):
+            self.waiters[waiter] = None
         else:
-            self.waiters = [waiter]
+            self.waiters = {waiter: None}
 
-    def remove_waiter(self, waiter: Callable[[], None]) -> None:
+    def remove_waiter(self, waiter: Waiter) -> None:
         """Do not call `waiter` any more. Does nothing if it was called already."""
-        if isinstance(self.waiters, list) and waiter in self.waiters:
-            self.waiters.remove(waiter)
+        if isinstance(self.waiters, dict):
+            self.waiters.pop(waiter, None)
             self.waiters = self.waiters or ()
 
     def wake_waiters(self) -> None:
