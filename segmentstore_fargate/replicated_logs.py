@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Final
 
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.cluster import ReplicationStatus
-from headrace.model.ensembles import ReplicaId
+from headrace.model.disk_stalls import DiskWatch
+from headrace.model.ensembles import COPIES_MIN, ReplicaId
 from headrace.model.errors import HeadraceError
 from headrace.model.needed_stores import keeps_leaving_store
 from headrace.ports.clock import Clock
@@ -19,6 +20,7 @@ from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.replicas import ReplicaLinks
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
 from headrace.replication.log_recovery import LogRecovery
+from headrace.replication.member_states import MemberState
 from headrace.segmentstore.log.journal_interface import EntryJournal
 from headrace.segmentstore.log.owned_log import OwnedLog
 from headrace.segmentstore.log.owner_parts import LogPlan
@@ -57,6 +59,9 @@ class ReplicatedLogs:
         writer_bounds: WriterBounds | None = None,
         recovery_bounds: RecoveryBounds | None = None,
     ) -> None:
+        self._journal = journal
+        self._disk = DiskWatch()
+        self._is_stalled = False
         self._metadata_store = metadata_store
         self._clock = clock
         self._container_count = container_count
@@ -118,7 +123,7 @@ class ReplicatedLogs:
         blocked = tuple(sorted(container for container, each in owned.items() if each.blocked_by))
         logs = [each.log for each in owned.values()]
         incomplete = sum(log is not None and len(log.members) < log.copies for log in logs)
-        return ReplicationStatus(self._is_isolated(), blocked, incomplete)
+        return ReplicationStatus(self._is_isolated(), blocked, incomplete, self._has_stalled_disk(owned.values()))
 
     def _is_needed(self) -> bool:
         leases = [stored.lease for stored in ClusterRecords(self._metadata_store).leases()]
@@ -129,6 +134,29 @@ class ReplicatedLogs:
         """Whether this store has logs, or recovers some, and reaches none of their replicas in other stores."""
         others = {one for each in self.ledgers.owned.values() for one in _replicas(each)} - {self.ledgers.own}
         return bool(others) and all((self._silent_s(one) or 0.0) >= ISOLATED_AFTER_S for one in others)
+
+    def _has_stalled_disk(self, owned: Collection[OwnedLog]) -> bool:
+        """Whether the own disk stalls, and some log here has two other members, which go on with it.
+
+        Without them another owner would wait for this disk, too. A store that owns nothing says it at once.
+        """
+        now_s = self._clock.monotonic_s()
+        has_stalled = self._disk.has_stalled(self._journal.commit_under_way, now_s)
+        is_stalled = has_stalled and (not owned or any(self._others_go_on(each) for each in owned))
+        if is_stalled != self._is_stalled:
+            age_s = self._disk.commit_age_s(now_s)
+            _log.warning("event=disk_stall stalled=%s commit_s=%.1f", is_stalled, age_s)
+        self._is_stalled = is_stalled
+        return is_stalled
+
+    def _others_go_on(self, owned: OwnedLog) -> bool:
+        """Whether two other members write what they get, or answer while this store recovers the log."""
+        others = [one for one in _replicas(owned) if one != self.ledgers.own]
+        if owned.writer is None:
+            silent_s = [self._silent_s(one) for one in others]
+            return sum(each is not None and each < ISOLATED_AFTER_S for each in silent_s) >= COPIES_MIN
+        states = owned.writer.member_states()
+        return sum(states.get(one) is MemberState.STREAMING for one in others) >= COPIES_MIN
 
     async def _drop_garbage(self, sessions: ReplicaSessions) -> Rest:
         await sessions.drop_unneeded(ContainerLogRecords(self._metadata_store))

@@ -104,6 +104,7 @@ def _lease(body: Body) -> StoreLease:
             isolated=_flag(body.get("isolated", False)),
             blocked=tuple(_number(each, CONTAINER_MAX) for each in body.get("blocked", [])),
             under_replicated=_number(body.get("under_replicated", 0), NUMBER_MAX),
+            stalled=_flag(body.get("stalled", False)),
         ),
         volume_gone=_flag(body.get("volume_gone", False)),
         replica_protocol=_versions(body["replica_protocol"]) if "replica_protocol" in body else FIRST_PROTOCOL,
@@ -120,6 +121,7 @@ def _added_fields(lease: StoreLease) -> dict[str, Any]:
         "isolated": status.isolated,
         "blocked": list(status.blocked),
         "under_replicated": status.under_replicated,
+        "stalled": status.stalled,
         "volume_gone": lease.volume_gone,
         "replica_protocol": _protocol_field(lease.replica_protocol),
     }

@@ -64,13 +64,20 @@ class StoreState(enum.StrEnum):
 class ReplicationStatus:
     """What a store says of the logs that it owns.
 
-    `isolated`: it reaches no other store, so it can acknowledge nothing. `blocked` are the containers whose recovery
-    waits for replicas that do not answer. `under_replicated` counts the containers with fewer copies than wanted.
+    `isolated`: it reaches no other store, so it can acknowledge nothing. `stalled`: its disk ends no commit, while two
+    other members of its logs write. `blocked` are the containers whose recovery waits for replicas that do not answer.
+    `under_replicated` counts the containers with fewer copies than wanted.
     """
 
     isolated: bool = False
     blocked: tuple[int, ...] = ()
     under_replicated: int = 0
+    stalled: bool = False
+
+    @property
+    def may_own(self) -> bool:
+        """Whether the store can serve containers, as far as other stores and its own disk decide that."""
+        return not self.isolated and not self.stalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,12 @@ class StoreLease:
 
     @property
     def keeps_containers(self) -> bool:
-        """Whether the store goes on serving, and reaches other stores if it replicates."""
+        """Whether the store goes on serving. If it replicates, it reaches other stores, and its disk does not stall."""
+        return self.state is StoreState.SERVING and self.replication.may_own
+
+    @property
+    def keeps_copies(self) -> bool:
+        """Whether logs may have copies on the store. A disk that stalls may go on, and is better than no third copy."""
         return self.state is StoreState.SERVING and not self.replication.isolated
 
     def is_expired(self, now_ms: int) -> bool:
@@ -330,11 +342,11 @@ def may_be_taken_over(lease: StoreLease | None, now_ms: int, *, log_in_s3: bool 
 
     They may if the store has ended and its take-over time has passed, or if it has no lease. The claim is one
     transaction with a check that the lease has not changed since it was judged. So no other store can claim a container
-    of a store whose lease is valid, unless that store hands it over, or says that it is isolated: then it reaches no
-    second copy, can acknowledge nothing, and cannot flush a checkpoint either. Replicas fence it. No take-over time has
-    to pass for a log in S3, which does not need the disk of the store.
+    of a store whose lease is valid, unless that store hands it over, or says that it is isolated or that its disk
+    stalls: then it cannot flush a checkpoint either. Replicas fence it. No take-over time has to pass for a log in S3,
+    which does not need the disk of the store.
     """
-    if lease is not None and lease.replica_id and lease.replication.isolated:
+    if lease is not None and lease.replica_id and not lease.replication.may_own:
         return True
     if log_in_s3 and lease is not None and lease.has_ended:
         return True

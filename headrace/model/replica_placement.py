@@ -130,7 +130,7 @@ def _candidates(leases: Iterable[StoreLease], spoken: ProtocolVersions) -> dict[
     """The stores of the newest revision that can take copies from an owner who speaks these versions, by zone."""
     found: dict[str, list[StoreLease]] = {}
     for lease in leases:
-        is_able = lease.keeps_containers and spoken.shared(lease.replica_protocol) is not None
+        is_able = lease.keeps_copies and spoken.shared(lease.replica_protocol) is not None
         if is_able and lease.replica_id and lease.replica_port:
             found.setdefault(zone_of(lease), []).append(lease)
     for zone, stores in found.items():

@@ -57,6 +57,14 @@ class Ledger(Protocol):
         ...
 
     @property
+    def lag_fill(self) -> float:
+        """The fill for which writers are to be slowed down, so that a copy can catch up; below 1, and 0 if none lags.
+
+        0 in a log without copies on other stores.
+        """
+        ...
+
+    @property
     def wants_truncation(self) -> bool:
         """Whether this ledger's oldest entries are what keeps the log from freeing space."""
         ...

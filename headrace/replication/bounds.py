@@ -24,7 +24,7 @@ CATCH_UPS_MAX: Final = 2
 """Members that catch up at the same time, per process. As many more get the end of a log in a takeover."""
 
 CATCH_UP_BYTES_PER_S: Final = 64 << 20
-"""All catch-ups of a process together, so that they leave bandwidth for appends."""
+"""All catch-ups of a process together, so that they leave bandwidth for appends; more if more is appended."""
 
 RETAINED_BYTES_MAX: Final = 1 << 30
 """Retained log of one container."""

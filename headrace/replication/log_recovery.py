@@ -176,9 +176,7 @@ class LogRecovery:
             self._reopen.append(replica)
         return self._copy() if self.step is RecoveryStep.COPY else []
 
-    def other_replica(self, replica: ReplicaId) -> list[WriterEffect]:
-        """Another replica answers where this one was."""
-        return self.link_lost(replica)
+    other_replica = link_lost  # another one answers where it was: that has no session either
 
     def acknowledged(self, replica: ReplicaId, session: int, epoch: int, last: int) -> list[WriterEffect]:
         """A replica holds the copies up to here."""
@@ -342,14 +340,13 @@ class LogRecovery:
 
     def _copy(self) -> list[WriterEffect]:
         """Copy to this process first, then to the others; open the next ledger as soon as enough have the end."""
-        progress = self._progress
-        complete = tuple(one for one in self._answers if progress.position(one) >= self.last)
+        complete = tuple(one for one in self._answers if self._progress.position(one) >= self.last)
         members = self._members_of(complete)
         if self._has_copies(members) and (len(members) == len(self._answered()) or self._grace_until_ms is None):
             return [] if self._is_asking else self._open_ledger(members)
-        if progress.position(self.own) < self.last:
-            return [] if progress.awaits(self.own) else self._read_lacking()
-        return progress.windows([one for one in self._answered() if one not in complete], self.last)
+        if self._progress.position(self.own) < self.last:
+            return [] if self._progress.awaits(self.own) else self._read_lacking()
+        return self._progress.windows([one for one in self._answered() if one not in complete], self.last)
 
     def _answered(self) -> tuple[ReplicaId, ...]:
         """The replicas that could be members: those that answered."""
@@ -396,9 +393,9 @@ class LogRecovery:
         A replica that answered may have ended since. If the others are a read quorum, the log may end before what only
         that one had: it is not acknowledged. Nothing is decided until the next ledger is written.
         """
-        lacking = [one.hex()[:8] for one in self.replicas if self._progress.position(one) < self.last]
-        reason = f"nothing is copied up to entry {self.last}: {', '.join(lacking)} lack something"
-        return self._progress.block(reason) + self._fence() + self._look_for_operator()
+        names = ", ".join(one.hex()[:8] for one in self.replicas if self._progress.position(one) < self.last)
+        blocked = self._progress.block(f"nothing is copied up to entry {self.last}, which {names} lack")
+        return blocked + self._fence() + self._look_for_operator()
 
     def _open_ledger(self, members: tuple[ReplicaId, ...]) -> list[WriterEffect]:
         opened = open_ledger(self._log, self.epoch, self.last + 1, members, self.truncated_before, self._copies)

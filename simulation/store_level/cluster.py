@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -26,7 +27,7 @@ from simulation.store_level.loop import SimulatedProcess, new_loop
 from simulation.store_level.replicas import ReplicaCluster, zone_of
 from simulation.store_level.replicated_process import ReplicatedStoreProcess
 from simulation.store_level.store_process import RESTART_AFTER, StoreProcess
-from simulation.store_level.swarm import LINK_FAULTS, POWER_FAULT, REPLICA_FAULTS, SCHEDULED_FAULTS, StoreSwarm
+from simulation.store_level.swarm import LATER_FAULTS, POWER_FAULT, REPLICA_FAULTS, SCHEDULED_FAULTS, StoreSwarm
 from simulation.store_level.tier_two import SimulatedClock, SimulatedMetadataStore, TierTwo
 from simulation.store_level.volume import Volume
 
@@ -34,6 +35,7 @@ _CONTROLLER_EVERY_S: Final = 5.0
 _PAUSE: Final = (50 * MS, 15 * SECOND)
 _SUSPECTED_PAUSE: Final = (4 * SECOND, 15 * SECOND)
 _SLOW_DISK: Final = (200 * MS, 4 * SECOND)
+_STALLED_DISK: Final = (SECOND, 20 * SECOND)
 _OUTAGE: Final = (200 * MS, 6 * SECOND)
 _HAND_OVER_OUTAGE: Final = (10 * SECOND, 14 * SECOND)
 _STOP_IN_OUTAGE: Final = (0, 9 * SECOND)
@@ -149,6 +151,14 @@ class StoreCluster:
             self.faults["accepted loss"] += len(lost)
             for client in self.clients:
                 client.note_loss(lambda name: self.swarm.layout.container_of_segment(name) in lost)
+
+    def stall_disk(self, number: int, duration: int) -> None:
+        """Let no commit of a store end for a while, without an error. One begins now."""
+        self.volumes[number].stalled_until = self.loop.scheduler.now + duration
+        store = self.stores[number]
+        if store is not None and store.process.is_alive and store.journal is not None:
+            with suppress(HeadraceError):
+                store.journal.when_durable(lambda _error: None)
 
     def holds(self) -> list[int]:
         """Containers that need the log of some store."""
@@ -317,6 +327,8 @@ class StoreCluster:
             if not self.may_replace(number):
                 return False
             self.replace(number)
+        elif kind == "stalled disk":
+            self.stall_disk(number, self._draws.between(*_STALLED_DISK, "amount", actor))
         elif kind == "reset links":
             replicas.reset_links(number, self._draws.below(self.swarm.stores, "other store", actor))
         else:
@@ -344,7 +356,7 @@ class StoreCluster:
         now, draws = self.loop.scheduler.now, self._draws
         number = draws.below(self.swarm.stores, "store", actor)
         store, volume = self.stores[number], self.volumes[number]
-        if kind in REPLICA_FAULTS or kind in LINK_FAULTS:
+        if kind in REPLICA_FAULTS or kind in LATER_FAULTS:
             if self.replicas is None or not self._inject_into_replicas(self.replicas, kind, actor, number):
                 return
         elif kind == "metadata outage":

@@ -19,8 +19,12 @@ from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_interface import CommitsOfJournal
 from headrace.segmentstore.log.pending_records import PendingRecord, barrier
 from simulation.draws import Draws
+from simulation.scheduler import MS
 from simulation.store_level.loop import SimulatedLoop, SimulatedProcess
 from simulation.store_level.volume import ProcessEndedError, VolumeDisk
+
+_LOOK_AT_STALL_EVERY: Final = 100 * MS
+"""A commit that has met a stalled disk ends soon after the stall."""
 
 _STEPS_OF_A_COMMIT: Final = 5
 """A kill meets one of so many first steps of a commit; most commits have two, a write and a sync."""
@@ -58,6 +62,7 @@ class SimulatedJournal(CommitsOfJournal):
         self._on_failure = on_failure
         self._queue: list[PendingRecord] = []
         self._batch: list[PendingRecord] | None = None  # of the commit that runs
+        self._begun = 0
         self._closing = False
         self._copy: FileCopy | None = None
         self._portions: Iterator[Portion] = iter(())
@@ -74,6 +79,11 @@ class SimulatedJournal(CommitsOfJournal):
 
     def space(self) -> LogSpace:
         return self._commits.space()
+
+    @property
+    def commit_under_way(self) -> int | None:
+        """As `Journal.commit_under_way`."""
+        return None if self._batch is None else self._begun
 
     def submit(self, pending: PendingRecord) -> None:
         """As `Journal.submit`."""
@@ -114,6 +124,7 @@ class SimulatedJournal(CommitsOfJournal):
     def _wake(self) -> None:
         if self._batch is None and self.failure is None:
             self._batch, self._queue = self._queue, []
+            self._begun += 1
             delay = self._disk.volume.commit_time(self._loop.scheduler.now)
             self._process.after(delay, "commit", self._end_commit)
 
@@ -121,6 +132,9 @@ class SimulatedJournal(CommitsOfJournal):
         batch = self._batch
         if batch is None:
             return  # it was ended by a thread that waited
+        if self._disk.volume.stalled_until > self._loop.scheduler.now:
+            self._process.after(_LOOK_AT_STALL_EVERY, "commit", self._end_commit)
+            return
         self._commit(batch)
         self._batch = None
         if self.failure is None and self._queue:

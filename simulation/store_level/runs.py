@@ -95,6 +95,8 @@ def _play(cluster: StoreCluster) -> None:
     if cluster.replicas is not None and cluster.swarm.loses_two:
         _lose_two(cluster, cluster.replicas)
         _until_answers(cluster)
+    if cluster.replicas is not None and cluster.loop.draws.happens(0.5, "a disk stalls"):
+        _check_stalled_disk(cluster)
     for client in clients:
         client.stop()
     _until(cluster, CHECKED_WITHIN, lambda: all(each.is_idle for each in clients), "a client cannot check")
@@ -168,6 +170,18 @@ def _check_after_replacing_all(cluster: StoreCluster) -> None:
         _until(cluster, WHOLE_WITHIN, replaceable, f"a log does not have its copies, before the end of store {number},")
         cluster.loop.run_now(partial(cluster.replace, number))
         _until(cluster, SERVED_WITHIN, cluster.is_served, f"a container is not served without store {number}")
+
+
+def _check_stalled_disk(cluster: StoreCluster) -> None:
+    """Let the disk of one store stall, without an error: others take its containers over, while clients go on."""
+    number = cluster.loop.draws.below(cluster.swarm.stores, "whose disk stalls")
+    whole = partial(cluster.may_replace, number)
+    _until(cluster, WHOLE_WITHIN, whole, "a log does not have its copies, before a disk stalls,")
+    cluster.loop.run_now(partial(cluster.stall_disk, number, 2 * SERVED_WITHIN))
+    without = partial(cluster.is_served_without, number)
+    _until(cluster, SERVED_WITHIN, without, f"the disk of store {number} stalls, and it keeps a container")
+    cluster.loop.run_now(cluster.heal)
+    _until(cluster, SERVED_WITHIN, cluster.is_served, f"a container is not served after the disk of {number} stalled")
 
 
 def _check_cut_off(cluster: StoreCluster, replicas: ReplicaCluster) -> None:

@@ -32,10 +32,10 @@ POWER_FAULT: Final = "power cut of all"
 """All stores lose what they have not synced, at the same moment. What two members had on disk is still there."""
 
 _FREE_FAULTS: Final = (*STORE_FAULTS, *NETWORK_FAULTS, *TIER_TWO_FAULTS, *REPLICA_FAULTS, *ONE_COPY_FAULTS)
-LINK_FAULTS: Final = ("reset links",)
+LATER_FAULTS: Final = ("reset links", "stalled disk")
 """Of runs with three copies. They come last: the draws of the other kinds stay as they are."""
 
-SCHEDULED_FAULTS: Final = (*_FREE_FAULTS, POWER_FAULT, *LINK_FAULTS)
+SCHEDULED_FAULTS: Final = (*_FREE_FAULTS, POWER_FAULT, *LATER_FAULTS)
 REQUEST_FAULTS: Final = (
     "metadata fails before",
     "metadata fails after",
@@ -137,7 +137,7 @@ def draw_store_swarm(draws: Draws) -> StoreSwarm:
         cache_bytes=cache_bytes,
         block_bytes=4 << 10 if copies > 1 else 32 << 10,
         copies=copies,
-        scheduled=rates((*_FREE_FAULTS, *LINK_FAULTS), _RATES_PER_S),
+        scheduled=rates((*_FREE_FAULTS, *LATER_FAULTS), _RATES_PER_S),
         request=rates(REQUEST_FAULTS, _REQUEST_RATES),
         limits=limits,
         log_limits=ObjectLogLimits(

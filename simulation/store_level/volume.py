@@ -29,13 +29,14 @@ class Volume:
         self.name = f"volume-{actor}-{generation}"
         self.task = f"task-{actor}-{generation}"
         self.slow_until = 0
+        self.stalled_until = 0
         self._failing: set[str] = set()
         self._draws = draws
         self._actor = actor
         self._commit_delay = commit_delay
 
     def heal(self) -> None:
-        self.slow_until = 0
+        self.slow_until = self.stalled_until = 0
         self._failing.clear()
 
     def fail_next(self, step: str) -> None:

@@ -38,7 +38,7 @@ REPLICATING = replace(
     replica_id="0a" * 16,
     replica_port=12745,
     revision=17,
-    replication=ReplicationStatus(isolated=True, blocked=(3, 12), under_replicated=5),
+    replication=ReplicationStatus(isolated=True, blocked=(3, 12), under_replicated=5, stalled=True),
     volume_gone=True,
     replica_protocol=ProtocolVersions(2, 3),
 )
@@ -49,6 +49,7 @@ REPLICATION_FIELDS = {
     "isolated": True,
     "blocked": [3, 12],
     "under_replicated": 5,
+    "stalled": True,
     "volume_gone": True,
     "replica_protocol": [2, 3],
 }
@@ -82,6 +83,7 @@ def test_a_lease_of_release_0_1_0_replicates_nothing():
         {"replica_port": True},
         {"revision": "17"},
         {"isolated": 1},
+        {"stalled": "no"},
         {"blocked": [-1]},
         {"blocked": [10_000]},
         {"blocked": ["3"]},

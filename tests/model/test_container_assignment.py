@@ -36,6 +36,10 @@ def isolated(lease: StoreLease, _now_ms: int) -> StoreLease:
     return replace(lease, replication=ReplicationStatus(isolated=True))
 
 
+def stalled(lease: StoreLease, _now_ms: int) -> StoreLease:
+    return replace(lease, replication=ReplicationStatus(stalled=True))
+
+
 SIX = [store(f"{zone}{number}", zone) for zone in "abc" for number in (1, 2)]
 MADE = assign(ContainerMap(), SIX, {}, COUNT, NOW_MS)
 HOLDS = {container: ContainerHold(owner, 7) for container, owner in MADE.stores.items()}
@@ -47,7 +51,7 @@ def without_a1(end, members: dict[int, list[str]]) -> ContainerMap:
     return assign(MADE, leases, HOLDS, COUNT, NOW_MS, members)
 
 
-@pytest.mark.parametrize("end", [lost, left, leaving, isolated])
+@pytest.mark.parametrize("end", [lost, left, leaving, isolated, stalled])
 def test_containers_of_a_store_that_ends_go_to_members(end):
     assert len(A1_CONTAINERS) == 2
     for first, second in (("b1", "c2"), ("c1", "b2"), ("b2", "a2")):
@@ -75,13 +79,15 @@ def test_a_container_without_members_that_serve_moves_anyway():
     assert sorted(after.stores) == list(range(COUNT))
 
 
-def test_isolated_stores_keep_their_containers_if_all_are():
-    leases = [isolated(lease, NOW_MS) for lease in SIX]
+@pytest.mark.parametrize("end", [isolated, stalled])
+def test_isolated_stores_keep_their_containers_if_all_are(end):
+    leases = [end(lease, NOW_MS) for lease in SIX]
     assert assign(MADE, leases, HOLDS, COUNT, NOW_MS) == MADE
 
 
-def test_an_isolated_store_gets_no_container():
-    leases = [isolated(lease, NOW_MS) if lease.store_id == "b2" else lease for lease in SIX]
+@pytest.mark.parametrize("end", [isolated, stalled])
+def test_an_isolated_store_gets_no_container(end):
+    leases = [end(lease, NOW_MS) if lease.store_id == "b2" else lease for lease in SIX]
     after = assign(ContainerMap(), leases, {}, COUNT, NOW_MS)
     assert not after.containers_of("b2")
     assert sorted(after.stores) == list(range(COUNT))

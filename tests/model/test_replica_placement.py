@@ -142,6 +142,11 @@ def test_an_isolated_store_gets_no_copies():
     assert not found.destroyed
 
 
+def test_a_store_whose_disk_stalls_keeps_its_copies():
+    stalled = replace(B, replication=ReplicationStatus(stalled=True))
+    assert place_replicas(1, OWN, BOTH, [A, stalled, C]) == place_replicas(1, OWN, BOTH, [A, B, C])
+
+
 def test_a_replica_of_a_stopping_store_is_destroyed():
     leases = [A, replace(B, state=StoreState.LEAVING), left(C, NOW_MS), task_stopped(store("d", "zd"), NOW_MS)]
     found = place_replicas(1, OWN, (OWN,), leases)

@@ -26,7 +26,8 @@ class LogRoom:
     """`fill` is the fill of the store's log, `fill_of` that of one container's share. At 1 clients wait.
 
     `container_bytes_max` is the share of a container, `greatest_fill` the maximum over the log and all containers.
-    The fill of a container is the larger one of its held log and of the entries that wait for other stores or for S3.
+    The fill of a container is the largest one of its held log, of the entries that wait for other stores or for S3, and
+    of a copy that does not catch up.
     """
 
     def __init__(self, space: Callable[[], LogSpace], ledgers: Callable[[], Iterable[Ledger]]) -> None:
@@ -48,7 +49,7 @@ class LogRoom:
             self._look()
 
     def fill_of(self, ledger: Ledger) -> float:
-        return max(ledger.held_bytes / self.container_bytes_max, self._waiting_fill_of(ledger))
+        return max(ledger.held_bytes / self.container_bytes_max, self._waiting_fill_of(ledger), ledger.lag_fill)
 
     def refuses(self, ledger: Ledger) -> bool:
         """Whether operations of clients are refused for this container. It is called for each operation."""

@@ -63,6 +63,8 @@ class Journal(CommitsOfJournal):
         self._queue: list[PendingRecord] = []
         self._news: SimpleQueue[None] = SimpleQueue()  # wakes the thread; far cheaper than a condition variable
         self._closing = False
+        self._commits_begun = 0
+        self._is_committing = False
         self._failure: UnavailableError | None = None
         self._scanning = Lock()  # held during a scan, when the files must not be closed
         self._copy: _CopyThread | None = None
@@ -114,6 +116,11 @@ class Journal(CommitsOfJournal):
         return len(self._queue)
 
     @property
+    def commit_under_way(self) -> int | None:
+        """The number of the commit that has begun and not ended; None while the thread waits for records."""
+        return self._commits_begun if self._is_committing else None
+
+    @property
     def synced_commits(self) -> int:
         return self._commits.synced_commits
 
@@ -154,7 +161,10 @@ class Journal(CommitsOfJournal):
         commits = self._commits
         try:
             while True:
+                self._is_committing = False
                 self._news.get()
+                self._commits_begun += 1
+                self._is_committing = True
                 with self._lock:
                     batch, self._queue = self._queue, []
                     if self._closing and not batch:

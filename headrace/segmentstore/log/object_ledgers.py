@@ -108,6 +108,10 @@ class ObjectLedger:
         return self._waiting_bytes / self._limits.waiting_bytes_max
 
     @property
+    def lag_fill(self) -> float:
+        return 0.0
+
+    @property
     def wants_truncation(self) -> bool:
         return len(self._held) >= self._limits.objects_held_max
 

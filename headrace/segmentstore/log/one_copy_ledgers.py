@@ -65,6 +65,10 @@ class OneCopyLedger:
         return 0.0
 
     @property
+    def lag_fill(self) -> float:
+        return 0.0
+
+    @property
     def wants_truncation(self) -> bool:
         return holds_back_files(self._journal, self._container)
 

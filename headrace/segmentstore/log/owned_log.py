@@ -300,8 +300,7 @@ class OwnedLog:
         if effect.source is Source.JOURNAL:
             self._run(self._send_from_journal(effect))
             return
-        members, member = self._parts.members, effect.member
-        unsent = 0
+        members, member, unsent = self._parts.members, effect.member, 0
         for entry in range(effect.first, effect.last + 1):
             sent = self._appended.sent(entry)
             unsent = members.send_entry(member, sent.header, sent.parts)
@@ -417,6 +416,5 @@ class OwnedLog:
 
     def _unknown(self) -> None:
         if self.failure is None:
-            machine = self.machine
-            unknown = machine.record_unknown if isinstance(machine, LedgerWriter) else machine.request_unknown
+            unknown = self._recovery.request_unknown if self.writer is None else self.writer.record_unknown
             self._apply(unknown())

@@ -27,6 +27,7 @@ from headrace.replication.bounds import RecoveryBounds, WriterBounds
 from headrace.segmentstore.log.catch_ups import CatchUps
 from headrace.segmentstore.log.held_bytes import HeldBytes
 from headrace.segmentstore.log.journal_interface import EntryJournal, holds_back_files
+from headrace.segmentstore.log.lagging_copies import LaggingCopies
 from headrace.segmentstore.log.owned_log import OwnedLog
 from headrace.segmentstore.log.owner_parts import LogPlan, OwnerParts
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions
@@ -54,13 +55,14 @@ OWN_LINK: Final = 0
 class ReplicatedLedger:
     """One opening of a container's log by its owner."""
 
-    def __init__(self, owned: OwnedLog, journal: EntryJournal, held: HeldBytes) -> None:
+    def __init__(self, owned: OwnedLog, parts: OwnerParts, held: HeldBytes) -> None:
         self._owned = owned
-        self._journal = journal
+        self._journal = parts.journal
+        self._catch_ups = parts.catch_ups
         self._closed = False
-        writer = owned.writer
-        assert writer is not None
-        self._writer = writer
+        assert owned.writer is not None
+        self._writer = writer = owned.writer
+        self._lagging = LaggingCopies(writer, parts.clock)
         self._truncated_before = writer.truncated_before
         self._end = writer.next_entry
         self._chain = writer.chain
@@ -81,6 +83,10 @@ class ReplicatedLedger:
     @property
     def unacknowledged_fill(self) -> float:
         return self._writer.unacknowledged_fill
+
+    @property
+    def lag_fill(self) -> float:
+        return self._lagging.fill()
 
     @property
     def unreplicated_bytes(self) -> int:
@@ -129,6 +135,7 @@ class ReplicatedLedger:
             raise InvalidRequestError(f"a log entry of {length} bytes exceeds {self._journal.entry_bytes_max}")
         entry = owned.append(parts, length, done, released)
         self._held.count(entry, length + RECORD_HEADER_BYTES)
+        self._catch_ups.appended(length)
         return entry
 
     def truncate(self, before_entry: int) -> None:
@@ -249,7 +256,7 @@ class ReplicatedLedgers:
         held = await self._parts.threads.run(partial(_held_bytes, self._journal, container, chain, first, end))
         if owned.failure is not None:
             raise owned.failure
-        ledger = self._ledgers[container] = ReplicatedLedger(owned, self._journal, held)
+        ledger = self._ledgers[container] = ReplicatedLedger(owned, self._parts, held)
         return ledger
 
     def _begin(self, container: int, epoch: int) -> OwnedLog:

@@ -28,7 +28,7 @@ class Fills:
     """Logs that hold nothing, with these fills of what waits for other stores."""
 
     def __init__(self, *fills: float) -> None:
-        self.ledgers = [SimpleNamespace(held_bytes=0, unacknowledged_fill=fill) for fill in fills]
+        self.ledgers = [SimpleNamespace(held_bytes=0, unacknowledged_fill=fill, lag_fill=0.0) for fill in fills]
         self.pool = BlockPool(1 << 20, 64 << 10)
         room = LogRoom(lambda: ROOMY, lambda: cast("list[Ledger]", self.ledgers))
         self.throttle = Throttle(self.pool, room, self.appended(*range(len(fills))))
