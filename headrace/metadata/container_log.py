@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.metadata.container_claim import check_claim, claim_key
 from headrace.metadata.record_layout import decoded, versioned
+from headrace.metadata.snapshot_pointer import read_snapshot_pointer, snapshot_key
 from headrace.model.container_logs import (
     LEDGERS_MAX,
     NO_COPIES,
@@ -119,6 +120,11 @@ class ContainerLogRecords:
             ThrottledError, UnavailableError: the metadata store does not answer.
         """
         return _stored(self._store.get(container_log_key(container)))
+
+    def snapshot_epoch(self, container: int) -> int:
+        """The epoch of the owner that wrote the snapshot in tier 2; 0 without one. Raises as `read` does."""
+        record = self._store.get(snapshot_key(container))
+        return 0 if record is None else read_snapshot_pointer(record).epoch
 
     def read_many(self, containers: Sequence[int]) -> dict[int, StoredLog]:
         """The record of each container; one batch read for 100 containers. Raises as `read` does."""

@@ -24,14 +24,21 @@ def find_log_end(
     truncated_before: int,
     answers: Mapping[ReplicaId, Opened],
     longest: Callable[[Mapping[ReplicaId, int]], int],
+    past_before: int = 0,
 ) -> LogEnd:
     """The end by the longest position of the members, and by any replica if an operator accepted the loss of members.
 
     The replicas that are left may know entries as acknowledged that only the lost ones had. These witnesses do not
     count then. Closed ledgers still do: each member held them.
+
+    Without a record no owner has sent an entry to a replica. So entries of ledgers from epoch `past_before` on are
+    of a log whose record has vanished, and count as acknowledged.
     """
     truncated_before = max([truncated_before, *(answer.truncated_before for answer in answers.values())])
-    if log is None or not log.ledgers:
+    if log is None:
+        found = [run.had_end - 1 for told in answers.values() for run in told.runs if run.epoch >= past_before]
+        return LogEnd(truncated_before - 1, max([truncated_before - 1, *found]), truncated_before)
+    if not log.ledgers:
         return LogEnd(truncated_before - 1, truncated_before - 1, truncated_before)
     asked = {one: told for one, told in answers.items() if one in log.members or log.has_accepted_loss}
     had = {one: had_position(log.chain, truncated_before, told.runs) for one, told in asked.items()}

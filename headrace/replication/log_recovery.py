@@ -80,6 +80,7 @@ class LogRecovery:
         self._grace_until_ms: int | None = None
         self._retry_at_ms = now_ms
         self._is_asking = False
+        self._past_before = 0
 
     @property
     def has_failed(self) -> bool:
@@ -125,9 +126,9 @@ class LogRecovery:
     def claim_lost(self) -> list[WriterEffect]:
         return self._fail("another store has the claim")
 
-    def record_read(self, log: ContainerLog | None, version: int) -> list[WriterEffect]:
+    def record_read(self, log: ContainerLog | None, version: int, past_before: int = 0) -> list[WriterEffect]:
         """The record as of after the claim; version 0 if there is none. While blocked, an operator may change it."""
-        self._is_asking = False
+        self._is_asking, self._past_before = False, past_before
         is_changed = self.step in (RecoveryStep.FENCE, RecoveryStep.COPY) and version > self._version
         if self.step is not RecoveryStep.READ and not is_changed:
             return self._go_on()
@@ -320,11 +321,14 @@ class LogRecovery:
 
     def _find_end(self) -> list[WriterEffect]:
         """The end of the log is the longest position that an answer has."""
-        end = find_log_end(self._log, self.truncated_before, self._answers, self._end_of_log)
+        end = find_log_end(self._log, self.truncated_before, self._answers, self._end_of_log, self._past_before)
         self.last, self._acknowledged, self.truncated_before = end
         if self.last < self._acknowledged:
             self._grace_until_ms = None
-            return self._progress.block(f"entry {self._acknowledged} was acknowledged, the log ends at {self.last}")
+            why = ": its record has vanished" if self._log is None else ""
+            return self._progress.block(
+                f"entry {self._acknowledged} was acknowledged, the log ends at {self.last}{why}"
+            )
         self._grace_until_ms = self._now_ms + self._bounds.fence_grace_ms
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
         self.step = RecoveryStep.COPY

@@ -75,6 +75,8 @@ class ReplicaLog:
         self._acknowledged_by = 0
         self._truncated_queued = recovered.truncated_before
         self._runs = {run.epoch: _Run(run.start, run.end, run.end, run.had_end) for run in recovered.runs}
+        self.knows_chain = True
+        """Whether the owner's chain says which entries are garbage."""
         self._chain = LedgerChain(())
         self._session: Session | None = None
         self._newest_open = (0, 0)
@@ -125,7 +127,10 @@ class ReplicaLog:
         self._chain = LedgerChain(message.ledgers)
         if self._acknowledged_by < max((start.epoch for start in message.ledgers), default=1):
             self.acknowledged_before = 0
-        self._discard_outside_chain()
+        # An owner without a record has none of both. If there are entries, the record has vanished, and may come back.
+        self.knows_chain = bool(message.ledgers) or message.truncated_before > 0
+        if self.knows_chain:
+            self._discard_outside_chain()
         self._measure()
         effects += self._truncate(message.truncated_before)
         self._opened_after = self._records_queued

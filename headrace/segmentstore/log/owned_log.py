@@ -392,7 +392,7 @@ class OwnedLog:
         if stored is None:
             self._unknown()
         elif self.writer is None:
-            self._apply(self._recovery.record_read(stored.log, stored.version))
+            self._apply(self._recovery.record_read(stored.log, stored.version, self._records.past_before))
         elif stored.log is None:
             raise CorruptError(f"the log record of container {self.container} has vanished")
         else:

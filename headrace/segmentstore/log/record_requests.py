@@ -32,12 +32,16 @@ class RecordRequests:
         self._container = container
         self._epoch = epoch
         self._known: StoredLog | None = None  # as it was read or written last
+        self.past_before = 0
+        """Ledgers of lower epochs are the past of a container that has no record: a later owner wrote its snapshot."""
 
     async def read(self) -> StoredLog | None:
         """The record; None if the metadata store does not answer. Raises CorruptError if it is not that of a log."""
         try:
             async with asyncio.timeout(ANSWER_PATIENCE_S):
                 self._known = await asyncio.to_thread(self._records.read, self._container)
+                if self._known.log is None:
+                    self.past_before = await asyncio.to_thread(self._records.snapshot_epoch, self._container)
         except (ThrottledError, UnavailableError, ItemRefusedError, TimeoutError) as error:
             _log.warning("event=log_record_not_read container=%d error=%r", self._container, error)
             return None

@@ -118,7 +118,9 @@ class ReplicaSessions:
             case Open():
                 replica = self._heard(message.container)
                 replica.apply(replica.log.open(link.number, message))
-                if replica.log.session is not None:  # entries of owners that were fenced must not keep files
+                if (
+                    replica.log.session is not None and replica.log.knows_chain
+                ):  # entries of owners that were fenced must not keep files
                     self._queue(keep_ledgers(replica.container, replica.log.chain, ignore))
             case Read():
                 replica = self._heard(message.container)

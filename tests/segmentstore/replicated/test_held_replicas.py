@@ -9,10 +9,13 @@ from recorded_links import AnswersKept, open_message
 from replicated_world import LOG, append, members, opened, payloads, replicated_world, until
 
 from headrace.codec.log_record_header import RecordKind
-from headrace.metadata.container_log import StoredLog
+from headrace.metadata.container_log import StoredLog, container_log_key
+from headrace.metadata.snapshot_pointer import write_snapshot_pointer
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
+from headrace.model.containers import SnapshotPointer
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import UnavailableError
+from headrace.ports.metadata_store import Create, Delete
 from headrace.segmentstore.log.pending_records import PendingRecord, ignore
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +41,32 @@ async def test_what_no_log_needs_is_dropped():
         await c.sessions.drop_unneeded(world.records, idle_s=0)
         await world.destroy(world.nodes["a"])
         assert payloads(await opened(world, "b")) == [b"two"]
+
+
+async def test_log_whose_record_has_vanished_is_not_discarded():
+    """A record that is gone must not make replicas forget entries: a backup of the table may have it."""
+    async with replicated_world() as world:
+        await append(await opened(world, "a"), b"one")
+        (stored,) = world.metadata.get_many([container_log_key(LOG)])
+        assert stored is not None
+        world.metadata.write(Delete(stored.key, None))
+        b = world.nodes["b"]
+        epoch = world.claim(LOG)
+        with pytest.raises(UnavailableError, match="record has vanished"):
+            await b.ledgers.open(LOG, epoch)
+        world.metadata.write(Create(stored.key, stored.body, stored.version))
+        assert payloads(await b.ledgers.open(LOG, epoch)) == [b"one"]
+
+
+async def test_entries_from_before_a_snapshot_are_no_vanished_log():
+    """A journal with one copy may have the past of a container that went on elsewhere. There was no record then."""
+    async with replicated_world() as world:
+        await append(await opened(world, "a"), b"one")
+        world.metadata.write(Delete(container_log_key(LOG), None))
+        epoch = world.claim(LOG)
+        pointer = SnapshotPointer("snapshots/one", 1, 0, epoch, clean=True)
+        world.metadata.write(write_snapshot_pointer(LOG, pointer, None))
+        assert payloads(await world.nodes["b"].ledgers.open(LOG, world.claim(LOG))) == []
 
 
 class RecordOf:

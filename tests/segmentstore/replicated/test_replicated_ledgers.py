@@ -310,3 +310,34 @@ class _Bytes(bytearray):
     """Bytes that may be referred to weakly."""
 
     __slots__ = ("__weakref__",)
+
+
+async def test_log_that_was_forgotten_is_opened_again_by_its_owner():
+    """Replicas ignore an OPEN whose number is lower than that of an earlier one of the same epoch."""
+    async with replicated_world() as world:
+        ledgers, epoch = world.nodes["a"].ledgers, world.claim(LOG)
+        await append(await ledgers.open(LOG, epoch), b"one")
+        await ledgers.forget(LOG)
+        again = await ledgers.open(LOG, epoch)
+        assert (payloads(again), again.next_entry) == ([], 1)
+        await append(again, b"two")
+        await ledgers.release(LOG)
+        assert payloads(await opened(world, "b")) == [b"two"]
+
+
+async def test_member_that_missed_the_end_of_a_log_takes_the_next_one():
+    """It has answered OPENs of this epoch with higher numbers, and keeps an entry of the log that has ended."""
+    async with replicated_world() as world:
+        a, c = world.nodes["a"], world.nodes["c"]
+        epoch = world.claim(LOG)
+        await append(await a.ledgers.open(LOG, epoch), b"one")
+        await until(lambda: c.sessions.log(LOG).durable_end == 1)
+        world.network.cut(a.replica, c.replica)
+        await a.ledgers.forget(LOG)
+        again = await a.ledgers.open(LOG, epoch)
+        await append(again, b"two")
+        world.network.heal(a.replica, c.replica)
+        await until(lambda: c.sessions.log(LOG).durable_end == 2)
+        await world.destroy(world.nodes["b"])
+        await append(again, b"three")
+        assert payloads(await opened(world, "c")) == [b"two", b"three"]
