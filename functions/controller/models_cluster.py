@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
-from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler.openapi.params import Path
 from pydantic import AfterValidator, Field
 
-from functions.controller.parameters import WireModel, decimal
+from functions.controller.parameters import WireModel, decimal, path_value
 from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.container_logs import LogState
 from headrace.model.ensembles import COPIES, REPLICA_ID_BYTES, ReplicaId
@@ -18,7 +17,7 @@ EPOCH_MAX = (1 << 53) - 1
 
 
 def _container(text: str) -> str:
-    return str(decimal(unquote(text), "container", CONTAINER_MAX))
+    return str(decimal(path_value(text), "container", CONTAINER_MAX))
 
 
 ContainerNumber = Annotated[str, AfterValidator(_container), Path(description="Number of a container")]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler.openapi.params import Path
 from pydantic import AfterValidator, Field
 
-from functions.controller.parameters import WireModel
+from functions.controller.parameters import WireModel, path_value
 from headrace.model.dead_letters import check_letter_id
 
-LetterId = Annotated[str, AfterValidator(lambda text: check_letter_id(unquote(text))), Path(description="Of a letter")]
+LetterId = Annotated[
+    str, AfterValidator(lambda text: check_letter_id(path_value(text))), Path(description="Of a letter")
+]
 
 
 class DeadLetterCause(WireModel):

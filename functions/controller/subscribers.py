@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 from pydantic import AfterValidator
 
 from functions import wiring
 from functions.controller import models_retention as models
-from functions.controller.parameters import PAGE_LIMIT_DEFAULT, ContinuationToken, PageLimit, ScopeName, StreamName
+from functions.controller.parameters import (
+    PAGE_LIMIT_DEFAULT,
+    ContinuationToken,
+    PageLimit,
+    ScopeName,
+    StreamName,
+    path_value,
+)
 from functions.http_api import http_api, lambda_handler
 from headrace.api.retention import SubscriberView
 from headrace.model.subscribers import Subscriber, check_subscriber_name
@@ -20,7 +26,7 @@ api = http_api()
 
 
 def _subscriber_name(text: str) -> str:
-    return check_subscriber_name(unquote(text))
+    return check_subscriber_name(path_value(text))
 
 
 SubscriberName = Annotated[

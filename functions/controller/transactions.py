@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
-from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 from pydantic import AfterValidator
 
 from functions import wiring
 from functions.controller import models_transactions as models
-from functions.controller.parameters import PAGE_LIMIT_DEFAULT, ContinuationToken, PageLimit, ScopeName, StreamName
+from functions.controller.parameters import (
+    PAGE_LIMIT_DEFAULT,
+    ContinuationToken,
+    PageLimit,
+    ScopeName,
+    StreamName,
+    path_value,
+)
 from functions.http_api import http_api, lambda_handler
 from headrace.api.transactions import TransactionView
 from headrace.model.commit_sets import check_set_writer
@@ -22,11 +28,11 @@ api = http_api()
 
 
 def _transaction_id(text: str) -> str:
-    return transaction_text(parse_transaction_id(unquote(text)))
+    return transaction_text(parse_transaction_id(path_value(text)))
 
 
 def _set_writer(text: str) -> str:
-    return check_set_writer(unquote(text))
+    return check_set_writer(path_value(text))
 
 
 TransactionId = Annotated[str, AfterValidator(_transaction_id), Path(description="32 lower-case hex digits")]

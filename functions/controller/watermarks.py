@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated
-from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler.openapi.params import Path
 from pydantic import AfterValidator
 
 from functions import wiring
 from functions.controller import models_watermarks as models
-from functions.controller.parameters import ScopeName, StreamName
+from functions.controller.parameters import ScopeName, StreamName, path_value
 from functions.http_api import http_api, lambda_handler
 from headrace.model.writer_marks import check_writer_name
 
@@ -19,7 +18,7 @@ api = http_api()
 
 
 def _writer_name(text: str) -> str:
-    return check_writer_name(unquote(text))
+    return check_writer_name(path_value(text))
 
 
 WriterName = Annotated[str, AfterValidator(_writer_name), Path(description="Id of a writer, of its own choice")]

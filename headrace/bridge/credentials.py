@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from headrace.bridge.failed_attempts import BoundedMap, FailedAttempts
+from headrace.bridge.failed_attempts import ADDRESS_FAILURES_MAX, BoundedMap, FailedAttempts
 from headrace.bridge.status_codes import UNAUTHENTICATED
 from headrace.codec.grpc_users import NAME_CHARACTERS_MAX, SALT_BYTES, PasswordHash, User, Users
 from headrace.model.errors import ThrottledError, UnauthorizedError
@@ -68,8 +68,8 @@ class Credentials:
         self._accepted: BoundedMap[bytes, _Verdict] = BoundedMap()
         self._refused: BoundedMap[bytes, _Verdict] = BoundedMap()
         self._pending: dict[bytes, asyncio.Task[_Answer]] = {}
-        self._failed_addresses = FailedAttempts()
-        self._failed_users = FailedAttempts()
+        self._failed_addresses = FailedAttempts[str](ADDRESS_FAILURES_MAX)
+        self._failed_users = FailedAttempts[tuple[str, str]]()
         # What an unknown name is compared with, so that it takes the time of a known one.
         self._of_unknown_user = PasswordHash(os.urandom(SALT_BYTES), os.urandom(32))
 
@@ -81,7 +81,7 @@ class Credentials:
 
         Raises:
             UnauthorizedError: code "unauthenticated": the header is missing or wrong.
-            ThrottledError: too many attempts of this user, of this address, or at the same time.
+            ThrottledError: too many attempts of this user from this address, of this address, or at the same time.
         """
         name, password = _basic(header)
         digest = hmac.digest(self._key, f"{name}:".encode() + password, "sha256")
@@ -133,14 +133,15 @@ class Credentials:
 
     def _is_blocked(self, name: str, address: str) -> bool:
         now_s = self._monotonic_s()
-        return self._failed_addresses.is_blocked(address, now_s) or self._failed_users.is_blocked(name, now_s)
+        user_is_blocked = self._failed_users.is_blocked((name, address), now_s)
+        return user_is_blocked or self._failed_addresses.is_blocked(address, now_s)
 
     def _count_failure(self, name: str, address: str, now_s: float) -> None:
         _log.warning("event=credentials_refused user=%r address=%r", name, address)
         if self._failed_addresses.add(address, now_s):
             _log.warning("event=credentials_blocked address=%r", address)
-        if self._failed_users.add(name, now_s):
-            _log.warning("event=credentials_blocked user=%r", name)
+        if self._failed_users.add((name, address), now_s):
+            _log.warning("event=credentials_blocked user=%r address=%r", name, address)
 
 
 def address_of(peer: str) -> str:

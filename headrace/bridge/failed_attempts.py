@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 FAILURES_MAX: Final = 10
+"""Of one user at one address. Failures elsewhere do not count: else anyone could keep a user from logging in."""
+
+ADDRESS_FAILURES_MAX: Final = 50
+"""Of all users at one address, which several clients may share."""
+
 WINDOW_S: Final = 60.0
 BLOCK_S: Final = 60.0
 KEYS_MAX: Final = 10_000
@@ -41,31 +46,32 @@ class BoundedMap(Generic[K, V]):
 
 @dataclass(slots=True)
 class _Failures:
-    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=FAILURES_MAX))
+    times_s: deque[float]
     blocked_until_s: float = float("-inf")
 
 
-class FailedAttempts:
-    """FAILURES_MAX failures of a key (an address, or a user) within WINDOW_S block it for BLOCK_S.
+class FailedAttempts(Generic[K]):
+    """`failures_max` failures of a key (an address, or a user at an address) within WINDOW_S block it for BLOCK_S.
 
     Times are in seconds of a monotonic clock.
     """
 
-    def __init__(self, keys_max: int = KEYS_MAX) -> None:
-        self._failures: BoundedMap[str, _Failures] = BoundedMap(keys_max)
+    def __init__(self, failures_max: int = FAILURES_MAX, keys_max: int = KEYS_MAX) -> None:
+        self._failures_max = failures_max
+        self._failures: BoundedMap[K, _Failures] = BoundedMap(keys_max)
 
-    def is_blocked(self, key: str, now_s: float) -> bool:
+    def is_blocked(self, key: K, now_s: float) -> bool:
         found = self._failures.get(key)
         return found is not None and now_s < found.blocked_until_s
 
-    def add(self, key: str, now_s: float) -> bool:
+    def add(self, key: K, now_s: float) -> bool:
         """Count a failure. Returns whether it blocks the key."""
         found = self._failures.get(key)
         if found is None:
-            found = _Failures()
+            found = _Failures(deque(maxlen=self._failures_max))
             self._failures.put(key, found)
         found.times_s.append(now_s)
-        blocks = len(found.times_s) == FAILURES_MAX and now_s - found.times_s[0] <= WINDOW_S
+        blocks = len(found.times_s) == self._failures_max and now_s - found.times_s[0] <= WINDOW_S
         if blocks:
             found.blocked_until_s = now_s + BLOCK_S
             found.times_s.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from urllib.parse import parse_qsl, unquote
 from headrace.topology import Route
 
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/javascript")
+_LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 _FORM_TYPE = "application/x-www-form-urlencoded"
 
 
@@ -38,6 +40,21 @@ class HttpResponse:
 class RouteMatch:
     route: Route
     path_parameters: Mapping[str, str]
+
+
+def is_foreign(headers: Iterable[tuple[str, str]]) -> bool:
+    """Whether a page of another site may have sent the request: by its name for this address, or by its origin.
+
+    A browser sends requests to loopback addresses for any page. It shows answers only to pages of the same host, which
+    another site can become by resolving its own name to a loopback address.
+    """
+    by_name: dict[str, list[str]] = {"host": [], "origin": []}
+    for name, value in headers:
+        by_name.get(name.lower(), []).append(value.strip().lower())
+    hosts = by_name["host"]
+    if len(hosts) > 1 or not all(map(_LOOPBACK_HOST.fullmatch, hosts)):
+        return True
+    return any(origin not in {f"http://{host}" for host in hosts} for origin in by_name["origin"])
 
 
 def match_route(routes: Iterable[Route], method: str, path: str) -> RouteMatch | None:

@@ -1,7 +1,7 @@
 """The HTTP API on loopback: the routes of the topology, served by the Lambda handlers in this process.
 
 It answers by itself as API Gateway does: 404 for an unknown route, 413 above 10 MB, 500 if a function fails. It checks
-no signature; on AWS every route requires IAM authorization.
+no signature; on AWS every route requires IAM authorization. So it answers 403 to requests of pages of other sites.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from headrace.local.gateway_events import (
     HttpRequest,
     HttpResponse,
     gateway_message,
+    is_foreign,
     match_route,
     request_event,
     response_of,
@@ -71,7 +72,9 @@ class HttpGateway:
         self._server.server_close()
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """The response that API Gateway would give."""
+        """The response that API Gateway would give, or 403 to a page of another site: no caller signs its requests."""
+        if is_foreign(request.headers):
+            return gateway_message(403, "Forbidden")
         if len(request.body) > BODY_BYTES_MAX:
             return gateway_message(413, "Request Entity Too Large")
         if self._host is None:

@@ -107,7 +107,7 @@ def test_a_subscriber_from_beginning_to_end(world: FunctionWorld, call: Call, ac
     assert call("GET", f"{path}/s%2Fgroup").body == moved.body
     assert call("DELETE", f"{path}/s%2Fgroup").status == 204
     assert call("DELETE", f"{path}/s%2Fgroup").status == 204
-    missing = call("GET", f"{path}/s%2Fgroup")
+    missing = call("GET", f"{path}/s%2fgroup")
     assert (missing.status, missing.code) == (404, "subscriber_not_found")
 
 

@@ -110,6 +110,31 @@ def test_what_the_gateway_says_itself(
     assert ask(connection, "GET", "/v1/scopes")[0].status == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "attacker.example:10080"},
+        {"host": "127.0.0.1.attacker.example"},
+        {"host": "localhost@attacker.example"},
+        {"host": ""},
+        {"origin": "http://attacker.example"},
+        {"origin": "https://127.0.0.1"},
+        {"origin": "null"},
+    ],
+    ids=str,
+)
+def test_page_of_another_site_is_refused(connection: http.client.HTTPConnection, method: str, headers: dict[str, str]):
+    assert ask(connection, method, "/v1/scopes", b"{}", **headers)[0].status == 403
+    assert ask(connection, "GET", "/v1/scopes")[0].status == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8080", "LOCALHOST", "[::1]:10080", "[::1]"])
+def test_own_names_and_origins_are_served(connection: http.client.HTTPConnection, host: str):
+    assert ask(connection, "GET", "/v1/scopes", host=host)[0].status == 200
+    assert ask(connection, "POST", "/v1/scopes", b"{}", host=host, origin=f"http://{host}")[0].status == 200
+
+
 def test_a_body_above_the_limit_is_answered_413(
     connection: http.client.HTTPConnection, monkeypatch: pytest.MonkeyPatch
 ):
