@@ -31,7 +31,7 @@ from infra.constructs.deployed_resources import (
 )
 from infra.constructs.endpoint_policies import IMAGE_PULL_ACTIONS
 from infra.constructs.least_privilege import acknowledge_object_grants, closed_role, grant_statements
-from infra.constructs.replication_gate import ReplicationGate, restart_statement
+from infra.constructs.replication_gate import ReplicationGate
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.image_context import DOCKERFILE, stage_image_context
@@ -105,12 +105,10 @@ class SegmentStoresStack(cdk.Stack):
             code=lambda_code(),
             network=network,
             settings=settings,
-            more_statements=[restart_statement(self)],
         )
         for before, after in pairwise(self.zones):
             passed = ReplicationGate(self, f"GateAfter-{before.name}", gate.function, before, zones=len(self.zones))
-            passed.node.add_dependency(before.service)
-            after.service.node.add_dependency(passed)
+            after.service.node.add_dependency(passed.last)
 
     def _replica_secret(self) -> secretsmanager.Secret:
         """A random value that only tasks of these services get."""
