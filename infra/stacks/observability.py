@@ -14,6 +14,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -65,6 +66,7 @@ class ObservabilityStack(cdk.Stack):
     def __init__(self, scope: Construct, id_: str, settings: Settings, *, api_id: str, **kwargs: Any) -> None:
         super().__init__(scope, id_, description="Headrace: alarms and dashboard", **kwargs)
         self.topic = sns.Topic(self, "Alarms", topic_name="headrace-alarms", enforce_ssl=True)
+        self._let_alarms_publish()
         if settings.alarm_email:
             self.topic.add_subscription(subscriptions.EmailSubscription(settings.alarm_email))
         self._store_logs = logs.LogGroup.from_log_group_name(self, "StoreLogs", STORE_LOG_GROUP_NAME)
@@ -90,6 +92,18 @@ class ObservabilityStack(cdk.Stack):
             self._watch_spark_jobs(settings.spark_jobs)
         self._dashboard(api_id, range(settings.zone_count))
         cdk.CfnOutput(self, "AlarmTopicArn", value=self.topic.topic_arn)
+
+    def _let_alarms_publish(self) -> None:
+        """A topic with a policy of its own lacks the default policy, which would let the account's alarms publish."""
+        self.topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="Alarms",
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[self.topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+            )
+        )
 
     def _watch_queue(self, queue: topology.Queue) -> None:
         name = queue.name.removesuffix(".fifo")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cdk_assembly import Assembly
+from cdk_assembly import Assembly, Resource
 
 from functions.observability import NAMESPACE
 from headrace import topology
@@ -218,6 +218,38 @@ def test_every_alarm_goes_to_the_topic(assembly: Assembly, alarms):
     for alarm in alarms.values():
         (action,) = alarm.properties["AlarmActions"]
         assert assembly.get(alarm.stack, action).logical_id == topic.logical_id
+
+
+PUBLISHERS = {"AWS::CloudWatch::Alarm": "cloudwatch.amazonaws.com", "AWS::Events::Rule": "events.amazonaws.com"}
+
+
+@pytest.mark.parametrize("name", ["assembly", "smallest_assembly"])
+def test_everything_that_publishes_to_the_topic_may(name, request: pytest.FixtureRequest):
+    """The topic has a policy of its own, so nothing is allowed by default."""
+    either: Assembly = request.getfixturevalue(name)
+    topic = {"Ref": either.only("AWS::SNS::Topic").logical_id}
+    kinds = {each.type for each in either.resources() if _publishes_to(each, topic)}
+    assert kinds == set(PUBLISHERS)
+    statements = either.only("AWS::SNS::TopicPolicy").properties["PolicyDocument"]["Statement"]
+    allowed = {
+        each["Principal"]["Service"]
+        for each in statements
+        if (each["Effect"], each["Action"], each["Resource"]) == ("Allow", "sns:Publish", topic)
+        and each.get("Condition", OWN_ACCOUNT) == OWN_ACCOUNT
+    }
+    assert {PUBLISHERS[kind] for kind in kinds} <= allowed
+    denied = [each["Condition"] for each in statements if each["Effect"] == "Deny"]
+    assert denied == [{"Bool": {"aws:SecureTransport": "false"}}]
+
+
+OWN_ACCOUNT = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+
+
+def _publishes_to(resource: Resource, topic: dict[str, str]) -> bool:
+    names = [*resource.properties.get("AlarmActions", ())]
+    if resource.type == "AWS::Events::Rule":
+        names += [target["Arn"] for target in resource.properties["Targets"]]
+    return topic in names
 
 
 @pytest.mark.parametrize("declared", topology.QUEUES, ids=lambda declared: declared.name)
