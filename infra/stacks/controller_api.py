@@ -102,7 +102,8 @@ class ControllerApiStack(cdk.Stack):
             http_api=self.api,
             stage_name="$default",
             auto_deploy=True,
-            detailed_metrics_enabled=True,
+            # A set of metrics for each route would cost $27 a month, and no alarm or graph reads it.
+            detailed_metrics_enabled=False,
             throttle=apigateway.ThrottleSettings(
                 rate_limit=settings.calls_per_second, burst_limit=BURST_S * settings.calls_per_second
             ),
