@@ -104,7 +104,7 @@ def _remove(path: Path) -> None:
 
 
 def bundle_sources() -> list[Path]:
-    """The modules of all handlers, also of those that only some deployments have, and what they import of this project."""
+    """The modules of all handlers, and those of this project that they import. Some deployments lack some functions."""
     declared = (*topology.FUNCTIONS, *topology.DEPLOYMENT_FUNCTIONS)
     return import_closure(ROOT, [each.handler.rpartition(".")[0] for each in declared])
 
