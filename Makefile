@@ -64,7 +64,7 @@ generated: $(INSTALLED) ## are the client's synchronous classes and the page of 
 	@$(PYTHON) scripts/generate_cli_reference.py --check
 
 synth: $(NODE_INSTALLED) ## synthesize the CDK app with cdk-nag, without docker and without an account
-	@$(CDK_ENV) node_modules/.bin/cdk synth --quiet
+	@$(CDK_ENV) node_modules/.bin/cdk synth --quiet -c nag=true
 
 openapi: $(INSTALLED) ## generate docs/api/openapi.json
 	@$(PYTHON) -m functions.openapi

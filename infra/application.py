@@ -1,13 +1,15 @@
-"""Creates the stacks in the order of their deployment, and checks them with cdk-nag."""
+"""Creates the stacks in the order of their deployment, and checks them with cdk-nag if the settings say so."""
 
 from __future__ import annotations
 
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
+from infra.constructs.segment_store_zone import APPLICATION, APPLICATION_TAG
 from infra.settings import Settings
 from infra.stacks.chunks import ChunksStack
 from infra.stacks.controller_api import ControllerApiStack
+from infra.stacks.dashboard import DashboardStack
 from infra.stacks.metadata import MetadataStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.observability import ObservabilityStack
@@ -19,10 +21,12 @@ from infra.stacks.token_keys import TokenKeysStack
 
 
 def add_stacks(app: cdk.App, settings: Settings) -> None:
-    """Create all stacks of a deployment and register the checks of cdk-nag."""
+    """Create all stacks of a deployment."""
     metadata = MetadataStack(app, "HeadraceMetadata", settings)
     chunks = ChunksStack(app, "HeadraceChunks", settings)
     queues = QueuesStack(app, "HeadraceQueues")
+    observability = ObservabilityStack(app, "HeadraceObservability", settings)
+    observability.add_stack_dependency(queues)
     network = NetworkStack(app, "HeadraceNetwork", settings)
     api = ControllerApiStack(app, "HeadraceControllerApi", settings, network.network)
     processors = ProcessorsStack(app, "HeadraceProcessors", settings, network.network)
@@ -34,25 +38,35 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
             transient.add_stack_dependency(data)
     # Stacks refer to resources by name, so the CDK cannot infer these dependencies.
     for stack in (api, processors, stores):
-        for needed in (metadata, chunks):
+        for needed in (metadata, chunks, network):
             stack.add_stack_dependency(needed)
+    # Alarms exist before what they watch, so that a deployment that fails there is watched, too.
+    for stack in (api, processors, stores):
+        stack.add_stack_dependency(observability)
     for stack in (api, processors):
         stack.add_stack_dependency(queues)
     if settings.tokens:
         keys = TokenKeysStack(app, "HeadraceTokenKeys", settings, network.network)
-        keys.add_stack_dependency(queues)
+        keys.add_stack_dependency(observability)
         for reader in (api, processors, stores):
             reader.add_stack_dependency(keys)
         # Functions send tokens before the stores demand them.
         for caller in (api, processors):
             stores.add_stack_dependency(caller)
     if settings.spark_job:
-        SparkStack(app, "HeadraceSpark", settings, network=network.network, api=api.api)
-    observability = ObservabilityStack(app, "HeadraceObservability", settings, api_id=api.api.api_id)
-    for watched in (api, processors, stores):  # otherwise their alarms would be raised during the deployment
-        observability.add_stack_dependency(watched)
-    cdk.Tags.of(app).add("application", "headrace")
-    judge(app)
+        spark = SparkStack(app, "HeadraceSpark", settings, network=network.network)
+        spark.add_stack_dependency(network)
+        spark.add_stack_dependency(api)
+    dashboard = DashboardStack(app, "HeadraceDashboard", settings)
+    dashboard.add_stack_dependency(api)
+    cdk.Tags.of(app).add(APPLICATION_TAG, APPLICATION)
+    judge_if_asked(app, settings)
+
+
+def judge_if_asked(app: cdk.App, settings: Settings) -> None:
+    """Check with cdk-nag if the settings say so: `make synth` and CI do, each deployment need not."""
+    if settings.nag:
+        judge(app)
 
 
 def judge(app: cdk.App) -> None:

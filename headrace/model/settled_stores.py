@@ -38,10 +38,12 @@ def unsettled_reasons(own: StoreLease, served: Collection[int], view: ClusterVie
 def _unserved(own: StoreLease, served: Collection[int], view: ClusterView) -> list[str]:
     """Containers of this store that it does not serve.
 
-    The first store of a deployment cannot serve: a log needs a second store, which is deployed only when this one is
-    well. So a container without a log does not count while no store of another zone serves.
+    The first store of a deployment cannot serve: a log needs a second store that replicates, which is deployed only
+    when this one is well. So a container without a log does not count while no such store of another zone serves. Those
+    of other zones may have one copy, if a deployment changes that.
     """
-    is_alone = all(zone_of(each) == zone_of(own) for each in view.leases if each.state is StoreState.SERVING)
+    replicating = [each for each in view.leases if each.state is StoreState.SERVING and each.replica_id]
+    is_alone = all(zone_of(each) == zone_of(own) for each in replicating)
     return [
         f"container {container} is not served"
         for container, store_id in sorted(view.stores.items())

@@ -304,7 +304,7 @@ REPLICATION_GATE = Function(
     description="Lets a deployment continue with the next zone when all logs have their copies",
     grants=("metadata:read",),
     memory_mb=256,
-    # The longest that Lambda allows: it waits, and starts itself again shortly before.
+    # The longest that Lambda allows: it waits.
     timeout_s=900,
 )
 """Neither a route nor a queue calls it. CloudFormation does, when it has updated the stores of a zone."""
@@ -318,7 +318,18 @@ TOKEN_KEY_ROTATION = Function(
 )
 """Secrets Manager calls it, in a deployment with delegation tokens."""
 
-DEPLOYMENT_FUNCTIONS = (REPLICATION_GATE, TOKEN_KEY_ROTATION)
+TOKEN_KEY_GATE = Function(
+    "token-key-gate",
+    handler="functions.deployment.token_key_gate.handler",
+    description="Lets a deployment continue when a key signs delegation tokens",
+    grants=("token-keys:read",),
+    memory_mb=256,
+    # It waits for the first rotation.
+    timeout_s=300,
+)
+"""CloudFormation calls it, in a deployment with delegation tokens."""
+
+DEPLOYMENT_FUNCTIONS = (REPLICATION_GATE, TOKEN_KEY_ROTATION, TOKEN_KEY_GATE)
 """Functions that are part of some deployments only."""
 
 EVENT_RULES = (

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -68,7 +69,7 @@ class ControllerFunction(Construct):
             retention=logs.RetentionDays.ONE_MONTH,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
-        in_network = declared.reaches_segment_stores
+        seen = network.seen_from(self) if declared.reaches_segment_stores else None
         grants = settings.effective_grants(declared.grants)
         self.declared = declared
         self.function = lambda_.Function(
@@ -93,9 +94,9 @@ class ControllerFunction(Construct):
             recursive_loop=lambda_.RecursiveLoop.ALLOW if topology.feeds_itself(declared) else None,
             max_event_age=asynchronous.event_age_max if asynchronous else None,
             retry_attempts=asynchronous.retries if asynchronous else None,
-            vpc=network.vpc if in_network else None,
-            vpc_subnets=network.store_subnets if in_network else None,
-            security_groups=[network.functions_group] if in_network else None,
+            vpc=seen.vpc_of_subnets if seen else None,
+            vpc_subnets=ec2.SubnetSelection(subnets=seen.store_subnets) if seen else None,
+            security_groups=[seen.functions_group] if seen else None,
         )
         acknowledge(self.function, "AwsSolutions-L1", RUNTIME_REASON)
 

@@ -2,7 +2,8 @@
 
 All resources have the names of the topology. So a template that would replace the metadata table fails; otherwise it
 would start with an empty table next to the old one. Stacks depend on each other only by the order of deployment, not by
-exports, which would forbid changes of the exporting stack. The cost: only one deployment per account and Region.
+exports, which would forbid changes of the exporting stack. What AWS names is published under fixed names
+(`deployed_network`). The cost: only one deployment per account and Region.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from constructs import Construct
 
 from headrace import topology
 from headrace.topology import Grant, Queue
+from infra.constructs.deployed_network import CONTROLLER_API_ID, published
 
 CLUSTER_NAME = "headrace"
 """The ECS cluster of the segment stores."""
@@ -52,6 +54,16 @@ class DeployedResources:
             resource=self.chunk_bucket_name,
             arn_format=cdk.ArnFormat.NO_RESOURCE_NAME,
         )
+
+    @property
+    def controller_api_id(self) -> str:
+        """The id that AWS gave the HTTP API, which its stack has published."""
+        return published(self.stack, CONTROLLER_API_ID)
+
+    @property
+    def controller_url(self) -> str:
+        """The address of the HTTP API."""
+        return f"https://{self.controller_api_id}.execute-api.{self.stack.region}.{self.stack.url_suffix}"
 
     def queue_arn(self, queue: Queue) -> str:
         return self.stack.format_arn(service="sqs", resource=queue.name, arn_format=cdk.ArnFormat.NO_RESOURCE_NAME)

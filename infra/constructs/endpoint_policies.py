@@ -64,16 +64,13 @@ def pull_images(scope: Construct) -> list[iam.PolicyStatement]:
     ]
 
 
-def read_replica_secret(scope: Construct) -> list[iam.PolicyStatement]:
-    """ECS reads the one secret of the stores when it starts a task."""
-    arn = DeployedResources.seen_from(scope).replica_secret_arn
-    return [_own(scope, "ReplicaSecret", ["secretsmanager:GetSecretValue"], [arn])]
-
-
-def read_token_keys(scope: Construct) -> list[iam.PolicyStatement]:
-    """Stores and functions read the keys for delegation tokens."""
-    arn = DeployedResources.seen_from(scope).token_keys_arn
-    return [_own(scope, "TokenKeys", _actions("token-keys:read"), [arn])]
+def read_secrets(scope: Construct) -> list[iam.PolicyStatement]:
+    """ECS reads the secret of the stores when it starts a task. Stores and functions read the keys for tokens."""
+    resources = DeployedResources.seen_from(scope)
+    return [
+        _own(scope, "ReplicaSecret", ["secretsmanager:GetSecretValue"], [resources.replica_secret_arn]),
+        _own(scope, "TokenKeys", _actions("token-keys:read"), [resources.token_keys_arn]),
+    ]
 
 
 def _actions(*grants: topology.Grant) -> list[str]:

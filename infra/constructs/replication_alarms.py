@@ -65,7 +65,7 @@ REPLICATION_ALARMS = (
         "headrace-replication-gate",
         "GatesWaiting",
         15,
-        "A deployment waits between two zones, because a log lacks copies: it fails after an hour",
+        "A deployment waits between two zones, because a log lacks copies: it fails after 53 minutes",
         function=topology.REPLICATION_GATE,
     ),
 )
@@ -134,3 +134,8 @@ LOG_ALARMS = (
     ),
 )
 """Stores have no CloudWatch client: metric filters count the lines of their log."""
+
+
+def log_alarms(*, replicated: bool) -> list[LogAlarm]:
+    """The alarms of a deployment with or without replicated logs."""
+    return [each for each in LOG_ALARMS if replicated or not each.only_if_replicated]

@@ -32,6 +32,9 @@ from headrace.topology import SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import DeployedResources, service_name
 
+APPLICATION_TAG, APPLICATION = "application", "headrace"
+"""The tag of all resources."""
+
 OPEN_FILES_MAX = 65_536
 
 HEALTH_INTERVAL_S = 30
@@ -73,16 +76,16 @@ class StoreTaskShared:
 
 
 class SegmentStoreZone(Construct):
-    """Service number `index` of `count`, in the zone of `subnet`."""
+    """Service number `index` of `count`, in the zone of `subnet`, which has the id `zone_id`."""
 
     def __init__(
-        self, scope: Construct, index: int, count: int, *, subnet: ec2.ISubnet, shared: StoreTaskShared
+        self, scope: Construct, index: int, count: int, *, subnet: ec2.ISubnet, zone_id: str, shared: StoreTaskShared
     ) -> None:
         super().__init__(scope, f"Zone{index}")
         self.name = f"store-{index}"
         is_replicated = shared.copies > 1
         volume = self._volume(shared.volume_role)
-        self.task = self._task(shared, volume, _environment(self, index, count, subnet, shared))
+        self.task = self._task(shared, volume, _environment(self, index, count, zone_id, shared))
         self.service = ecs.FargateService(
             self,
             "Service",
@@ -118,6 +121,12 @@ class SegmentStoreZone(Construct):
                 file_system_type=ecs.FileSystemType.XFS,
                 encrypted=True,
                 role=role,
+                # CloudFormation and services tag no volumes: without these the costs of volumes have no application.
+                tag_specifications=[
+                    ecs.EBSTagSpecification(
+                        tags={APPLICATION_TAG: APPLICATION}, propagate_tags=ecs.EbsPropagatedTagSource.SERVICE
+                    )
+                ],
             ),
         )
 
@@ -190,9 +199,7 @@ def _health_check() -> ecs.HealthCheck:
     )
 
 
-def _environment(
-    scope: Construct, index: int, count: int, subnet: ec2.ISubnet, shared: StoreTaskShared
-) -> dict[str, str]:
+def _environment(scope: Construct, index: int, count: int, zone_id: str, shared: StoreTaskShared) -> dict[str, str]:
     """What segmentstore_fargate reads. The address to advertise is the task's own, which it asks ECS for.
 
     With three copies a store asks ECS for its name, too: each task is another store. With one copy a task takes the
@@ -222,7 +229,7 @@ def _environment(
             "HEADRACE_HEALTH_PORT": str(SEGMENT_STORES.health_port),
             "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX": str(SEGMENT_STORES.connections_per_address_max),
             "HEADRACE_RESERVED_NETWORKS": ",".join(shared.function_networks),
-            "HEADRACE_ZONE": zone_id(subnet),
+            "HEADRACE_ZONE": zone_id,
             "HEADRACE_METADATA_TABLE": topology.METADATA_TABLE.name,
             "HEADRACE_CHUNK_BUCKET": resources.chunk_bucket_name,
             "HEADRACE_SCALING_REPORTS_QUEUE_URL": resources.queue_url(topology.SCALING_REPORTS_QUEUE),
@@ -240,11 +247,3 @@ def cluster_id(scope: Construct) -> str:
     """
     uuid = cdk.Fn.select(2, cdk.Fn.split("/", cdk.Stack.of(scope).stack_id))
     return cdk.Fn.join("", cdk.Fn.split("-", uuid))
-
-
-def zone_id(subnet: ec2.ISubnet) -> str:
-    """The id of the subnet's zone ("use1-az1"): unlike its name it means the same place in every account."""
-    resource = subnet.node.default_child
-    if not isinstance(resource, ec2.CfnSubnet):
-        raise TypeError(f"{subnet.node.path} is not a subnet of this app")
-    return resource.attr_availability_zone_id

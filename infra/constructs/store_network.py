@@ -18,11 +18,12 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from headrace import topology
+from infra.constructs import deployed_network
+from infra.constructs.deployed_network import DeployedNetwork
 from infra.constructs.endpoint_policies import (
     client_objects,
     pull_images,
-    read_replica_secret,
-    read_token_keys,
+    read_secrets,
     store_objects,
     use_queues,
     use_table,
@@ -42,25 +43,18 @@ _INTERFACE_ENDPOINTS: _Endpoints = {
     "EcrDocker": (ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER, pull_images),
     "Logs": (ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS, write_logs),
     "Sqs": (ec2.InterfaceVpcEndpointAwsService.SQS, use_queues),
+    "Secrets": (ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER, read_secrets),
 }
 """By the name of the construct: the service, and what its policy allows."""
-
-
-def _secrets_endpoint(settings: Settings) -> _Endpoints:
-    """Needed if stores replicate their logs, or if there are delegation tokens."""
-    secrets = [read_replica_secret] if settings.is_replicated else []
-    secrets += [read_token_keys] if settings.tokens else []
-
-    def statements(scope: Construct) -> list[iam.PolicyStatement]:
-        return [statement for read in secrets for statement in read(scope)]
-
-    return {"Secrets": (ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER, statements)} if secrets else {}
 
 
 class StoreNetwork(Construct):
     """VPC, subnets, endpoints and security groups. The wire port opens to two groups only: functions and clients.
 
-    Replica ports open to stores only, and only if logs are replicated.
+    Replica ports open to stores only.
+
+    What stores need does not depend on the settings `copies` and `tokens`. The network is deployed before the stores:
+    their tasks of before still run in it, and may be started again when a deployment is rolled back.
 
     Every endpoint has a policy: credentials of another account that reach a store or function are of no use there.
     """
@@ -81,14 +75,49 @@ class StoreNetwork(Construct):
         self.functions_group = self._group("Functions", "Lambda functions that reach segment stores")
         self.clients_group = self._group("Clients", "Writers and readers of streams", closed=False)
         self._open_wire_ports()
-        if settings.is_replicated:
-            self.stores_group.add_ingress_rule(self.stores_group, _REPLICA_PORTS, "log entries from other stores")
-            self.stores_group.add_egress_rule(self.stores_group, _REPLICA_PORTS, "log entries to other stores")
+        self.stores_group.add_ingress_rule(self.stores_group, _REPLICA_PORTS, "log entries from other stores")
+        self.stores_group.add_egress_rule(self.stores_group, _REPLICA_PORTS, "log entries to other stores")
         if settings.metrics_from is not None:
             scraper = metrics_peer(settings.metrics_from)
             self.stores_group.add_ingress_rule(scraper, _METRICS_PORTS, "metrics of segment stores")
-        self._add_endpoints({**_INTERFACE_ENDPOINTS, **_secrets_endpoint(settings)})
+        self._add_endpoints()
         self._log_rejected_traffic()
+        self._seen: dict[str, DeployedNetwork] = {}
+        published = self._published()
+        deployed_network.publish(self, published)
+        if settings.keep_exports:
+            for value in published.values():
+                cdk.Stack.of(self).export_value(value)
+
+    def seen_from(self, scope: Construct) -> DeployedNetwork:
+        """The network as the stack of `scope` sees it, which is deployed later."""
+        stack = cdk.Stack.of(scope)
+        if stack.node.path not in self._seen:
+            subnets = self._subnets(self.store_subnets)
+            self._seen[stack.node.path] = DeployedNetwork(
+                stack,
+                cidrs=[subnet.ipv4_cidr_block for subnet in subnets],
+                zones=[subnet.availability_zone for subnet in subnets],
+            )
+        return self._seen[stack.node.path]
+
+    def _published(self) -> dict[str, str]:
+        """What other stacks need to know, by the names of parameters."""
+        values = {
+            deployed_network.VPC: self.vpc.vpc_id,
+            deployed_network.STORES_GROUP: self.stores_group.security_group_id,
+            deployed_network.FUNCTIONS_GROUP: self.functions_group.security_group_id,
+            deployed_network.CLIENTS_GROUP: self.clients_group.security_group_id,
+        }
+        for index, subnet in enumerate(self._subnets(self.store_subnets)):
+            values[deployed_network.store_subnet(index)] = subnet.subnet_id
+            values[deployed_network.store_zone(index)] = zone_id(subnet)
+        if self.has_client_subnets:
+            values[deployed_network.CLIENT_SUBNET] = self._subnets(self.client_subnets)[0].subnet_id
+        return values
+
+    def _subnets(self, selected: ec2.SubnetSelection) -> list[ec2.ISubnet]:
+        return self.vpc.select_subnets(subnet_group_name=selected.subnet_group_name).subnets
 
     @property
     def store_subnets(self) -> ec2.SubnetSelection:
@@ -115,7 +144,7 @@ class StoreNetwork(Construct):
         for group in (self.functions_group, self.stores_group):
             group.add_egress_rule(ec2.Peer.any_ipv4(), _HTTPS, "AWS APIs through the endpoints of the VPC")
 
-    def _add_endpoints(self, interface_endpoints: _Endpoints) -> None:
+    def _add_endpoints(self) -> None:
         s3, dynamodb = ec2.GatewayVpcEndpointAwsService.S3, ec2.GatewayVpcEndpointAwsService.DYNAMODB
         stores = [self.store_subnets]
         _allow(self.vpc.add_gateway_endpoint("S3", service=s3, subnets=stores), store_objects(self))
@@ -127,7 +156,7 @@ class StoreNetwork(Construct):
         endpoints_group = self._group("Endpoints", "Interface endpoints")
         endpoints_group.add_ingress_rule(self.stores_group, _HTTPS, "AWS APIs from segment stores")
         endpoints_group.add_ingress_rule(self.functions_group, _HTTPS, "AWS APIs from functions")
-        for name, (service, statements) in interface_endpoints.items():
+        for name, (service, statements) in _INTERFACE_ENDPOINTS.items():
             endpoint = self.vpc.add_interface_endpoint(
                 name, service=service, subnets=self.store_subnets, security_groups=[endpoints_group], open=False
             )
@@ -148,6 +177,14 @@ class StoreNetwork(Construct):
 def metrics_peer(source: str) -> ec2.IPeer:
     """Who may read the metrics of stores: a security group by its id, or a network."""
     return ec2.Peer.security_group_id(source) if source.startswith("sg-") else ec2.Peer.ipv4(source)
+
+
+def zone_id(subnet: ec2.ISubnet) -> str:
+    """The id of the subnet's zone ("use1-az1"): unlike its name it means the same place in every account."""
+    resource = subnet.node.default_child
+    if not isinstance(resource, ec2.CfnSubnet):
+        raise TypeError(f"{subnet.node.path} is not a subnet of this app")
+    return resource.attr_availability_zone_id
 
 
 def _allow(endpoint: ec2.GatewayVpcEndpoint | ec2.InterfaceVpcEndpoint, statements: list[iam.PolicyStatement]) -> None:

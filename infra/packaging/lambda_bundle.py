@@ -104,8 +104,8 @@ def _remove(path: Path) -> None:
 
 
 def bundle_sources() -> list[Path]:
-    """The modules of all handlers, and those of this project that they import."""
-    declared = (*topology.FUNCTIONS, topology.REPLICATION_GATE)
+    """The modules of all handlers, and those of this project that they import. Some deployments lack some functions."""
+    declared = (*topology.FUNCTIONS, *topology.DEPLOYMENT_FUNCTIONS)
     return import_closure(ROOT, [each.handler.rpartition(".")[0] for each in declared])
 
 

@@ -20,8 +20,11 @@ from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
 
 from headrace import topology
+from infra.constructs.alarms import add_alarm, topic_seen_from
 from infra.constructs.caller_policies import CallerPolicies
 from infra.constructs.controller_function import ControllerFunction
+from infra.constructs.deployed_network import CONTROLLER_API_ID, publish
+from infra.constructs.named_metrics import api_metric
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import lambda_code
 from infra.settings import Settings
@@ -32,6 +35,9 @@ BURST_S = 2
 A burst can use every execution of an account that has a thousand. Ticks and dead letters must run nevertheless, so
 their functions have reserved executions (`Function.reserved_concurrency`).
 """
+
+API_FAULTS_MAX = 5
+"""Per five minutes: responses 5xx, including those of throttled functions. Clients repeat calls, so few do no harm."""
 
 _ACCESS_LOG_FIELDS = {
     "requestId": "requestId",
@@ -72,7 +78,12 @@ class ControllerApiStack(cdk.Stack):
         )
         self._add_routes()
         self._add_stage(settings)
+        self._watch()
         CallerPolicies(self, "CallerPolicies", self.api)
+        publish(self, {CONTROLLER_API_ID: self.api.api_id})
+        if settings.keep_exports:
+            self.export_value(self.api.api_id)
+            self.export_value(self.api.api_endpoint)
         cdk.CfnOutput(self, "ApiUrl", value=self.api.api_endpoint, description="What clients connect to")
         cdk.CfnOutput(self, "ApiId", value=self.api.api_id)
 
@@ -88,6 +99,16 @@ class ControllerApiStack(cdk.Stack):
                 integration=integrations[route.function],
             )
 
+    def _watch(self) -> None:
+        add_alarm(
+            self,
+            topic_seen_from(self),
+            "headrace-api-faults",
+            "The HTTP API answers 5xx: see the log groups of the access log and of the functions",
+            api_metric(self.api.api_id, "5xx", period=cdk.Duration.minutes(5)),
+            threshold=API_FAULTS_MAX,
+        )
+
     def _add_stage(self, settings: Settings) -> None:
         access_logs = logs.LogGroup(
             self,
@@ -102,7 +123,8 @@ class ControllerApiStack(cdk.Stack):
             http_api=self.api,
             stage_name="$default",
             auto_deploy=True,
-            detailed_metrics_enabled=True,
+            # A set of metrics for each route would cost $27 a month, and no alarm or graph reads it.
+            detailed_metrics_enabled=False,
             throttle=apigateway.ThrottleSettings(
                 rate_limit=settings.calls_per_second, burst_limit=BURST_S * settings.calls_per_second
             ),

@@ -31,7 +31,9 @@ from infra.constructs.deployed_resources import (
 )
 from infra.constructs.endpoint_policies import IMAGE_PULL_ACTIONS
 from infra.constructs.least_privilege import acknowledge_object_grants, closed_role, grant_statements
-from infra.constructs.replication_gate import ReplicationGate, restart_statement
+from infra.constructs.named_metrics import METRICS_NAMESPACE
+from infra.constructs.replication_alarms import LogAlarm, log_alarms
+from infra.constructs.replication_gate import ReplicationGate
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.image_context import DOCKERFILE, stage_image_context
@@ -48,6 +50,7 @@ VOLUME_POLICY_REASON = (
     "AWS's own policy for the role with which ECS attaches volumes, as ECS documents it: it is limited by tags to the "
     "volumes that ECS made."
 )
+VOLUME_KEY_REASON = "The account's default key for volumes is unknown here: the statements need EC2 as the caller."
 
 
 class SegmentStoresStack(cdk.Stack):
@@ -62,40 +65,54 @@ class SegmentStoresStack(cdk.Stack):
             retention=logs.RetentionDays.ONE_MONTH,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
+        counted = [self._count_lines(each) for each in log_alarms(replicated=settings.is_replicated)]
+        seen = network.seen_from(self)
         self.cluster = ecs.Cluster(
             self,
             "Cluster",
             cluster_name=CLUSTER_NAME,
-            vpc=network.vpc,
+            vpc=seen.vpc_of_subnets,
             container_insights_v2=ecs.ContainerInsights.ENABLED,
         )
-        subnets = network.vpc.select_subnets(subnet_group_name=network.store_subnets.subnet_group_name).subnets
+        subnets = seen.store_subnets
         image = self._image()
-        secret = self._replica_secret() if settings.is_replicated else None
-        self._grants = settings.effective_grants(SEGMENT_STORES.grants)
+        secret = self._replica_secret()
         shared = StoreTaskShared(
             cluster=self.cluster,
             image=ecs.ContainerImage.from_docker_image_asset(image),
             task_role=self._task_role(),
             execution_role=self._execution_role(image, secret),
             volume_role=self._volume_role(),
-            security_group=network.stores_group,
+            security_group=seen.stores_group,
             log_group=self._log_group,
             containers=settings.containers,
             s3_environment=settings.s3_environment,
             copies=settings.log_copies,
             function_networks=tuple(subnet.ipv4_cidr_block for subnet in subnets),
-            replica_secret=secret,
-            token_environment=token_environment(self._grants),
+            replica_secret=secret if settings.is_replicated else None,
+            token_environment=token_environment(settings.effective_grants(SEGMENT_STORES.grants)),
         )
         self.zones = [
-            SegmentStoreZone(self, index, len(subnets), subnet=subnet, shared=shared)
-            for index, subnet in enumerate(subnets)
+            SegmentStoreZone(self, index, len(subnets), subnet=subnet, zone_id=zone_id, shared=shared)
+            for index, (subnet, zone_id) in enumerate(zip(subnets, seen.zone_ids, strict=True))
         ]
+        for zone in self.zones:
+            zone.service.node.add_dependency(*counted)
         for before, after in pairwise(self.zones):
             after.service.node.add_dependency(before.service)
         if settings.is_replicated:
             self._add_gates(settings, network)
+
+    def _count_lines(self, watched: LogAlarm) -> logs.MetricFilter:
+        """Count the lines of an event that has an alarm, from the first task on."""
+        return logs.MetricFilter(
+            self,
+            f"Lines-{watched.event}",
+            log_group=self._log_group,
+            filter_pattern=logs.FilterPattern.literal(f'"event={watched.event} "'),
+            metric_namespace=METRICS_NAMESPACE,
+            metric_name=watched.metric,
+        )
 
     def _add_gates(self, settings: Settings, network: StoreNetwork) -> None:
         """A gate between each two services, which the later one waits for."""
@@ -105,15 +122,16 @@ class SegmentStoresStack(cdk.Stack):
             code=lambda_code(),
             network=network,
             settings=settings,
-            more_statements=[restart_statement(self)],
         )
         for before, after in pairwise(self.zones):
             passed = ReplicationGate(self, f"GateAfter-{before.name}", gate.function, before, zones=len(self.zones))
-            passed.node.add_dependency(before.service)
-            after.service.node.add_dependency(passed)
+            after.service.node.add_dependency(passed.last)
 
     def _replica_secret(self) -> secretsmanager.Secret:
-        """A random value that only tasks of these services get."""
+        """A random value that only tasks of these services get.
+
+        It stays with one copy, as does the right to read it: tasks of before may have to be started again.
+        """
         secret = secretsmanager.Secret(
             self,
             "ReplicaSecret",
@@ -141,21 +159,19 @@ class SegmentStoresStack(cdk.Stack):
             )
 
     def _task_role(self) -> iam.IRole:
-        """The role of a running store."""
+        """The role of a running store. Without tokens it may read token keys, too: stores of before may still run."""
         resources = DeployedResources.seen_from(self)
         role = closed_role(
             self,
             "TaskRole",
             service="ecs-tasks.amazonaws.com",
             description="Segment stores of Headrace",
-            statements=grant_statements(self._grants, resources),
+            statements=grant_statements(SEGMENT_STORES.grants, resources),
         )
-        acknowledge_object_grants(role, self._grants, resources)
+        acknowledge_object_grants(role, SEGMENT_STORES.grants, resources)
         return role.without_policy_updates()
 
-    def _execution_role(
-        self, image: ecr_assets.DockerImageAsset, replica_secret: secretsmanager.Secret | None
-    ) -> iam.IRole:
+    def _execution_role(self, image: ecr_assets.DockerImageAsset, replica_secret: secretsmanager.Secret) -> iam.IRole:
         """The role with which ECS starts a store: it pulls the image, reads the secret and writes the logs."""
         streams = DeployedResources.seen_from(self).log_streams_arn(STORE_LOG_GROUP_NAME)
         role = closed_role(
@@ -171,7 +187,9 @@ class SegmentStoresStack(cdk.Stack):
                 iam.PolicyStatement(
                     sid="WriteLogs", actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[streams]
                 ),
-                *_read_statements(replica_secret),
+                iam.PolicyStatement(
+                    sid="ReadSecret", actions=["secretsmanager:GetSecretValue"], resources=[replica_secret.secret_arn]
+                ),
             ],
         )
         acknowledge_wildcard(role, "*", LOGIN_REASON)
@@ -180,21 +198,34 @@ class SegmentStoresStack(cdk.Stack):
 
     def _volume_role(self) -> iam.IRole:
         name = "service-role/AmazonECSInfrastructureRolePolicyForVolumes"
+        keys = self.format_arn(service="kms", resource="key", resource_name="*")
         role = iam.Role(
             self,
             "VolumeRole",
             assumed_by=iam.ServicePrincipal("ecs.amazonaws.com"),
             description="ECS, when it makes and attaches the volume of a segment store of Headrace",
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name)],
+            inline_policies={"VolumeKey": iam.PolicyDocument(statements=self._key_statements(keys))},
         )
+        acknowledge_wildcard(role, keys, VOLUME_KEY_REASON)
         policy = f"arn:<AWS::Partition>:iam::aws:policy/{name}"
         acknowledge(role, f"AwsSolutions-IAM4[Policy::{policy}]", VOLUME_POLICY_REASON)
         return role
 
-
-def _read_statements(secret: secretsmanager.Secret | None) -> list[iam.PolicyStatement]:
-    if secret is None:
-        return []
-    return [
-        iam.PolicyStatement(sid="ReadSecret", actions=["secretsmanager:GetSecretValue"], resources=[secret.secret_arn])
-    ]
+    def _key_statements(self, keys: str) -> list[iam.PolicyStatement]:
+        """The account may encrypt volumes with a key of its own by default. AWS's policy has no right to use one."""
+        by_ec2 = {"kms:CallerAccount": self.account, "kms:ViaService": f"ec2.{self.region}.{self.url_suffix}"}
+        return [
+            iam.PolicyStatement(
+                sid="UseVolumeKey",
+                actions=["kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"],
+                resources=[keys],
+                conditions={"StringEquals": by_ec2},
+            ),
+            iam.PolicyStatement(
+                sid="AttachWithVolumeKey",
+                actions=["kms:CreateGrant"],
+                resources=[keys],
+                conditions={"StringEquals": by_ec2, "Bool": {"kms:GrantIsForAWSResource": "true"}},
+            ),
+        ]

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
@@ -85,7 +84,6 @@ class SparkStack(cdk.Stack):
         settings: Settings,
         *,
         network: StoreNetwork,
-        api: apigateway.HttpApi,
         **kwargs: Any,
     ) -> None:
         super().__init__(scope, id_, description="Headrace: Spark jobs on Glue", **kwargs)
@@ -106,7 +104,7 @@ class SparkStack(cdk.Stack):
                 tables,
                 writes_streams=any(job.writes_streams for job in declared),
             ),
-            controller_url=api.api_endpoint,
+            controller_url=DeployedResources.seen_from(self).controller_url,
         )
         for job in declared:
             # The example keeps the logical id that deployments have: its name cannot be used by a new resource.
@@ -165,18 +163,18 @@ class SparkStack(cdk.Stack):
 
     def _connection(self, network: StoreNetwork) -> glue.Connection:
         """A connection in the first zone, since it has one subnet. Workers must reach each other on every port."""
+        seen = network.seen_from(self)
         workers = ec2.SecurityGroup(
-            self, "Workers", vpc=network.vpc, description="Glue workers (Headrace)", allow_all_outbound=True
+            self, "Workers", vpc=seen.vpc, description="Glue workers (Headrace)", allow_all_outbound=True
         )
         workers.add_ingress_rule(workers, ec2.Port.all_tcp(), "Glue workers among themselves")
-        subnet = network.vpc.select_subnets(subnet_group_name=network.client_subnets.subnet_group_name).subnets[0]
         connection = glue.Connection(
             self,
             "Connection",
             connection_name=CONNECTION_NAME,
             type=glue.ConnectionType.NETWORK,
-            network=glue.ConnectionNetwork.subnet(subnet),
-            security_groups=[workers, network.clients_group],
+            network=glue.ConnectionNetwork.subnet(seen.client_subnet),
+            security_groups=[workers, seen.clients_group],
         )
         acknowledge(connection, "CloudFormation-Validate::W3010", ZONE_REASON)
         return connection

@@ -1,5 +1,8 @@
 """The token keys stack: the secret with the keys for delegation tokens, and its rotation. Only with tokens=required.
 
+The stack is complete when a key signs. Everything that sends tokens or demands them is deployed later, so a rotation
+that does not work changes nothing else.
+
 CloudFormation makes the secret with a text that has no keys, so no template knows one. The first rotation, at once,
 makes the first key; the others follow every 30 days. The function of the rotation is ours, since a key is not a
 password: the older keys stay in the secret until the tokens that they have signed are at their end.
@@ -14,7 +17,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from headrace.topology import TOKEN_KEY_ROTATION
+from headrace.topology import TOKEN_KEY_GATE, TOKEN_KEY_ROTATION
 from infra.constructs.controller_function import ControllerFunction
 from infra.constructs.deployed_resources import TOKEN_KEYS_SECRET_NAME
 from infra.constructs.store_network import StoreNetwork
@@ -47,10 +50,11 @@ class TokenKeysStack(cdk.Stack):
             ),
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
+        code = lambda_code()
         rotation = ControllerFunction(
             self,
             TOKEN_KEY_ROTATION,
-            code=lambda_code(),
+            code=code,
             network=network,
             settings=settings,
             more_statements=[
@@ -76,3 +80,12 @@ class TokenKeysStack(cdk.Stack):
         )
         # Secrets Manager checks that it may call the function, and then calls it at once.
         schedule.node.add_dependency(rotation)
+        gate = ControllerFunction(self, TOKEN_KEY_GATE, code=code, network=network, settings=settings)
+        signing = cdk.CustomResource(
+            self,
+            "SigningKey",
+            service_token=gate.function.function_arn,
+            resource_type="Custom::HeadraceSigningKey",
+            service_timeout=cdk.Duration.seconds(TOKEN_KEY_GATE.timeout_s),
+        )
+        signing.node.add_dependency(schedule)

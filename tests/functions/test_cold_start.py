@@ -130,7 +130,8 @@ def test_a_first_request_imports_no_other_models(name: str, path: str, status: i
 
 
 @pytest.mark.parametrize(
-    ("name", "clients"), [("replication-gate", ["dynamodb"]), ("token-keys", []), ("delegation-tokens", [])]
+    ("name", "clients"),
+    [("replication-gate", ["dynamodb"]), ("token-keys", []), ("delegation-tokens", []), ("token-key-gate", [])],
 )
 def test_other_functions_start_on_lambda_too(name: str, clients: list[str]):
     assert _start(name, AWS_LAMBDA_FUNCTION_NAME=f"headrace-{name}")["before"] == clients

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from lambda_context import FunctionContext
 
 from functions import wiring
-from functions.deployment import replication_gate
-from functions.deployment.replication_gate import DEADLINE_FIELD, PATIENCE_MS, GateRequest, handler
+from functions.deployment import custom_resources
+from functions.deployment.custom_resources import REPORT_TIMEOUT_S, ResourceRequest, send_report
+from functions.deployment.replication_gate import PATIENCE_S, handler
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords
@@ -55,7 +55,6 @@ class World:
     store: MetadataThatMayBeAway = field(default_factory=MetadataThatMayBeAway)
     clock: ManualClock = field(default_factory=ManualClock)
     reports: list[dict[str, str]] = field(default_factory=list)
-    started: list[dict[str, Any]] = field(default_factory=list)
     at_pause: list[Callable[[], None]] = field(default_factory=list)
     pauses: int = 0
 
@@ -95,19 +94,23 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("HEADRACE_CONTAINER_COUNT", str(CONTAINERS))
     monkeypatch.setattr(wiring, "metadata_store", lambda: made.store)
     monkeypatch.setattr(wiring, "clock", lambda: made.clock)
-    monkeypatch.setattr(replication_gate, "pause", made.pause)
-    monkeypatch.setattr(replication_gate, "start_again", made.started.append)
+    monkeypatch.setattr(custom_resources, "pause", made.pause)
 
-    def send_report(request: GateRequest, problems: list[str]) -> None:
-        made.reports.append(request.report(problems))
+    def keep_report(request: ResourceRequest, problems: list[str], done: str) -> None:
+        made.reports.append(request.report(problems, done))
 
-    monkeypatch.setattr(replication_gate, "send_report", send_report)
+    monkeypatch.setattr(custom_resources, "send_report", keep_report)
     wiring.forget_services()
     yield made
     wiring.forget_services()
 
 
 LONG = FunctionContext(lambda: 10**9)
+
+
+def _event(**properties: str) -> dict[str, Any]:
+    known: Any = EVENT["ResourceProperties"]
+    return {**EVENT, "ResourceProperties": {**known, **properties}}
 
 
 def test_a_deployment_goes_on_when_all_logs_have_copies(world: World):
@@ -148,7 +151,7 @@ def test_a_store_that_is_not_whole_does_not_count(world: World, change):
     world.log(0, 0, 1, 2)
     world.clock.advance(1)
     world.lease(2, change)
-    assert handler({**EVENT, DEADLINE_FIELD: world.clock.now_ms()}, LONG) == {"outcome": "failed"}
+    assert handler(EVENT, FunctionContext(lambda: 0)) == {"outcome": "failed"}
     assert world.status == "FAILED"
 
 
@@ -159,26 +162,33 @@ def test_a_table_that_does_not_answer_is_asked_again(world: World):
     assert world.status == "SUCCESS"
 
 
-def test_the_gate_gives_up_before_cloudformation_does(world: World):
+@pytest.mark.parametrize("event", [EVENT, _event(WaitSeconds=str(PATIENCE_S), Last="true")], ids=["older", "last"])
+def test_the_gate_gives_up_before_cloudformation_does(world: World, event):
     world.log(1, 0, 1)
     begun_ms = world.clock.now_ms()
-    assert handler(EVENT, LONG) == {"outcome": "failed"}
+    assert handler(event, LONG) == {"outcome": "failed"}
     (report,) = world.reports
     assert report["Status"] == "FAILED"
     assert report["Reason"] == "the log of container 1 has copies in 2 of 3 zones"
-    assert PATIENCE_MS <= world.clock.now_ms() - begun_ms < 3_600_000
+    assert PATIENCE_S * 1000 <= world.clock.now_ms() - begun_ms < 900_000
 
 
-def test_a_call_that_ends_is_continued_by_another(world: World):
+def test_another_resource_continues_the_wait(world: World):
+    """Each has a short time-out, so that CloudFormation does not wait long for a function that cannot start."""
     world.log(1, 0, 1)
     begun_ms = world.clock.now_ms()
+    assert handler(_event(WaitSeconds="60", Last="false"), LONG) == {"outcome": "continues"}
+    assert 60_000 <= world.clock.now_ms() - begun_ms < 120_000
+    assert world.status == "SUCCESS"
+    assert world.reports[0]["Reason"] == "the log of container 1 has copies in 2 of 3 zones"
+
+
+def test_the_gate_reports_before_its_call_ends(world: World):
+    world.log(1, 0, 1)
     ending = FunctionContext(lambda: 70_000 - 15_000 * world.pauses)
-    assert handler(EVENT, ending) == {"outcome": "continues"}
-    assert world.reports == []
-    (event,) = world.started
-    assert event == {**EVENT, DEADLINE_FIELD: begun_ms + PATIENCE_MS}
-    world.log(1, 0, 1, 2)
-    assert handler(json.loads(json.dumps(event)), LONG) == {"outcome": "passed"}
+    assert handler(EVENT, ending) == {"outcome": "failed"}
+    assert world.pauses == 1
+    assert world.status == "FAILED"
 
 
 @pytest.mark.parametrize("kind", ["Create", "Delete"])
@@ -202,42 +212,14 @@ def test_a_gate_that_is_made_or_removed_does_not_wait(world: World, kind):
         {"ResourceProperties": {"Zones": "0"}},
         {"ResourceProperties": {"Zones": "-3"}},
         {"ResourceProperties": None},
-        {DEADLINE_FIELD: "soon"},
+        {"ResourceProperties": {"Zones": "3", "WaitSeconds": "soon"}},
+        {"ResourceProperties": {"Zones": "3", "WaitSeconds": "86400"}},
     ],
 )
 def test_an_event_that_is_not_of_a_gate_is_refused(world: World, wrong):
-    with pytest.raises(InvalidRequestError, match="replication gate"):
+    with pytest.raises(InvalidRequestError, match="an event of a"):
         handler({**EVENT, **wrong}, LONG)
     assert world.reports == []
-
-
-def test_the_next_call_is_started_without_waiting(monkeypatch: pytest.MonkeyPatch):
-    calls: list[dict[str, Any]] = []
-
-    class Session:
-        def create_client(self, service: str) -> Any:
-            assert service == "lambda"
-            return self
-
-        def invoke(self, **arguments: Any) -> None:
-            if self.refused:
-                raise ClientError({"Error": {"Code": "TooManyRequestsException"}}, "Invoke")
-            calls.append(arguments)
-
-        refused = False
-
-    monkeypatch.setattr(wiring, "aws_session", Session)
-    replication_gate.start_again({"RequestId": "request-1"})
-    assert calls == [
-        {
-            "FunctionName": "headrace-replication-gate",
-            "InvocationType": "Event",
-            "Payload": b'{"RequestId": "request-1"}',
-        }
-    ]
-    Session.refused = True
-    with pytest.raises(UnavailableError, match="headrace-replication-gate was not started"):
-        replication_gate.start_again({"RequestId": "request-1"})
 
 
 def test_a_report_is_put_as_the_address_was_signed(monkeypatch: pytest.MonkeyPatch):
@@ -255,10 +237,10 @@ def test_a_report_is_put_as_the_address_was_signed(monkeypatch: pytest.MonkeyPat
         return Answer()
 
     monkeypatch.setattr(urllib.request, "urlopen", opened)
-    request = GateRequest.from_event(EVENT)
-    replication_gate.send_report(request, ["x" * 5_000])
+    request = ResourceRequest.from_event(EVENT)
+    send_report(request, ["x" * 5_000], "")
     (method, url, content_type, body, timeout), closed = sent
     assert (method, url, content_type, closed) == ("PUT", EVENT["ResponseURL"], "", "closed")
-    assert timeout == replication_gate.REPORT_TIMEOUT_S
+    assert timeout == REPORT_TIMEOUT_S
     assert len(body) < 4_096, "what CloudFormation takes"
     assert json.loads(body)["Status"] == "FAILED"

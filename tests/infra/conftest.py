@@ -31,7 +31,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The app as deployed without any choice; cdk-nag has judged it, or the synth would have failed."""
-    return synthesize(project, tmp_path_factory.mktemp("cdk.out"))
+    return synthesize(project, tmp_path_factory.mktemp("cdk.out"), nag="true")
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,8 @@ def smallest_assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -
     directory = tmp_path_factory.mktemp("cdk.smallest.out")
     choices = {"zones": "us-east-1a,us-east-1d", "spark_job": "false", "keep_data": "false"}
     more_choices = {"alarm_email": "a@b.example", "account_concurrency": "10", "metrics_from": "10.1.2.0/24"}
-    return synthesize(project, directory, **choices, **more_choices, tokens="required")
+    last_choices = {"tokens": "required", "keep_exports": "true", "nag": "true"}
+    return synthesize(project, directory, **choices, **more_choices, **last_choices)
 
 
 @pytest.fixture(scope="session")

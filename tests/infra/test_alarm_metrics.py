@@ -12,7 +12,7 @@ from cdk_assembly import Assembly
 from lambda_context import FunctionContext
 
 from functions import wiring
-from functions.deployment import replication_gate
+from functions.deployment import custom_resources, replication_gate
 from functions.observability import NAMESPACE
 from functions.processors import store_tasks, ticks
 from headrace import topology
@@ -151,8 +151,8 @@ def emitted_of_logs(
         "ResponseURL": "https://x",
         "ResourceProperties": {"Zones": "3"},
     }
-    monkeypatch.setattr(replication_gate, "pause", lambda _: cluster.clock.advance(replication_gate.PATIENCE_MS))
-    monkeypatch.setattr(replication_gate, "send_report", lambda *_: None)
+    monkeypatch.setattr(custom_resources, "pause", lambda _: cluster.clock.advance(replication_gate.PATIENCE_S * 1000))
+    monkeypatch.setattr(custom_resources, "send_report", lambda *_: None)
     assert replication_gate.handler(gate, FunctionContext(lambda: 10**9)) == {"outcome": "failed"}
     return _emitted(capsys.readouterr().out)
 

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cdk_assembly import Assembly
+from cdk_assembly import ROOT, Assembly
+
+from infra.constructs.deployed_network import NO_VPC_ID
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
@@ -23,6 +26,7 @@ STACKS = {
     "HeadraceSegmentStores",
     "HeadraceSpark",
     "HeadraceObservability",
+    "HeadraceDashboard",
 }
 RESOURCES_PER_STACK_MAX = 500
 
@@ -34,6 +38,74 @@ def test_the_stacks(assembly: Assembly):
 def test_cdk_nag_found_nothing_that_is_not_explained(assembly: Assembly):
     report = json.loads((assembly.directory / "validation-report.json").read_text())
     assert report["pluginReports"] == []
+
+
+def test_a_deployment_is_not_judged_again(run_python: Callable[..., subprocess.CompletedProcess[str]]):
+    """cdk-nag takes most of the time of a synth, and each command of the CDK synthesizes."""
+    finished = run_python(
+        "import aws_cdk as cdk, infra.application as application; from infra.settings import Settings\n"
+        "judged = []; application.judge = judged.append\n"
+        "for nag in (False, True):\n    application.judge_if_asked(cdk.App(), Settings(nag=nag))\n"
+        "assert len(judged) == 1"
+    )
+    assert finished.returncode == 0, finished.stderr
+    makefile = (ROOT / "Makefile").read_text()
+    assert "cdk synth --quiet -c nag=true" in makefile, "CI judges"
+
+
+def test_no_stack_exports(assembly: Assembly, smallest_assembly: Assembly):
+    """AWS does not remove an export while a stack imports it: the exporting stack could not be changed."""
+    for each in (assembly, smallest_assembly):
+        assert "Fn::ImportValue" not in json.dumps(each.templates)
+    exports = {
+        name: [output["Export"]["Name"] for output in _outputs(each) if "Export" in output]
+        for name, each in (("usual", assembly), ("after 0.1.0", smallest_assembly))
+    }
+    assert exports["usual"] == []
+    # With keep_exports those of release 0.1.0 stay, since its stacks import them until they are updated.
+    api, network = "HeadraceControllerApi:ExportsOutput", "HeadraceNetwork:ExportsOutput"
+    first, second = "NetworkVpcstoresSubnet1Subnet74D1F87D", "NetworkVpcstoresSubnet2SubnetE5CD1E88"
+    assert set(exports["after 0.1.0"]) == {
+        f"{api}FnGetAttApiF70053CDApiEndpoint847E7A77",
+        f"{api}RefApiF70053CD5653BA4D",
+        f"{network}FnGetAttNetworkClientsD2C4FBFDGroupIdD4D459BA",
+        f"{network}FnGetAttNetworkFunctions0F81B4F4GroupIdEF2F6B42",
+        f"{network}FnGetAttNetworkStores33281865GroupId2AE6A80A",
+        f"{network}FnGetAtt{first}AvailabilityZoneId1A42248C",
+        f"{network}FnGetAtt{second}AvailabilityZoneId72B1E694",
+        f"{network}RefNetworkVpc7FB7348F649FC110",
+        f"{network}Ref{first}85C1FC02",
+        f"{network}Ref{second}25B0FC5A",
+    }
+
+
+def _outputs(assembly: Assembly) -> list[dict[str, Any]]:
+    return [output for template in assembly.templates.values() for output in template.get("Outputs", {}).values()]
+
+
+def test_parameters_are_made_before_they_are_read(assembly: Assembly, smallest_assembly: Assembly):
+    for each in (assembly, smallest_assembly):
+        makers = {one.properties["Name"]: one.stack for one in each.resources("AWS::SSM::Parameter")}
+        assert makers
+        assert NO_VPC_ID not in json.dumps(each.templates)
+        for stack, template in each.templates.items():
+            read = {one["Default"] for one in template["Parameters"].values()} - {"/cdk-bootstrap/hnb659fds/version"}
+            assert {makers[name] for name in read} <= _needed_by(each, stack), stack
+
+
+def _needed_by(assembly: Assembly, stack: str) -> set[str]:
+    """The stacks that are deployed before this one."""
+    manifest = json.loads((assembly.directory / "manifest.json").read_text())["artifacts"]
+    direct = {each for each in manifest[stack]["dependencies"] if each in assembly.templates}
+    return direct.union(*(_needed_by(assembly, each) for each in direct))
+
+
+def test_alarms_exist_before_what_they_watch(assembly: Assembly, smallest_assembly: Assembly):
+    """A deployment that fails half-way leaves nothing that is not watched."""
+    for each in (assembly, smallest_assembly):
+        for resource in each.resources("AWS::Lambda::Function") + each.resources("AWS::ECS::Service"):
+            if resource.type == "AWS::ECS::Service" or "FunctionName" in resource.properties:
+                assert "HeadraceObservability" in _needed_by(each, resource.stack), resource.logical_id
 
 
 def test_cloudformation_knows_every_property(assembly: Assembly):
@@ -76,14 +148,17 @@ def test_data_is_destroyed_last(assembly: Assembly):
     """`cdk destroy` ends at the first stack that refuses, as protected ones do: all others must be gone by then."""
     manifest = json.loads((assembly.directory / "manifest.json").read_text())["artifacts"]
 
-    def needed_by(stack: str) -> set[str]:
-        direct = {each for each in manifest[stack]["dependencies"] if each in STACKS}
-        return direct.union(*map(needed_by, direct))
-
     protected = {name for name in STACKS if manifest[name]["properties"].get("terminationProtection")}
     assert protected == {"HeadraceMetadata", "HeadraceChunks"}
     for stack in STACKS - protected:
-        assert protected <= needed_by(stack), stack
+        assert protected <= _needed_by(assembly, stack), stack
+
+
+def test_two_stacks_destroy_all_but_the_data(assembly: Assembly, smallest_assembly: Assembly):
+    """As docs/operating/deploy.md says: the others depend on these."""
+    for each in (assembly, smallest_assembly):
+        for stack in set(each.templates) - {"HeadraceMetadata", "HeadraceChunks", "HeadraceNetwork", "HeadraceQueues"}:
+            assert {"HeadraceNetwork", "HeadraceQueues"} & _needed_by(each, stack), stack
 
 
 def test_a_trial_is_destroyed_with_its_objects(assembly: Assembly, smallest_assembly: Assembly):

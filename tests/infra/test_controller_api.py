@@ -49,6 +49,7 @@ def test_calls_are_logged_with_their_caller_and_throttled(assembly: Assembly):
     assert fields["caller"] == "$context.identity.userArn"
     assert stage["StageName"] == "$default"
     assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] > 0
+    assert not stage["DefaultRouteSettings"]["DetailedMetricsEnabled"], "metrics of each route, which cost $27 a month"
     assert stage["DefaultRouteSettings"]["ThrottlingBurstLimit"] >= stage["DefaultRouteSettings"]["ThrottlingRateLimit"]
 
 

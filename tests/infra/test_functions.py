@@ -17,9 +17,11 @@ def functions(assembly: Assembly):
     return assembly.named("AWS::Lambda::Function", "FunctionName")
 
 
-def test_the_functions_are_those_of_the_topology(functions):
-    deployed = (*topology.FUNCTIONS, topology.REPLICATION_GATE)
-    assert set(functions) == {f"headrace-{declared.name}" for declared in deployed}
+def test_the_functions_are_those_of_the_topology(functions, smallest_assembly: Assembly):
+    deployed = {f"headrace-{declared.name}" for declared in topology.FUNCTIONS}
+    assert set(functions) == deployed | {f"headrace-{topology.REPLICATION_GATE.name}"}
+    with_tokens = {f"headrace-{each.name}" for each in (topology.TOKEN_KEY_ROTATION, topology.TOKEN_KEY_GATE)}
+    assert set(smallest_assembly.named("AWS::Lambda::Function", "FunctionName")) == deployed | with_tokens
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)

@@ -104,12 +104,11 @@ def test_every_word_of_the_topology_is_used():
     assert used | set(topology.SEGMENT_STORES.grants) == set(get_args(topology.Grant))
 
 
-def test_the_gate_reads_metadata_and_starts_itself_again(assembly: Assembly, as_text: Callable[[object], str]):
-    declared = topology.REPLICATION_GATE
-    itself = "arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:function:headrace-replication-gate"
-    allowed = _allowed(_role_of(assembly, declared), as_text)
-    assert declared.grants == ("metadata:read",)
-    assert allowed == {*_expected(declared), ("lambda:InvokeFunction", itself)}
+def test_the_gates_only_read(assembly: Assembly, smallest_assembly: Assembly, as_text: Callable[[object], str]):
+    declared, of_keys = topology.REPLICATION_GATE, topology.TOKEN_KEY_GATE
+    assert (declared.grants, of_keys.grants) == (("metadata:read",), ("token-keys:read",))
+    assert _allowed(_role_of(assembly, declared), as_text) == _expected(declared)
+    assert _allowed(_role_of(smallest_assembly, of_keys), as_text) == _expected(of_keys, tokens=True)
 
 
 def test_only_ecs_reads_the_secret_when_it_starts_a_store(assembly: Assembly, as_text: Callable[[object], str]):
@@ -142,17 +141,9 @@ def test_with_tokens_a_function_may_also_read_the_keys(
     assert allowed == _expected(declared, tokens=True)
 
 
-def test_with_tokens_segment_stores_may_also_read_the_keys(
-    smallest_assembly: Assembly, as_text: Callable[[object], str]
-):
-    expected = _expected_of_grants(topology.SEGMENT_STORES.grants, tokens=True)
-    for task in smallest_assembly.resources("AWS::ECS::TaskDefinition"):
-        role = smallest_assembly.get(task.stack, task.properties["TaskRoleArn"])
-        assert _allowed(role, as_text) == expected
-
-
 def test_the_rotation_changes_the_one_secret(smallest_assembly: Assembly, as_text: Callable[[object], str]):
-    declared, secret = topology.TOKEN_KEY_ROTATION, smallest_assembly.only("AWS::SecretsManager::Secret")
+    declared = topology.TOKEN_KEY_ROTATION
+    secret = smallest_assembly.only("AWS::SecretsManager::Secret", "HeadraceTokenKeys")
     calls = ("DescribeSecret", "GetSecretValue", "PutSecretValue", "UpdateSecretVersionStage")
     changes = {(f"secretsmanager:{call}", f"<{secret.logical_id}>") for call in calls}
     assert _allowed(_role_of(smallest_assembly, declared), as_text) == {*_expected(declared), *changes}
@@ -164,7 +155,8 @@ def test_no_two_functions_share_a_role(assembly: Assembly):
 
 
 def test_segment_stores_may_do_exactly_what_they_are_granted(assembly: Assembly, as_text: Callable[[object], str]):
-    expected = _expected_of_grants(topology.SEGMENT_STORES.grants)
+    """They may read token keys also without tokens: a task that demands tokens may be started again by a rollback."""
+    expected = _expected_of_grants(topology.SEGMENT_STORES.grants, tokens=True)
     for task in assembly.resources("AWS::ECS::TaskDefinition"):
         role = assembly.get(task.stack, task.properties["TaskRoleArn"])
         assert _allowed(role, as_text) == expected

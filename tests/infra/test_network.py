@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from cdk_assembly import Assembly
@@ -51,8 +55,48 @@ def test_stores_reach_each_other_on_replica_ports_only(assembly: Assembly, small
             if {each.get(STACK, rule[name]).logical_id for name in ("GroupId", peer)} == {stores}
         ]
 
-    assert between_stores(assembly) == [("tcp", *SEGMENT_STORES.replica_ports)]
-    assert between_stores(smallest_assembly) == [], "with one copy stores do not speak to each other"
+    for each in (assembly, smallest_assembly):
+        assert between_stores(each) == [("tcp", *SEGMENT_STORES.replica_ports)]
+
+
+WITH_SETTINGS = """
+import json, sys
+import aws_cdk as cdk
+from infra.settings import Settings
+from infra.stacks.network import NetworkStack
+found = []
+for settings in (Settings(), Settings(copies=1), Settings(tokens=True), Settings(spark_job=False)):
+    app = cdk.App(outdir=f"{sys.argv[1]}/{len(found)}")
+    NetworkStack(app, "HeadraceNetwork", settings)
+    found.append(json.load(open(f"{app.synth().directory}/HeadraceNetwork.template.json"))["Resources"])
+print(json.dumps(found))
+"""
+
+
+def test_the_network_keeps_what_older_tasks_need(
+    assembly: Assembly, tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
+):
+    """It is deployed first: tasks of before, and those that a rollback starts again, still need their way."""
+    program = f"import sys; sys.argv[1:] = [{str(tmp_path)!r}]\n" + WITH_SETTINGS
+    finished = run_python(program)
+    assert finished.returncode == 0, finished.stderr
+    usual, one_copy, with_tokens, without_job = json.loads(finished.stdout)
+    assert one_copy == usual
+    assert with_tokens == usual
+    gone = {
+        each["Properties"]["Name"] for name, each in usual.items() if _is_parameter(each) and name not in without_job
+    }
+    assert gone == {"/headrace/network/client-subnet"}
+    readers = {
+        stack
+        for stack, template in assembly.templates.items()
+        if gone & {one.get("Default") for one in template["Parameters"].values()}
+    }
+    assert readers == {"HeadraceSpark"}, "which is destroyed before"
+
+
+def _is_parameter(resource: dict[str, Any]) -> bool:
+    return bool(resource["Type"] == "AWS::SSM::Parameter")
 
 
 def test_no_other_stack_opens_a_group_of_the_network(assembly: Assembly):
@@ -64,12 +108,12 @@ def test_no_other_stack_opens_a_group_of_the_network(assembly: Assembly):
 def test_stores_use_their_group_and_functions_theirs(assembly: Assembly, as_text: Callable[[object], str]):
     for service in assembly.resources("AWS::ECS::Service"):
         (group,) = service.properties["NetworkConfiguration"]["AwsvpcConfiguration"]["SecurityGroups"]
-        assert "NetworkStores" in as_text(group)
+        assert "headracenetworkstoresgroup" in as_text(group)
     in_network = [f for f in assembly.resources("AWS::Lambda::Function") if "VpcConfig" in f.properties]
     assert in_network
     for function in in_network:
         (group,) = function.properties["VpcConfig"]["SecurityGroupIds"]
-        assert "NetworkFunctions" in as_text(group)
+        assert "headracenetworkfunctionsgroup" in as_text(group)
 
 
 def test_no_group_lets_the_world_in(assembly: Assembly):
@@ -206,16 +250,16 @@ def test_endpoints_serve_what_a_store_needs(assembly: Assembly, as_text: Callabl
             assert endpoint["PrivateDnsEnabled"] is True
 
 
-def test_token_keys_are_read_within_the_network(smallest_assembly: Assembly, as_text: Callable[[object], str]):
-    """The deployment with one copy has no replica secret, so the endpoint is there for the keys only."""
+def test_secrets_are_read_within_the_network(assembly: Assembly, as_text: Callable[[object], str]):
     (endpoint,) = [
         each.properties
-        for each in smallest_assembly.resources("AWS::EC2::VPCEndpoint", STACK)
+        for each in assembly.resources("AWS::EC2::VPCEndpoint", STACK)
         if as_text(each.properties["ServiceName"]).endswith(".secretsmanager")
     ]
-    (statement,) = endpoint["PolicyDocument"]["Statement"]
-    assert statement["Action"] == "secretsmanager:GetSecretValue"
-    assert as_text(statement["Resource"]).endswith(":secret:headrace-token-keys-??????")
+    statements = endpoint["PolicyDocument"]["Statement"]
+    assert {each["Action"] for each in statements} == {"secretsmanager:GetSecretValue"}
+    names = {as_text(each["Resource"]).rpartition(":")[2] for each in statements}
+    assert names == {"headrace-replica-secret-??????", "headrace-token-keys-??????"}
 
 
 def test_without_the_spark_job_nothing_faces_the_internet(smallest_assembly: Assembly):

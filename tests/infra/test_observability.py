@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cdk_assembly import Assembly
+from cdk_assembly import Assembly, Resource
 
 from functions.observability import NAMESPACE
 from headrace import topology
+from infra.constructs.deployed_resources import STORE_LOG_GROUP_NAME
 from infra.constructs.replication_alarms import LOG_ALARMS
 from segmentstore_fargate import task_protection
 
@@ -88,11 +88,14 @@ LINE = re.compile(r'"event=(\w+) "')
 def test_lines_of_the_log_that_ring_are_lines_that_stores_write(assembly: Assembly, alarms):
     folders = (ROOT / "headrace" / "segmentstore", ROOT / "headrace" / "adapters", ROOT / "segmentstore_fargate")
     written = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
-    groups = {each.properties.get("LogGroupName") for each in assembly.resources("AWS::Logs::LogGroup")}
-    filters = [each.properties for each in assembly.resources("AWS::Logs::MetricFilter")]
+    counting = assembly.resources("AWS::Logs::MetricFilter")
+    for service in assembly.resources("AWS::ECS::Service"):
+        assert {each.logical_id for each in counting} <= set(service.attributes["DependsOn"]), "lines of its first task"
+    filters = [each.properties for each in counting]
     assert len(filters) == len(LOG_ALARMS)
     for each in filters:
-        assert each["LogGroupName"] in groups
+        group = assembly.get("HeadraceSegmentStores", each["LogGroupName"]).properties
+        assert group["LogGroupName"] == STORE_LOG_GROUP_NAME
         (transformation,) = each["MetricTransformations"]
         matched = LINE.fullmatch(each["FilterPattern"])
         assert matched is not None
@@ -144,23 +147,9 @@ def test_alarms_watch_resources_that_are_deployed(assembly: Assembly, alarms, as
     for metric in metrics:
         dimensions = {each["Name"]: as_text(each["Value"]) for each in metric["Dimensions"]}
         assert set(dimensions) == dimensions_of[metric["Namespace"]]
-        api = dimensions.pop("ApiId", "HeadraceControllerApi")
-        assert "HeadraceControllerApi" in api
+        api = dimensions.pop("ApiId", None)
+        assert api in (None, f"<{assembly.only('AWS::ApiGatewayV2::Api').logical_id}>")
         assert all(value in names[name] for name, value in dimensions.items()), dimensions
-
-
-def test_a_function_can_be_removed(assembly: Assembly):
-    """AWS does not remove an export that is imported: of the stacks it watches, only the id of the API is asked for."""
-    imported = re.findall(r'"Fn::ImportValue": "([^"]*)"', json.dumps(assembly.templates["HeadraceObservability"]))
-    assert imported
-    assert all("ExportsOutputRefApi" in name for name in imported), imported
-    for stack in ("HeadraceControllerApi", "HeadraceProcessors", "HeadraceQueues", "HeadraceSegmentStores"):
-        exports = [output["Export"]["Name"] for output in _outputs(assembly, stack) if "Export" in output]
-        assert all(f"{stack}:ExportsOutput" in name and "ApiF" in name for name in exports), exports
-
-
-def _outputs(assembly, stack) -> list[dict[str, Any]]:
-    return list(assembly.templates[stack].get("Outputs", {}).values())
 
 
 def _metrics(alarm) -> list[dict[str, Any]]:
@@ -213,11 +202,46 @@ def test_failed_runs_of_the_spark_job_ring(assembly: Assembly, smallest_assembly
     assert "headrace-spark-job-failed" not in smallest_assembly.named("AWS::Events::Rule", "Name")
 
 
-def test_every_alarm_goes_to_the_topic(assembly: Assembly, alarms):
+def test_every_alarm_goes_to_the_topic(assembly: Assembly, alarms, as_text: Callable[[object], str]):
     topic = assembly.only("AWS::SNS::Topic")
     for alarm in alarms.values():
         (action,) = alarm.properties["AlarmActions"]
-        assert assembly.get(alarm.stack, action).logical_id == topic.logical_id
+        if alarm.stack == topic.stack:
+            assert assembly.get(alarm.stack, action).logical_id == topic.logical_id
+        else:
+            assert as_text(action).endswith(f":sns:<AWS::Region>:<AWS::AccountId>:{topic.properties['TopicName']}")
+
+
+PUBLISHERS = {"AWS::CloudWatch::Alarm": "cloudwatch.amazonaws.com", "AWS::Events::Rule": "events.amazonaws.com"}
+
+
+@pytest.mark.parametrize("name", ["assembly", "smallest_assembly"])
+def test_everything_that_publishes_to_the_topic_may(name, request: pytest.FixtureRequest):
+    """The topic has a policy of its own, so nothing is allowed by default."""
+    either: Assembly = request.getfixturevalue(name)
+    topic = {"Ref": either.only("AWS::SNS::Topic").logical_id}
+    kinds = {each.type for each in either.resources() if _publishes_to(each, topic)}
+    assert kinds == set(PUBLISHERS)
+    statements = either.only("AWS::SNS::TopicPolicy").properties["PolicyDocument"]["Statement"]
+    allowed = {
+        each["Principal"]["Service"]
+        for each in statements
+        if (each["Effect"], each["Action"], each["Resource"]) == ("Allow", "sns:Publish", topic)
+        and each.get("Condition", OWN_ACCOUNT) == OWN_ACCOUNT
+    }
+    assert {PUBLISHERS[kind] for kind in kinds} <= allowed
+    denied = [each["Condition"] for each in statements if each["Effect"] == "Deny"]
+    assert denied == [{"Bool": {"aws:SecureTransport": "false"}}]
+
+
+OWN_ACCOUNT = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+
+
+def _publishes_to(resource: Resource, topic: dict[str, str]) -> bool:
+    names = [*resource.properties.get("AlarmActions", ())]
+    if resource.type == "AWS::Events::Rule":
+        names += [target["Arn"] for target in resource.properties["Targets"]]
+    return topic in names
 
 
 @pytest.mark.parametrize("declared", topology.QUEUES, ids=lambda declared: declared.name)
@@ -243,9 +267,10 @@ def test_a_store_that_reports_nothing_is_not_running(alarms):
 def test_an_operator_is_told_before_a_journal_fills_its_volume(alarms):
     for index in range(topology.SEGMENT_STORES.stores):
         properties = alarms[f"headrace-store-{index}-volume"].properties
-        assert properties["MetricName"] == "EBSFilesystemUtilized"
+        assert (properties["Namespace"], properties["MetricName"]) == ("AWS/ECS", "EBSFilesystemUtilization")
+        assert {each["Name"] for each in properties["Dimensions"]} == {"ClusterName", "ServiceName"}
         assert properties["ComparisonOperator"] == "GreaterThanThreshold"
-        assert 0 < properties["Threshold"] < topology.SEGMENT_STORES.volume_gib
+        assert properties["Threshold"] == 80, "per cent of the file system"
 
 
 def test_there_is_one_dashboard(assembly: Assembly):

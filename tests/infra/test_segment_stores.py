@@ -76,23 +76,38 @@ def test_stores_are_replaced_one_after_the_other(services, smallest_assembly: As
 
 def test_a_gate_stands_between_the_services_of_two_zones(assembly: Assembly, services):
     gates = {each.logical_id: each for each in assembly.resources("Custom::HeadraceReplicationGate", STACK)}
-    assert len(gates) == len(services) - 1
     for before, after in pairwise(services):
-        (gate,) = [each for name, each in gates.items() if name in after.attributes["DependsOn"]]
-        assert before.logical_id in gate.attributes["DependsOn"]
-        task = before.properties["TaskDefinition"]
-        assert gate.properties["TaskDefinition"] == task, "an update of the zone before calls the gate"
-        assert gate.properties["Zones"] == str(len(services))
-        assert gate.properties["ServiceTimeout"] == "3600"
-        function = assembly.get(STACK, gate.properties["ServiceToken"])
-        assert function.properties["FunctionName"] == "headrace-replication-gate"
-        assert function.properties["Timeout"] == 900
-        assert "VpcConfig" not in function.properties
+        (last,) = [each for name, each in gates.items() if name in after.attributes["DependsOn"]]
+        chain = [last]
+        while needed := [gates[name] for name in chain[0].attributes["DependsOn"] if name in gates]:
+            chain = needed + chain
+        assert before.logical_id in chain[0].attributes["DependsOn"]
+        assert [each.properties["Last"] for each in chain] == ["false"] * (len(chain) - 1) + ["true"]
+        assert sum(int(each.properties["WaitSeconds"]) for each in chain) >= 50 * 60
+        for gate in chain:
+            task = before.properties["TaskDefinition"]
+            assert gate.properties["TaskDefinition"] == task, "an update of the zone before calls the gate"
+            assert gate.properties["Zones"] == str(len(services))
+            function = assembly.get(STACK, gate.properties["ServiceToken"])
+            assert function.properties["FunctionName"] == "headrace-replication-gate"
+            assert function.properties["Timeout"] == 900
+            assert "VpcConfig" not in function.properties
+            del gates[gate.logical_id]
+    assert gates == {}
 
 
-def test_one_copy_needs_neither_gate_nor_secret(smallest_assembly: Assembly):
+def test_a_function_that_cannot_start_is_noticed_soon(assembly: Assembly, services):
+    """CloudFormation waits for the time-out of a resource that does not report, and again when it rolls back."""
+    gates = assembly.resources("Custom::HeadraceReplicationGate", STACK)
+    first = [each for each in gates if set(each.attributes["DependsOn"]) & {one.logical_id for one in services}]
+    assert len(first) == len(services) - 1
+    assert all(int(each.properties["ServiceTimeout"]) <= 180 for each in first)
+    for each in gates:
+        assert int(each.properties["WaitSeconds"]) + 60 <= int(each.properties["ServiceTimeout"]) <= 900
+
+
+def test_one_copy_needs_no_gate_and_no_store_gets_the_secret(smallest_assembly: Assembly):
     assert smallest_assembly.resources("Custom::HeadraceReplicationGate") == []
-    assert smallest_assembly.resources("AWS::SecretsManager::Secret", STACK) == []
     for service in smallest_assembly.resources("AWS::ECS::Service"):
         assert _environment(smallest_assembly, service)["HEADRACE_COPIES"] == "1"
         assert "Secrets" not in _container(smallest_assembly, service)
@@ -146,7 +161,7 @@ def test_a_store_knows_its_number_and_place(assembly: Assembly, services, as_tex
         assert as_text(environment["HEADRACE_CHUNK_BUCKET"]).startswith(topology.CHUNK_BUCKET.name)
         reports = as_text(environment["HEADRACE_SCALING_REPORTS_QUEUE_URL"])
         assert reports.endswith(f"/{topology.SCALING_REPORTS_QUEUE.name}")
-        assert "AvailabilityZoneId" in as_text(environment["HEADRACE_ZONE"])
+        assert f"headracenetworkstorezone{index}" in as_text(environment["HEADRACE_ZONE"])
         assert environment["HEADRACE_CONNECTIONS_PER_ADDRESS_MAX"] == str(CONNECTIONS_MAX // 4)
         assert int(environment["HEADRACE_CACHE_BYTES"]) < SEGMENT_STORES.memory_mb * 1024 * 1024
 
@@ -160,6 +175,50 @@ def test_connections_are_reserved_for_the_functions(assembly: Assembly, services
         reserved = _environment(assembly, service)["HEADRACE_RESERVED_NETWORKS"].split(",")
         assert set(reserved) == own
         assert len(reserved) == len(services)
+
+
+def test_what_older_tasks_need_stays(assembly: Assembly, smallest_assembly: Assembly, as_text: Callable[[object], str]):
+    """ECS may start a task of before again, with other copies or tokens: its secret and its roles are as they were."""
+
+    def allowed(each: Assembly, role: str) -> set[tuple[str, str]]:
+        (task, *_) = each.resources("AWS::ECS::TaskDefinition")
+        policy = each.get(STACK, task.properties[role]).properties["Policies"][0]["PolicyDocument"]
+        return {
+            (action, re.sub(r"[0-9A-F]{8}>", ">", as_text(statement["Resource"])))
+            for statement in policy["Statement"]
+            for action in (statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]])
+        }
+
+    for role in ("TaskRoleArn", "ExecutionRoleArn"):
+        assert allowed(assembly, role) == allowed(smallest_assembly, role)
+    names = [
+        each.only("AWS::SecretsManager::Secret", STACK).properties["Name"] for each in (assembly, smallest_assembly)
+    ]
+    assert names == 2 * ["headrace-replica-secret"]
+
+
+def test_volumes_have_the_tag_of_the_application(assembly: Assembly, services):
+    for service in services:
+        (volume,) = service.properties["VolumeConfigurations"]
+        (tags,) = volume["ManagedEBSVolume"]["TagSpecifications"]
+        assert (tags["ResourceType"], tags["Tags"]) == ("volume", [{"Key": "application", "Value": "headrace"}])
+
+
+def test_volumes_may_be_encrypted_with_a_key_of_the_account(assembly: Assembly, as_text: Callable[[object], str]):
+    (service, *_) = assembly.resources("AWS::ECS::Service")
+    role = assembly.get(STACK, service.properties["VolumeConfigurations"][0]["ManagedEBSVolume"]["RoleArn"])
+    (policy,) = role.properties["Policies"]
+    statements = policy["PolicyDocument"]["Statement"]
+    actions = {action: each for each in statements for action in _list(each["Action"])}
+    assert set(actions) == {"kms:CreateGrant", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"}
+    for each in statements:
+        assert as_text(each["Condition"]["StringEquals"]["kms:ViaService"]) == "ec2.<AWS::Region>.<AWS::URLSuffix>"
+        assert each["Condition"]["StringEquals"]["kms:CallerAccount"] == {"Ref": "AWS::AccountId"}
+    assert actions["kms:CreateGrant"]["Condition"]["Bool"] == {"kms:GrantIsForAWSResource": "true"}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def test_a_process_that_dies_finds_its_volume_again(assembly: Assembly, services):

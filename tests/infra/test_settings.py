@@ -51,6 +51,14 @@ def test_tokens_are_an_opt_in():
     assert Settings(tokens=True).effective_grants(["token-keys:read"]) == ("token-keys:read",)
 
 
+@pytest.mark.parametrize("name", ["nag", "keep_exports"])
+def test_switches_of_single_deployments_are_off(name):
+    assert not getattr(Settings.from_context(_context()), name)
+    assert getattr(Settings.from_context(_context(**{name: "true"})), name) is True
+    with pytest.raises(ValueError, match=name):
+        Settings.from_context(_context(**{name: "maybe"}))
+
+
 def test_three_zones_replicate_unless_told_otherwise():
     two_zones = ("eu-west-1a", "eu-west-1c")
     assert Settings().log_copies == 3

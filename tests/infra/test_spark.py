@@ -17,6 +17,10 @@ STACK = "HeadraceSpark"
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "using" / "jobs-on-aws.md"
 EXAMPLE_ID = "JobB9D00F9F"
 """In deployments of release 0.1.0."""
+CONTROLLER_URL = (
+    "https://<SsmParameterValueheadracecontrollerapiidC96584B6F00A464EAD1953AFF4B05118Parameter>.execute-api."
+    "<AWS::Region>.<AWS::URLSuffix>"
+)
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
@@ -34,7 +38,7 @@ def test_the_job_runs_on_glue_6(job):
 
 def test_the_job_knows_where_to_read_and_write(job, as_text: Callable[[object], str]):
     arguments = job["DefaultArguments"]
-    assert "HeadraceControllerApi" in as_text(arguments["--controller"])
+    assert as_text(arguments["--controller"]) == CONTROLLER_URL
     assert arguments["--auth"] == "aws-iam"
     assert as_text(arguments["--checkpoint"]).endswith("/checkpoints/flight-delays")
     assert as_text(arguments["--output"]).endswith("/output/flight-delays")
@@ -120,7 +124,7 @@ def test_every_other_job_can_be_deployed(with_all_jobs: Assembly, assembly: Asse
         script = as_text(job["Command"]["ScriptLocation"]).rpartition("/")[2]
         assert script in readable, "the role may read the script"
         assert "--checkpoint" not in job["DefaultArguments"]
-        assert "HeadraceControllerApi" in as_text(job["DefaultArguments"]["--controller"])
+        assert as_text(job["DefaultArguments"]["--controller"]) == CONTROLLER_URL
         assert job["Timeout"] <= 8 * 60
     (rule,) = [one for one in with_all_jobs.resources("AWS::Events::Rule") if "jobName" in as_text(one.properties)]
     assert set(rule.properties["EventPattern"]["detail"]["jobName"]) == set(jobs)

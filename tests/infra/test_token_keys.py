@@ -7,6 +7,8 @@ import json
 import pytest
 from cdk_assembly import Assembly
 
+from functions.deployment.custom_resources import TIME_LEFT_MIN_MS
+from functions.deployment.token_key_gate import PATIENCE_MS
 from headrace.codec.token_key_changes import stored_keys
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
@@ -17,7 +19,7 @@ def test_without_tokens_nothing_is_added(assembly: Assembly):
     text = json.dumps(assembly.templates)
     assert STACK not in assembly.templates
     assert "HEADRACE_TOKEN" not in text
-    assert "headrace-token-keys" not in text
+    assert "Custom::HeadraceSigningKey" not in text
 
 
 def test_no_template_knows_a_key(smallest_assembly: Assembly):
@@ -41,6 +43,17 @@ def test_keys_are_rotated_at_once_and_each_month(smallest_assembly: Assembly):
     assert permission.properties["Principal"] == "secretsmanager.amazonaws.com"
     assert permission.properties["SourceAccount"] == {"Ref": "AWS::AccountId"}
     assert permission.logical_id in rotation.attributes["DependsOn"]
+
+
+def test_the_stack_waits_for_a_key_that_signs(smallest_assembly: Assembly):
+    gate = smallest_assembly.only("Custom::HeadraceSigningKey", STACK)
+    rotation = smallest_assembly.only("AWS::SecretsManager::RotationSchedule", STACK)
+    assert rotation.logical_id in gate.attributes["DependsOn"]
+    function = smallest_assembly.get(STACK, gate.properties["ServiceToken"]).properties
+    assert function["FunctionName"] == "headrace-token-key-gate"
+    assert function["Environment"]["Variables"]["HEADRACE_TOKEN_KEYS_SECRET"] == "headrace-token-keys"
+    assert int(gate.properties["ServiceTimeout"]) == function["Timeout"]
+    assert (function["Timeout"] * 1000 - TIME_LEFT_MIN_MS) + 1 > PATIENCE_MS
 
 
 def test_callers_have_tokens_before_stores_demand_them(smallest_assembly: Assembly):

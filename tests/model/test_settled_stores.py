@@ -72,6 +72,16 @@ def test_the_first_store_of_a_deployment_waits_for_nobody_else(log):
     assert unsettled_reasons(OLD[0], (), with_others) == ["container 0 is not served"]
 
 
+def test_a_store_among_those_with_one_copy_is_alone():
+    """A deployment changes one copy to three: the second store that replicates comes when this one is well."""
+    one_copy = [replace(_lease(number), replica_id="") for number in (1, 2)]
+    view = ClusterView({0: "store-0", 1: "store-1"}, {0: None}, [OLD[0], *one_copy])
+    assert unsettled_reasons(OLD[0], (), view) == []
+    assert unsettled_reasons(OLD[0], (), replace(view, leases=[OLD[0], OLD[1], one_copy[1]])) == [
+        "container 0 is not served"
+    ]
+
+
 def test_a_lone_store_with_a_log_is_not_settled():
     """Two zones were lost: the log is needed, and the next deployment must not begin."""
     view = ClusterView({0: "store-0"}, {0: _log(0, 1, 2)}, [OLD[0]])

@@ -1,0 +1,118 @@
+"""The network of the segment stores as the other stacks see it: by parameters with fixed names, and no export.
+
+AWS chooses the ids of subnets and security groups, so the network's stack stores them in Systems Manager. The other
+stacks have template parameters of these names, which CloudFormation reads again at every deployment. AWS refuses to
+remove an export while a stack imports it, and so would refuse each change of the network that removes something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from infra.constructs.acknowledgements import acknowledge
+
+NETWORK_PREFIX = "/headrace/network"
+VPC = f"{NETWORK_PREFIX}/vpc"
+STORES_GROUP = f"{NETWORK_PREFIX}/stores-group"
+FUNCTIONS_GROUP = f"{NETWORK_PREFIX}/functions-group"
+CLIENTS_GROUP = f"{NETWORK_PREFIX}/clients-group"
+CLIENT_SUBNET = f"{NETWORK_PREFIX}/client-subnet"
+"""The first of the client subnets."""
+CONTROLLER_API_ID = "/headrace/controller-api/id"
+
+NO_VPC_ID = "vpc-of-the-subnets"
+NO_ROUTES_REASON = "Only the stack of the network adds routes to its subnets."
+
+
+def store_subnet(index: int) -> str:
+    """The name of the parameter with the id of the store subnet of zone number `index`."""
+    return f"{NETWORK_PREFIX}/store-subnet-{index}"
+
+
+def store_zone(index: int) -> str:
+    """The name of the parameter with the id of that zone ("use1-az1")."""
+    return f"{NETWORK_PREFIX}/store-zone-{index}"
+
+
+def publish(scope: Construct, values: Mapping[str, str]) -> None:
+    """Store values under the names of parameters, for stacks that are deployed later."""
+    for name, value in values.items():
+        id_ = "".join(part.title() for part in name.replace("/", "-").split("-"))
+        ssm.StringParameter(scope, f"Parameter{id_}", parameter_name=name, string_value=value)
+
+
+def published(scope: Construct, name: str) -> str:
+    """The value that an earlier stack has stored under a name."""
+    return ssm.StringParameter.value_for_string_parameter(scope, name)
+
+
+class DeployedNetwork(Construct):
+    """The network seen from one stack. `cidrs` and `zones` are those of the store subnets, in their order."""
+
+    def __init__(self, stack: cdk.Stack, *, cidrs: Sequence[str], zones: Sequence[str]) -> None:
+        super().__init__(stack, "Network")
+        self._cidrs, self._zones = list(cidrs), list(zones)
+        acknowledge(self, "Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId", NO_ROUTES_REASON)
+
+    @cached_property
+    def vpc(self) -> ec2.IVpc:
+        """The VPC, without its subnets."""
+        return self._vpc("Vpc", published(self, VPC))
+
+    @cached_property
+    def vpc_of_subnets(self) -> ec2.IVpc:
+        """For constructs that ask for a VPC and put only subnets and groups into the template.
+
+        A template parameter with its id, which nothing uses, would be an error.
+        """
+        return self._vpc("VpcOfSubnets", NO_VPC_ID)
+
+    def _vpc(self, id_: str, vpc_id: str) -> ec2.IVpc:
+        return ec2.Vpc.from_vpc_attributes(self, id_, vpc_id=vpc_id, availability_zones=self._zones)
+
+    @cached_property
+    def store_subnets(self) -> list[ec2.ISubnet]:
+        return [
+            ec2.Subnet.from_subnet_attributes(
+                self,
+                f"Stores{index}",
+                subnet_id=published(self, store_subnet(index)),
+                availability_zone=zone,
+                ipv4_cidr_block=cidr,
+            )
+            for index, (cidr, zone) in enumerate(zip(self._cidrs, self._zones, strict=True))
+        ]
+
+    @property
+    def zone_ids(self) -> list[str]:
+        """The ids of the zones of the store subnets."""
+        return [published(self, store_zone(index)) for index in range(len(self._zones))]
+
+    @cached_property
+    def stores_group(self) -> ec2.ISecurityGroup:
+        return self._group("StoresGroup", STORES_GROUP)
+
+    @cached_property
+    def functions_group(self) -> ec2.ISecurityGroup:
+        return self._group("FunctionsGroup", FUNCTIONS_GROUP)
+
+    @cached_property
+    def clients_group(self) -> ec2.ISecurityGroup:
+        return self._group("ClientsGroup", CLIENTS_GROUP)
+
+    @cached_property
+    def client_subnet(self) -> ec2.ISubnet:
+        """The first of the client subnets, which a network has only with the Spark job."""
+        return ec2.Subnet.from_subnet_attributes(
+            self, "Clients", subnet_id=published(self, CLIENT_SUBNET), availability_zone=self._zones[0]
+        )
+
+    def _group(self, id_: str, name: str) -> ec2.ISecurityGroup:
+        """The security group of a parameter. Only the network's stack adds rules to it."""
+        return ec2.SecurityGroup.from_security_group_id(self, id_, published(self, name), mutable=False)
