@@ -21,7 +21,19 @@ from simulation.store_level.runs import run_store_seed
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(20)
 REPEATED_SEEDS = (3, 6)
-CATCHING_SEEDS = {"17": 1, "S1": 4, "S2": 0, "S3": 22, "S4": 26, "S5": 90, "S6": 11, "S7": 19, "S8": 53, "S9": 7, "S10": 31}
+CATCHING_SEEDS = {
+    "17": 1,
+    "S1": 4,
+    "S2": 0,
+    "S3": 22,
+    "S4": 26,
+    "S5": 90,
+    "S6": 11,
+    "S7": 19,
+    "S8": 53,
+    "S9": 7,
+    "S10": 31,
+}
 """The first seeds that catch them. The nightly run finds new ones when the swarm has changed."""
 
 
