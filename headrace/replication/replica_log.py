@@ -127,7 +127,7 @@ class ReplicaLog:
         self._chain = LedgerChain(message.ledgers)
         if self._acknowledged_by < max((start.epoch for start in message.ledgers), default=1):
             self.acknowledged_before = 0
-        # An owner without a record has none of both. If there are entries, the record has vanished, and may come back.
+        # An owner that found no record has none of both. If there are entries, the record has vanished, and may return.
         self.knows_chain = bool(message.ledgers) or message.truncated_before > 0
         if self.knows_chain:
             self._discard_outside_chain()

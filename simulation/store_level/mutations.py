@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final
 from headrace.codec.log_record_header import RecordHeader
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import AlreadyExistsError
+from headrace.ports.journal_disk import JournalFile
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
-from headrace.segmentstore.log import unreadable_blocks
+from headrace.segmentstore.log import journal_files, journal_scan
 from headrace.segmentstore.log.log_object_writer import LogObjectWriter
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions, _Replica
+from headrace.segmentstore.log.unreadable_blocks import ReadBytes
 from headrace.segmentstore.owned_container import OwnedContainer
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
@@ -60,6 +62,10 @@ async def _left_to_its_hand_over(
 
 async def _never_ahead(_self: ContainerOpening, _pointer: SnapshotPointer | None) -> None:
     """Tier 2 counts as not ahead of the log."""
+
+
+def _fails_at_a_bad_sector(file: JournalFile, position: int, length: int) -> ReadBytes:
+    return ReadBytes(file.read(position, length))
 
 
 async def _without_put(_self: LogObjectWriter, _name: str, _parts: Sequence[Buffer]) -> None:
@@ -149,7 +155,10 @@ MUTATIONS: Final = (
         "S10",
         "a sector that cannot be read ends the scan of a journal",
         (),
-        ((unreadable_blocks, "UNREADABLE", frozenset()),),
+        (
+            (journal_scan, "read_around", _fails_at_a_bad_sector),
+            (journal_files, "read_around", _fails_at_a_bad_sector),
+        ),
     ),
 )
 
