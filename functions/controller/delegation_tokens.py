@@ -1,4 +1,4 @@
-"""Delegation tokens over HTTP: GET for one that allows to read, POST for one that allows to read and update.
+"""Delegation tokens over HTTP: GET for one that reads, POST for one that also updates, PUT for one that also manages.
 
 IAM decides who may call which route. The handlers read no metadata: a token for a stream that does not exist opens
 nothing, and the answer does not tell whether it exists.
@@ -45,6 +45,11 @@ def read_stream(scope: ScopeName, stream: StreamName) -> models.DelegationToken:
 @api.post(_STREAM, summary="A token to write and read a stream", tags=_TAGS)
 def update_stream(scope: ScopeName, stream: StreamName) -> models.DelegationToken:
     return _issue(stream_resource(scope, stream), Access.READ_UPDATE)
+
+
+@api.put(_STREAM, summary="A token to truncate, seal, write and read a stream", tags=_TAGS)
+def manage_stream(scope: ScopeName, stream: StreamName) -> models.DelegationToken:
+    return _issue(stream_resource(scope, stream), Access.MANAGE)
 
 
 @api.get(_TABLE, summary="A token to read a key-value table", tags=_TAGS)

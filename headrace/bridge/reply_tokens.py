@@ -11,7 +11,7 @@ from headrace.bridge.required_rights import TABLE_SUFFIX, name_resources
 from headrace.codec.grpc_users import User
 from headrace.controller.services.delegation_tokens import DelegationTokens
 from headrace.controller.services.key_value_tables import KeyValueTableService
-from headrace.model.access import Access
+from headrace.model.access import Access, stream_resource
 from headrace.model.errors import NotFoundError, UnauthorizedError
 from headrace.model.names import check_segment_name_part
 
@@ -84,6 +84,9 @@ class ReplyTokens:
             level = most if request.level is None else request.level
             if Access.NONE < level <= most:
                 grants[resource] = level
+        if grants.get(stream_resource(scope, name)) is Access.READ_UPDATE:
+            # Pravega has one level for both: a user who may write may also call truncateStream and sealStream.
+            grants = {one: Access.MANAGE if level is Access.READ_UPDATE else level for one, level in grants.items()}
         if not grants:
             wanted = (request.level or Access.READ).name
             raise UnauthorizedError(f"user {user.name} has no {wanted} on {name_resources(scope, name)[0]}")

@@ -50,6 +50,7 @@ EXPIRED_WAITS_S: Final = (0.0, 0.5, 1.5, 4.0)
 """A token that a store calls expired is replaced after these times. It may be one of a revoked key, of which the store
 has heard some seconds before the controller; or of a new key, of which the store has not heard yet."""
 
+_METHODS: Final = {Access.READ: "GET", Access.READ_UPDATE: "POST", Access.MANAGE: "PUT"}
 _KINDS: Final = {"stream": "streams", "key-value-table": "key-value-tables", "reader-group": "reader-groups"}
 
 
@@ -63,7 +64,7 @@ class _Key(NamedTuple):
 
     @property
     def method(self) -> str:
-        return "GET" if self.access is Access.READ else "POST"
+        return _METHODS[self.access]
 
     @property
     def path(self) -> str:
@@ -71,7 +72,7 @@ class _Key(NamedTuple):
 
     def __str__(self) -> str:
         """For messages, for example "write to stream shop/orders"."""
-        verb = "read" if self.access is Access.READ else "write to"
+        verb = {Access.READ: "read", Access.READ_UPDATE: "write to", Access.MANAGE: "truncate"}[self.access]
         return f"{verb} {self.kind[:-1].replace('-', ' ')} {self.scope}/{self.name}"
 
 
@@ -246,7 +247,7 @@ class AsyncDelegationTokens:
 
     async def _fetch(self, key: _Key) -> _Held:
         try:
-            issued = _issued(await self._api.request(key.method, key.path))
+            issued = _issued(await self._request(key))
         except (UnauthorizedError, NotFoundError) as error:
             raise _not_allowed(key, error) from error
         finally:
@@ -259,6 +260,15 @@ class AsyncDelegationTokens:
         lifetime_s = max(HELD_S_MIN, issued.expires_ms / 1000 - self._now_s())
         due_s = now_s + lifetime_s * (RENEWED_AT - RENEWED_EARLIER_MAX * self._jitter())
         return self._keep(key, _Held(issued.token, due_s, now_s + lifetime_s))
+
+    async def _request(self, key: _Key) -> dict[str, Any]:
+        try:
+            return await self._api.request(key.method, key.path)
+        except NotFoundError:
+            if key.access is not Access.MANAGE:
+                raise
+            # A controller of before this level: the stores that trust it truncate with a token for writing.
+            return await self._api.request(_METHODS[Access.READ_UPDATE], key.path)
 
     def _keep(self, key: _Key, held: _Held) -> _Held:
         self._held[key] = held
@@ -282,14 +292,16 @@ def _key_of_segment(segment: str, access: Access) -> _Key | None:
     if resource is None:
         return None
     kind, _, name = resource.rpartition("/")[2].partition(":")
-    # Only parts of the deployment get more than READ_UPDATE.
-    return _Key(segment.partition("/")[0], _KINDS[kind], name, min(access, Access.READ_UPDATE))
+    manages = access is Access.MANAGE and _KINDS[kind] == "streams"
+    # Only parts of the deployment get more.
+    level = Access.MANAGE if manages else min(access, Access.READ_UPDATE)
+    return _Key(segment.partition("/")[0], _KINDS[kind], name, level)
 
 
 @lru_cache(KEYS_CACHED_MAX)
 def _keys_that_allow(key: _Key) -> tuple[_Key, ...]:
-    """A token for writing also reads."""
-    return (key,) if key.access is Access.READ_UPDATE else (key._replace(access=Access.READ_UPDATE), key)
+    """A token for writing also reads. A writer never uses one that also truncates, because it renews its own."""
+    return (key._replace(access=Access.READ_UPDATE), key) if key.access is Access.READ else (key,)
 
 
 def _with_token(command: wire.WireCommand, held: _Held) -> wire.WireCommand:

@@ -40,6 +40,9 @@ _KEY_ID: Final = re.compile(rf"[!-~]{{1,{KEY_ID_CHARACTERS_MAX}}}")
 _ALGORITHM: Final = "HS256"
 _AUDIENCE: Final = "segmentstore"
 _RESOURCE_PREFIX: Final = "prn::"
+_MANAGES: Final = "manages"
+"""True: each READ_UPDATE of the token is a MANAGE. Stores of a former release do not know this, and let a writer do the
+same."""
 # Three bytes become four characters. Only these characters bring '-' or '_' into the encoding of ASCII text.
 _ESCAPES: Final = {ord(character): f"\\u{ord(character):04x}" for character in ">?~\x7f"}
 
@@ -144,7 +147,8 @@ def encode_token(claims: TokenClaims, key: TokenKey) -> str:
     """The token with these claims, whose `key_id` is not used.
 
     Raises:
-        IllegalStateError: it would be longer than TOKEN_BYTES_MAX, or a grant is not for a resource.
+        IllegalStateError: it would be longer than TOKEN_BYTES_MAX, a grant is not for a resource, or the grants have
+            both READ_UPDATE and MANAGE.
     """
     for resource in claims.grants:
         if resource != EVERYTHING and not resource.startswith(_RESOURCE_PREFIX):
@@ -155,7 +159,15 @@ def encode_token(claims: TokenClaims, key: TokenKey) -> str:
         "iat": claims.issued_at_s,
         "exp": claims.expires_at_s,
     }
-    body |= {resource: access.name for resource, access in claims.grants.items()}
+    levels = set(claims.grants.values())
+    if Access.MANAGE in levels:
+        if Access.READ_UPDATE in levels:
+            raise IllegalStateError("a delegation token does not tell READ_UPDATE and MANAGE of two resources apart")
+        body[_MANAGES] = True
+    body |= {
+        resource: (Access.READ_UPDATE if access is Access.MANAGE else access).name
+        for resource, access in claims.grants.items()
+    }
     header = {"alg": _ALGORITHM, "typ": "JWT", "kid": key.key_id}
     signed = f"{_encode_part(header)}.{_encode_part(body)}"
     token = f"{signed}.{_base64(_signature(signed, key))}"
@@ -245,7 +257,8 @@ def _grants(body: Mapping[str, Any]) -> Iterable[tuple[str, Access]]:
         if resource == EVERYTHING or resource.startswith(_RESOURCE_PREFIX):
             if not isinstance(name, str) or name not in Access.__members__:
                 raise _invalid("it has an unknown level of access")
-            yield resource, Access[name]
+            level = Access[name]
+            yield resource, Access.MANAGE if level is Access.READ_UPDATE and body.get(_MANAGES) is True else level
 
 
 def _encode_part(part: Mapping[str, Any]) -> str:

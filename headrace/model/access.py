@@ -18,12 +18,16 @@ _TABLE_SUFFIX: Final = "_kvtable"
 
 
 class Access(IntEnum):
-    """A level includes all lower ones. ADMIN is for the parts of a deployment: clients never get it."""
+    """A level includes all lower ones. ADMIN is for the parts of a deployment: clients never get it.
+
+    MANAGE also removes what was written, and seals: writers of a stream do not need it.
+    """
 
     NONE = 0
     READ = 1
     READ_UPDATE = 2
-    ADMIN = 3
+    MANAGE = 3
+    ADMIN = 4
 
 
 def scope_resource(scope: str) -> str:
@@ -69,6 +73,12 @@ def is_table_segment(segment: str) -> bool:
     _, _, rest = segment.partition("/")
     name, separator, _ = rest.partition("/")
     return bool(separator) and name.endswith(_TABLE_SUFFIX)
+
+
+def is_reader_group_segment(segment: str) -> bool:
+    """Whether the name is one that clients give to the state of a reader group."""
+    _, _, rest = segment.partition("/")
+    return "/" in rest and rest.startswith(_READER_GROUP_PREFIX)
 
 
 def allows(grants: Mapping[str, Access], segment: str, access: Access) -> bool:

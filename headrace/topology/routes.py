@@ -12,7 +12,10 @@ _TABLE = f"{_TABLES}/{{table}}"
 
 
 def _token_routes(resource: str) -> tuple[Route, Route]:
-    """GET gives a token that reads, POST one that also writes: no policy for questions matches a POST."""
+    """GET gives a token that reads, POST one that also writes: no policy for questions matches a POST.
+
+    For streams PUT gives one that also truncates and seals, which no policy for writers matches.
+    """
     path = f"{resource}/delegation-token"
     return Route("GET", path, "delegation-tokens"), Route("POST", path, "delegation-tokens", Access.WRITE)
 
@@ -68,6 +71,7 @@ ROUTES = (
     Route("DELETE", f"{_STREAM}/subscribers/{{subscriber}}", "subscribers", Access.WRITE),
     Route("PUT", f"{_STREAM}/subscribers/{{subscriber}}/position", "subscribers", Access.WRITE),
     *_token_routes(_STREAM),
+    Route("PUT", f"{_STREAM}/delegation-token", "delegation-tokens"),
     *_token_routes(_TABLE),
     *_token_routes(_GROUP),
     Route("GET", "/v1/dead-letters", "dead-letters"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.model import names
-from headrace.model.access import Access, is_table_segment
+from headrace.model.access import Access, is_reader_group_segment, is_table_segment
 from headrace.wire.append import SetupAppend
 from headrace.wire.commands import WireCommand
 from headrace.wire.read import GetStreamSegmentInfo, LocateOffset, ReadSegment
@@ -50,9 +50,9 @@ REQUIRED_ACCESS: Final[dict[type[WireCommand], Access]] = {
     ReadTableEntriesDelta: Access.READ,
     SetupAppend: Access.READ_UPDATE,
     CreateTransientSegment: Access.READ_UPDATE,
-    TruncateSegment: Access.READ_UPDATE,
-    TruncateSegmentUpTo: Access.READ_UPDATE,
-    SealSegment: Access.READ_UPDATE,
+    TruncateSegment: Access.MANAGE,
+    TruncateSegmentUpTo: Access.MANAGE,
+    SealSegment: Access.MANAGE,
     UpdateTableEntries: Access.READ_UPDATE,
     RemoveTableKeys: Access.READ_UPDATE,
     CreateSegment: Access.ADMIN,
@@ -77,6 +77,7 @@ def required_access(command: Any) -> tuple[Access, Sequence[str]]:
 
     Writers of large events merge their own transient segments into the segment that they write to. Clients create and
     delete the segments of their tables. They change all attributes but those of the store, as the scaling policy.
+    Readers of a group truncate its state, which they write.
     """
     access = REQUIRED_ACCESS[type(command)]
     if isinstance(command, MergeSegments | MergeSegmentsBatch):
@@ -87,6 +88,8 @@ def required_access(command: Any) -> tuple[Access, Sequence[str]]:
             access = Access.READ_UPDATE
         return access, (command.target, *sources)
     if isinstance(command, CreateTableSegment | DeleteTableSegment) and is_table_segment(command.segment):
+        access = Access.READ_UPDATE
+    if access is Access.MANAGE and is_reader_group_segment(command.segment):
         access = Access.READ_UPDATE
     if isinstance(command, UpdateSegmentAttribute | UpdateSegmentAttributeUpTo):
         access = Access.ADMIN if _is_of_store(command.attribute_id) else Access.READ_UPDATE

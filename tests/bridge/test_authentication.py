@@ -29,7 +29,7 @@ S = pb.ScopeInfo(scope="s")
 T = pb.StreamInfo(scope="s", stream="t")
 OF_T, TABLE_T = "prn::/scope:s/stream:t", "prn::/scope:s/key-value-table:t"
 GROUP_G, TABLE_G = "prn::/scope:s/reader-group:g", "prn::/scope:s/key-value-table:g"
-READ, READ_UPDATE = Access.READ, Access.READ_UPDATE
+READ, READ_UPDATE, MANAGE = Access.READ, Access.READ_UPDATE, Access.MANAGE
 Info = pb.StreamInfo
 
 
@@ -201,11 +201,13 @@ def test_status_of_an_unknown_scope_is_told(guarded: Guarded):
     ("granted", "name", "operation", "expected"),
     [
         ({OF_T: READ}, "t", Info.UNSPECIFIED, {OF_T: READ}),
-        ({OF_T: READ_UPDATE}, "t", Info.UNSPECIFIED, {OF_T: READ_UPDATE}),
+        ({OF_T: READ_UPDATE}, "t", Info.UNSPECIFIED, {OF_T: MANAGE}),
         ({OF_T: READ_UPDATE}, "t", Info.READ, {OF_T: READ}),
         ({OF_T: READ_UPDATE}, "t", Info.NONE, {OF_T: READ}),
-        ({OF_T: READ_UPDATE}, "t", Info.WRITE, {OF_T: READ_UPDATE}),
-        ({OF_T: READ_UPDATE}, "t", Info.READ_WRITE, {OF_T: READ_UPDATE}),
+        ({OF_T: READ_UPDATE}, "t", Info.WRITE, {OF_T: MANAGE}),
+        ({OF_T: READ_UPDATE}, "t", Info.READ_WRITE, {OF_T: MANAGE}),
+        ({OF_T: READ_UPDATE, TABLE_T: READ_UPDATE}, "t", Info.WRITE, {OF_T: MANAGE, TABLE_T: MANAGE}),
+        ({OF_T: READ_UPDATE, TABLE_T: READ}, "t", Info.UNSPECIFIED, {OF_T: MANAGE, TABLE_T: READ}),
         ({OF_T: READ}, "t", Info.ANY, {OF_T: READ}),
         ({OF_T: READ}, "t", Info.WRITE, None),
         ({OF_T: READ, TABLE_T: READ_UPDATE}, "t", Info.UNSPECIFIED, {OF_T: READ, TABLE_T: READ_UPDATE}),
@@ -269,7 +271,8 @@ def test_a_token_has_no_more_than_its_user(guarded: Guarded, grants, name, opera
     except grpc.RpcError as error:
         assert error.code() is grpc.StatusCode.PERMISSION_DENIED  # noqa: PT017
         return
-    for resource, level in claims.items():
+    for resource, granted in claims.items():
+        level = min(granted, READ_UPDATE)  # the highest that a user can have
         of_group = user.access(resource.replace("key-value-table:", "reader-group:"))
         assert level <= user.access(resource) or (name in ("_RGg", "g_kvtable", "t_kvtable") and of_group >= READ)
 
@@ -295,7 +298,7 @@ def test_replies_with_segments_have_the_token(guarded: Guarded):
     assert guarded.call("getCurrentSegments", without).delegationToken == ""
     guarded.grant({OF_T: READ_UPDATE})
     made = guarded.call("createTransaction", pb.CreateTxnRequest(streamInfo=T, lease=20_000))
-    assert guarded.claims(made.delegationToken) == {OF_T: READ_UPDATE}
+    assert guarded.claims(made.delegationToken) == {OF_T: MANAGE}
 
 
 def test_segments_of_a_table_come_with_a_token(guarded: Guarded):

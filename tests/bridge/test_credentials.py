@@ -214,7 +214,7 @@ def test_address_of_a_peer(peer: str, address: str):
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 30)), max_size=120))
 def test_blocks_follow_the_times_of_failures(steps: list[tuple[int, float]]):
-    failures, now_s = FailedAttempts(), 0.0
+    failures, now_s = FailedAttempts[str](), 0.0
     times: dict[str, list[float]] = {}
     until: dict[str, float] = {}
     for number, pause_s in steps:

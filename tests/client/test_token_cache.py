@@ -23,6 +23,7 @@ pytestmark = pytest.mark.anyio
 LIFE_S = 600.0
 READ = ("GET", "/v1/scopes/s/streams/t/delegation-token")
 WRITE = ("POST", "/v1/scopes/s/streams/t/delegation-token")
+MANAGE = ("PUT", "/v1/scopes/s/streams/t/delegation-token")
 SEGMENT = "s/t/0.#epoch.0"
 NO_TOKEN = {"token": "", "expiresMs": 0}
 
@@ -85,6 +86,31 @@ async def test_a_token_for_writing_is_used_to_read() -> None:
     assert _of(tokens.ready(_reading())) == "token-1"
     assert tokens.ready(_reading("other")) is None
     assert api.requests == [WRITE]
+
+
+async def test_truncation_asks_for_a_token_that_manages() -> None:
+    api = _Api()
+    tokens = _tokens(api)
+    written = _of(await tokens.attached(_writing()))
+    managed = _of(await tokens.attached(wire.TruncateSegment(1, SEGMENT, 5)))
+    assert api.requests == [WRITE, MANAGE]
+    assert written != managed
+    assert _of(await tokens.attached(_writing())) == written, "a writer renews its own token"
+    await tokens.attached(wire.TruncateSegment(1, "s/_RGg/0.#epoch.0", 5))
+    assert api.requests[2:] == [("POST", "/v1/scopes/s/reader-groups/g/delegation-token")]
+
+
+async def test_former_controller_gives_a_token_to_truncate() -> None:
+    class Former(_Api):
+        async def request(self, method: str, path: str) -> dict[str, Any]:
+            answer = await super().request(method, path)
+            if method == "PUT":
+                raise NotFoundError("no such route")
+            return answer
+
+    api = Former()
+    assert _of(await _tokens(api).attached(wire.TruncateSegment(1, SEGMENT, 5)))
+    assert api.requests == [MANAGE, WRITE]
 
 
 async def test_tokens_are_renewed_while_they_are_used() -> None:
@@ -318,7 +344,7 @@ async def test_the_driver_ships_fresh_tokens() -> None:
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9.-]{0,20}", fullmatch=True)
 
 
-@pytest.mark.parametrize("access", [Access.READ, Access.READ_UPDATE])
+@pytest.mark.parametrize("access", [Access.READ, Access.READ_UPDATE, Access.MANAGE])
 @given(scope=NAMES, name=NAMES, kind=st.sampled_from(["streams", "reader-groups", "key-value-tables", "marks"]))
 def test_a_token_opens_the_segment_it_was_fetched_for(access: Access, scope: str, name: str, kind: str) -> None:
     """The path says what the controller grants, and the store asks whether that covers the segment."""
@@ -332,10 +358,9 @@ def test_a_token_opens_the_segment_it_was_fetched_for(access: Access, scope: str
     key = delegation_tokens._key_of_segment(segment, access)
     assert key is not None
     assert key.path == f"/v1/scopes/{scope}/{path}/{name}/delegation-token"
-    assert allows({resource(scope, name): key.access}, segment, access) or (kind, access) == (
-        "marks",
-        Access.READ_UPDATE,
-    )
+    needed = min(access, Access.READ_UPDATE) if kind in ("reader-groups", "key-value-tables") else access
+    is_written_mark = kind == "marks" and access > Access.READ
+    assert allows({resource(scope, name): key.access}, segment, needed) or is_written_mark
 
 
 def test_every_request_of_a_client_has_a_token() -> None:

@@ -62,6 +62,14 @@ def test_a_route_grants_its_access(call: Call, path: str, resource: str, segment
 
 
 @pytest.mark.usefixtures("required")
+def test_only_put_grants_to_truncate_a_stream(call: Call):
+    answer = call("PUT", f"{SCOPE}/streams/orders/delegation-token")
+    assert _claims(answer.body["token"]).grants == {"prn::/scope:shop/stream:orders": Access.MANAGE}
+    (route,) = [one for one in topology.ROUTES if one.method == "PUT" and one.path.endswith("/delegation-token")]
+    assert route.least_access is topology.kinds.Access.MANAGE
+
+
+@pytest.mark.usefixtures("required")
 def test_a_group_token_does_not_open_a_table_of_its_name(call: Call):
     """The policy of the caller need not allow the routes of tables."""
     answer = call("POST", f"{SCOPE}/reader-groups/prices/delegation-token")

@@ -119,7 +119,23 @@ async def test_grant_of_the_scope_is_enough(world: World) -> None:
         token = token_of(world, {scope_resource("shop"): Access.READ_UPDATE})
         for command in COMMANDS:
             reply = await client.call(with_token(command, token))
-            assert isinstance(reply, wire.AuthTokenCheckFailed) == (level(command) == Access.ADMIN), command
+            assert isinstance(reply, wire.AuthTokenCheckFailed) == (level(command) > Access.READ_UPDATE), command
+
+
+async def test_token_for_writing_removes_no_history(world: World) -> None:
+    group = "shop/_RGprices/0.#epoch.0"
+    async with world.running() as running:
+        client = await running.connect()
+        await prepare(world, client)
+        assert isinstance(await client.call(wire.CreateSegment(1, group, 0, 0, admin(world))), wire.SegmentCreated)
+        writes = token_of(world, {scope_resource("shop"): Access.READ_UPDATE})
+        manages = token_of(world, {scope_resource("shop"): Access.MANAGE})
+        await set_up(client, writes)
+        await client.append(7, 1, b"event")
+        for change in (wire.TruncateSegment(3, SEGMENT, 1), wire.SealSegment(3, SEGMENT)):
+            assert await client.call(with_token(change, writes)) == refused(3)
+            assert not isinstance(await client.call(with_token(change, manages)), wire.AuthTokenCheckFailed)
+        assert await client.call(wire.SealSegment(3, group, writes)) == wire.SegmentSealed(3, group)
 
 
 async def test_store_without_tokens_looks_at_none(world: World) -> None:

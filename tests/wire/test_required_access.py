@@ -31,6 +31,10 @@ def test_every_command_with_a_token_is_in_the_table() -> None:
     [
         (wire.ReadSegment(SEGMENT, 0, 9, "", 1), Access.READ, (SEGMENT,)),
         (wire.SetupAppend(1, 2, SEGMENT), Access.READ_UPDATE, (SEGMENT,)),
+        (wire.TruncateSegment(1, SEGMENT, 5), Access.MANAGE, (SEGMENT,)),
+        (wire.SealSegment(1, SEGMENT), Access.MANAGE, (SEGMENT,)),
+        (wire.TruncateSegment(1, "s/_RGg/0.#epoch.0", 5), Access.READ_UPDATE, ("s/_RGg/0.#epoch.0",)),
+        (wire.TruncateSegment(1, "_RGs/t/0.#epoch.0", 5), Access.MANAGE, ("_RGs/t/0.#epoch.0",)),
         (wire.CreateTransientSegment(1, 2, SEGMENT), Access.READ_UPDATE, (SEGMENT,)),
         (wire.DeleteSegment(1, TRANSIENT), Access.ADMIN, (TRANSIENT,)),
         (wire.MergeSegments(1, SEGMENT, TRANSIENT), Access.READ_UPDATE, (SEGMENT, TRANSIENT)),
