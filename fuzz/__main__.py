@@ -1,5 +1,5 @@
 """`python -m fuzz WHAT`: a decoder to give any bytes to, or `kill-nine`, `power-cuts`, `soak`, `segments`,
-`lost-volumes`, `reads`, `tables`, `clients`, `controller`, `lost-stores`, `spark-sink`.
+`lost-volumes`, `reads`, `tables`, `clients`, `controller`, `lost-stores`, `hostile-clients`, `spark-sink`.
 
 Ends with exit code 0 if nothing was found. What breaks a decoder is left in build/fuzz; a torture prints the seed with
 which it can be repeated.
@@ -53,6 +53,10 @@ def main() -> int:
     stores.add_argument("--count", type=int, default=6, help="faults of a seed")
     stores.add_argument("--faults", nargs="*", default=(), help="these instead of random ones")
     stores.add_argument("--mixed-with", default="", metavar="REVISION", help="every second store runs this release")
+    hostile = commands.add_parser("hostile-clients", help="all attacks at once on a store, next to a good writer")
+    hostile.add_argument("--seed", type=int, default=1)
+    hostile.add_argument("--seconds", type=float, default=30, help="of each kind of tokens")
+    hostile.add_argument("--attacks", nargs="*", default=(), help="these instead of all")
     sink = commands.add_parser("spark-sink", help="a Spark query that copies a stream, with everything killed under it")
     add_sink_arguments(sink)
     options = parser.parse_args()
@@ -67,6 +71,12 @@ def main() -> int:
         return run_programs(options)
     if options.what == "lost-stores":
         return _lose_stores(options)
+    if options.what == "hostile-clients":
+        from fuzz.hostile_clients import run
+
+        for tokens in ("off", "none", "valid"):
+            print(run(options.seed, seconds=options.seconds, tokens=tokens, attacks=options.attacks), flush=True)
+        return 0
     if options.what == "spark-sink":
         return copy_streams(options)
     return _torture(_torturer(options.what, options.crashes), options.seed, options.rounds, options.minutes * _MINUTE_S)

@@ -76,6 +76,7 @@ STEPS: Final = (
     Step("random-tables", (*_PYTHON, "fuzz", "tables", "--seeds", "1-300"), reported_lines=40),
     Step("random-clients", (*_PYTHON, "fuzz", "clients", "--seeds", "1-2000"), reported_lines=50),
     Step("random-controllers", (*_PYTHON, "fuzz", "controller", "--seeds", "1-3000"), reported_lines=40),
+    Step("hostile-clients", (*_PYTHON, "fuzz", "hostile-clients", "--seconds", "120")),
     Step("six-kills", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "5", "--faults", *["kill_one"] * 6)),
     Step("lost-stores", (*_PYTHON, "fuzz", "lost-stores", "--minutes", "15"), reported_lines=20),
     Step(

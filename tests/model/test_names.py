@@ -149,7 +149,7 @@ class CountedName(str):
 
     looked_at = 0
 
-    def rfind(self, part: str, start: int, end: int) -> int:
+    def rfind(self, part: str, start: int, end: int) -> int:  # type: ignore[override]
         found = str.rfind(self, part, start, end)
         self.looked_at += end - max(found, start)
         return found
