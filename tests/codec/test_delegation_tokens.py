@@ -96,7 +96,7 @@ def test_token_is_a_signed_json_web_token() -> None:
     }
 
 
-def test_former_release_reads_a_token_that_manages_as_one_that_writes() -> None:
+def test_former_release_reads_manage_as_write() -> None:
     token = encode_token(TokenClaims("", 0, 600, {"prn::/scope:s": Access.MANAGE}), KEY)
     body = json.loads(base64.b64decode(token.split(".")[1]))
     assert (body["prn::/scope:s"], body["manages"]) == ("READ_UPDATE", True)
