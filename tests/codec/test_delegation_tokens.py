@@ -96,15 +96,6 @@ def test_token_is_a_signed_json_web_token() -> None:
     }
 
 
-def test_former_release_reads_manage_as_write() -> None:
-    token = encode_token(TokenClaims("", 0, 600, {"prn::/scope:s": Access.MANAGE}), KEY)
-    body = json.loads(base64.b64decode(token.split(".")[1]))
-    assert (body["prn::/scope:s"], body["manages"]) == ("READ_UPDATE", True)
-    mixed = {"prn::/scope:s": Access.MANAGE, "prn::/scope:t": Access.READ_UPDATE}
-    with pytest.raises(IllegalStateError, match="apart"):
-        encode_token(TokenClaims("", 0, 600, mixed), KEY)
-
-
 @given(st.text(max_size=60), GRANTS, TIMES, TIMES)
 def test_any_claims_come_back(subject: str, grants: dict[str, Access], issued_s: int, expires_s: int) -> None:
     claims = TokenClaims(subject, issued_s, expires_s, grants)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from takeovers import BOUNDS, EPOCH, GRACE, LOG, OWN, ZONES, B, C, D, answer, entries, no_entries, of, recovery
 
 from headrace.codec.replica_messages import NACK_FENCED, Entries, Entry, HeldRun, Nack, Opened
-from headrace.model.container_logs import LEDGERS_MAX, ContainerLog, LedgerStart, LogState
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId
 from headrace.replication.effects import (
     Blocked,
@@ -45,33 +43,6 @@ def test_ledger_begins_behind_the_longest_position():
     assert (set(write.log.members), write.version, write.claim_epoch) == ({OWN, B, C}, 3, EPOCH)
     (serve,) = of(Serve, made.record_written(4))
     assert (serve.last, serve.truncated_before, serve.version) == (19, 10, 4)
-
-
-def test_empty_ledger_of_the_former_owner_is_left_out():
-    made = recovery(replace(LOG, ledgers=(LedgerStart(4, 10), LedgerStart(5, 20))))
-    answers = [
-        made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 10, 0, (HeldRun(4, 10, 20, 20),)))
-        for one in (OWN, B, C)
-    ]
-    (write,) = of(WriteRecord, answers[-1])
-    assert write.log.ledgers == (LedgerStart(4, 10), LedgerStart(EPOCH, 20))
-
-
-def test_record_of_a_full_chain_is_not_written():
-    ledgers = tuple(LedgerStart(number, 10 + number) for number in range(LEDGERS_MAX))
-    end = 10 + LEDGERS_MAX
-    made = LogRecovery(0, OWN, (OWN, B, C), ZONES, 3, BOUNDS, 0)
-    made.start(7)
-    made.claimed(LEDGERS_MAX)
-    made.record_read(replace(LOG, ledgers=ledgers), 3)
-    runs = tuple(HeldRun(number, 10 + number, 11 + number, 11 + number) for number in range(LEDGERS_MAX))
-    effects = []
-    for one in (OWN, B, C):
-        effects += made.opened(one, Opened(0, made.session_of(one), 0, LEDGERS_MAX, 10, 0, runs))
-    assert made.last == end - 1
-    assert of(WriteRecord, effects) == []
-    (blocked,) = of(Blocked, effects)
-    assert "ledgers" in blocked.reason
 
 
 def test_other_members_get_a_grace_period():
