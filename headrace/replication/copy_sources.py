@@ -64,7 +64,7 @@ class CopySources:
         """Whether this question to this replica has no answer yet."""
         return self._asked is not None and self._asked[0] == replica and request == self._request
 
-    def give_up(self, now_ms: int) -> bool:
+    def stop_waiting(self, now_ms: int) -> bool:
         """Do not wait for a source that has not answered in time. A later answer does not count."""
         if self._asked is None or now_ms - self._asked_ms < self._patience_ms:
             return False

@@ -380,7 +380,7 @@ class LogRecovery:
         """
         moved, progress, sources = self._progress.take_moved(), self._progress, self._sources
         self._reopen.clear()
-        effects = self._copy() if self.own not in moved and sources.give_up(self._now_ms) else []
+        effects = self._copy() if self.own not in moved and sources.stop_waiting(self._now_ms) else []
         return effects + self._open(
             one
             for one in self.replicas
