@@ -136,7 +136,7 @@ class ReplicatedLogs:
         return bool(others) and all((self._silent_s(one) or 0.0) >= ISOLATED_AFTER_S for one in others)
 
     def _has_stalled_disk(self, owned: Collection[OwnedLog]) -> bool:
-        """Whether the own disk stalls, and some log here has two other members, which can continue it.
+        """Whether the own disk stalls, and some log here has two other members, which continue without it.
 
         Without them another owner would wait for this disk, too. A store that owns nothing says it at once.
         """

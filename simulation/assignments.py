@@ -36,7 +36,7 @@ class Assignments:
         self._stores[container] = store
 
     def look(self) -> None:
-        """Judge the stores, assign the containers of those that gave them up, and let each store open what it has."""
+        """Judge the stores, assign the containers of those that keep none, and let each store open what it has."""
         cluster = self._cluster
         for store in cluster.stores:
             self._note(self._silent_since, store, holds=self._is_silent(store))
