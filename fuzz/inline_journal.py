@@ -41,6 +41,11 @@ class InlineJournal(CommitsOfJournal):
         self._is_syncing = False
         self._has_ended = False
 
+    @property
+    def commit_under_way(self) -> int | None:
+        """None: a commit begins and ends in one call."""
+        return None
+
     def submit(self, pending: PendingRecord) -> None:
         if self._has_ended:
             raise UnavailableError("the journal is closed")
