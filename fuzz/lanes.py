@@ -211,7 +211,8 @@ class _Life:
             self._appended(writer, reply)
 
     async def _filled(self, segment: SegmentHistory) -> SegmentHistory:
-        source = await self._create(transaction_segment_name(segment.name, self._lane.next_transaction()))
+        owner = parent_segment_name(segment.name) or segment.name  # a transaction of a transaction cannot exist
+        source = await self._create(transaction_segment_name(owner, self._lane.next_transaction()))
         await self._fill(source, self._random.randint(0, 4))
         if self._random.random() < 0.3:  # as a transaction with a large event: merged into what is merged itself
             await self._random.choice([self._merge, self._merge_transient])(source)
