@@ -8,6 +8,7 @@ first update to replicated stores protects no more than before until it has ende
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from functions import wiring
@@ -35,16 +36,19 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, str]:
         OSError: the report did not reach CloudFormation; Lambda retries the event.
     """
     request = ResourceRequest.from_event(event)
-    zones = _number(request, "Zones", None, most=99)
-    patience_s = _number(request, "WaitSeconds", PATIENCE_S, most=PATIENCE_S)
-    return wait_and_report(
-        request,
-        lambda: find_problems(zones) if request.kind == "Update" else [],
-        context,
-        done="every log has its copies",
-        patience_ms=patience_s * 1000,
-        poll_s=POLL_S,
-    )
+    if request.kind == "Update":
+        zones = _number(request, "Zones", None, most=99)
+        patience_s = _number(request, "WaitSeconds", PATIENCE_S, most=PATIENCE_S)
+        return _wait(request, context, lambda: find_problems(zones), patience_s)
+    # Without a report a deletion or a rollback would fail, so nothing else of the event may be refused.
+    return _wait(request, context, list, 0)
+
+
+def _wait(
+    request: ResourceRequest, context: LambdaContext, problems: Callable[[], list[str]], patience_s: int
+) -> dict[str, str]:
+    done = "every log has its copies" if request.kind == "Update" else "the gate does not wait"
+    return wait_and_report(request, problems, context, done=done, patience_ms=patience_s * 1000, poll_s=POLL_S)
 
 
 def _number(request: ResourceRequest, name: str, default: int | None, *, most: int) -> int:

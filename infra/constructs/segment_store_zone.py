@@ -121,12 +121,9 @@ class SegmentStoreZone(Construct):
                 file_system_type=ecs.FileSystemType.XFS,
                 encrypted=True,
                 role=role,
-                # CloudFormation and services tag no volumes: without these the costs of volumes have no application.
-                tag_specifications=[
-                    ecs.EBSTagSpecification(
-                        tags={APPLICATION_TAG: APPLICATION}, propagate_tags=ecs.EbsPropagatedTagSource.SERVICE
-                    )
-                ],
+                # CloudFormation tags no volumes: without this the costs of volumes have no application. The service has
+                # the same tag, so its tags are not propagated as well: a volume may have a key only once.
+                tag_specifications=[ecs.EBSTagSpecification(tags={APPLICATION_TAG: APPLICATION})],
             ),
         )
 

@@ -16,6 +16,7 @@ from headrace import topology
 from headrace.adapters import token_key_secret
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.token_key_editors import TokenKeySecretEditor, rotate
+from headrace.codec.delegation_tokens import KEY_BYTES, TokenKey, TokenKeys, token_keys_text
 from headrace.codec.token_key_changes import NO_KEYS_TEXT
 
 LONG = FunctionContext(lambda: 10**9)
@@ -43,6 +44,7 @@ class World:
 
     def pause(self, seconds: float) -> None:
         self.pauses += 1
+        assert self.pauses < 1_000, "the gate waits without end"
         self.clock.advance(int(seconds * 1000))
         if self.pauses == self.makes_key_after:
             rotate(TokenKeySecretEditor(SECRET, self.secrets), self.clock, 600)
@@ -79,6 +81,14 @@ def test_a_rotation_that_makes_no_key_ends_the_deployment(world: World):
     assert "no key signs" in world.reports[0]["Reason"]
     assert "/aws/lambda/headrace-token-keys" in world.reports[0]["Reason"], "where the reason is"
     assert PATIENCE_MS <= world.clock.now_ms() - begun_ms < topology.TOKEN_KEY_GATE.timeout_s * 1000
+
+
+def test_keys_that_have_ended_do_not_count(world: World):
+    ended_s = world.clock.now_ms() // 1_000
+    ended = TokenKeys((TokenKey("ended", b"k" * KEY_BYTES, 0, ended_s),))
+    world.secrets = SecretsInMemory(token_keys_text(ended))
+    assert world.call("Create") == "failed"
+    assert "at their end" in world.reports[0]["Reason"]
 
 
 def test_a_stack_without_keys_can_be_deleted(world: World):
