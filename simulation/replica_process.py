@@ -100,7 +100,7 @@ class ReplicaProcess:
             case Open():
                 log = self._heard_log(message.container)
                 self._apply(log, log.open(link, message))
-                if log.session is not None:
+                if log.session is not None and log.knows_chain:
                     self.journal.keep_ledgers(log.container, log.chain)
             case Entry():
                 log = self._heard_log(message.header.container)

@@ -34,6 +34,7 @@ from headrace.replication.effects import (
 )
 from headrace.replication.ensemble_change import ChangePhase, EnsembleChange
 from headrace.replication.entry_sizes import EntrySizes
+from headrace.replication.log_ends import truncation_point
 from headrace.replication.member_states import FED, Member, MemberState
 from headrace.replication.repair_policy import MemberView, RepairBounds, next_ensemble, wanted_learners
 from headrace.replication.told_positions import had_position, told_position
@@ -134,10 +135,8 @@ class LedgerWriter:
         if member is None or member.state is not MemberState.OPENING or message.promise != self.epoch:
             return []
         truncated_before = max(self.truncated_before, message.truncated_before)
-        acknowledged = self.acknowledged_entry
-        if truncated_before > acknowledged + 1:  # of a log whose loss was accepted: it would pass for our entries
-            member.state = MemberState.REFUSED
-            return [Suspect(replica, f"its log is truncated at {truncated_before}, this one ends at {acknowledged}")]
+        if self._is_of_lost_end(replica, message):  # it would pass for one that holds our entries
+            return self._empty(replica, member, message.truncated_before)
         position = told_position(self.chain, truncated_before, message.runs)
         known = self.positions.get(replica, NO_POSITION)
         if max(position, had_position(self.chain, truncated_before, message.runs)) < known:
@@ -285,6 +284,25 @@ class LedgerWriter:
         member.reopen_wait_ms = min(2 * member.reopen_wait_ms, REOPEN_MAX_MS)
         message = Open(self.container, member.session, self.epoch, self.truncated_before, self.chain.ledgers)
         return [OpenMember(replica, message)]
+
+    def _is_of_lost_end(self, replica: ReplicaId, message: Opened) -> bool:
+        """Whether a replica is truncated in a part of the log whose loss was accepted while it was away."""
+        if message.truncated_before > self.acknowledged_entry + 1:
+            return True
+        answers, is_counted = (
+            {replica: message},
+            self._change.wanted is not None and replica in self._change.wanted.members,
+        )
+        return not is_counted and message.truncated_before > truncation_point(self.log, self.truncated_before, answers)
+
+    def _empty(self, replica: ReplicaId, member: Member, truncated_before: int) -> list[WriterEffect]:
+        """Have a learner begin with nothing, once. A former release keeps its truncation point; a member may count."""
+        if replica not in self.log.members and not member.is_emptied:
+            member.is_emptied = True
+            return [DropMember(replica, member.session), *self._open(replica)]
+        member.state = MemberState.REFUSED
+        reason = f"its log is truncated at {truncated_before}, this one ends at {self.acknowledged_entry}"
+        return [Suspect(replica, reason)]
 
     def _tend(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
         """Open a member that is down, or that has not acknowledged for too long what was sent."""

@@ -34,7 +34,7 @@ def find_log_end(
     Without a record no owner has sent an entry to a replica. So entries of ledgers from epoch `past_before` on are
     of a log whose record has vanished, and count as acknowledged.
     """
-    truncated_before = max([truncated_before, *(answer.truncated_before for answer in answers.values())])
+    truncated_before = truncation_point(log, truncated_before, answers)
     if log is None:
         found = [run.had_end - 1 for told in answers.values() for run in told.runs if run.epoch >= past_before]
         return LogEnd(truncated_before - 1, max([truncated_before - 1, *found]), truncated_before)
@@ -45,6 +45,23 @@ def find_log_end(
     closed = max(log.ledgers[-1].first, truncated_before) - 1
     witnesses = [] if log.has_accepted_loss else [told.acknowledged_before - 1 for told in asked.values()]
     return LogEnd(max(closed, longest(had)), max([closed, *witnesses]), truncated_before)
+
+
+def truncation_point(log: ContainerLog | None, truncated_before: int, answers: Mapping[ReplicaId, Opened]) -> int:
+    """The highest truncation point that is of this log, as far as is known.
+
+    A replica that was away while an operator accepted a loss may be truncated at an entry that was lost. The log may
+    have reached that number since, with other entries. A member's point is of this log. That of another replica is, if
+    the replica has entries of this log behind it. If it has none, nothing depends on its point.
+    """
+    if log is not None and not log.ledgers:
+        return truncated_before  # the record says it
+    known = [
+        told.truncated_before
+        for one, told in answers.items()
+        if log is None or one in log.members or had_position(log.chain, 0, told.runs) >= told.truncated_before
+    ]
+    return max([truncated_before, *known])
 
 
 def first_possible(log: ContainerLog | None) -> int:

@@ -23,6 +23,7 @@ from headrace.replication.bounds import RecoveryBounds
 from headrace.replication.copy_progress import CopyProgress
 from headrace.replication.copy_sources import CopySources
 from headrace.replication.effects import (
+    DropMember,
     Fail,
     OpenMember,
     ReadRecord,
@@ -33,7 +34,7 @@ from headrace.replication.effects import (
     WriteRecord,
     WriterEffect,
 )
-from headrace.replication.log_ends import find_log_end, first_possible
+from headrace.replication.log_ends import find_log_end, first_possible, truncation_point
 from headrace.replication.recovery_steps import RecoveryStep
 from headrace.replication.repair_policy import members_after_takeover
 from headrace.replication.told_positions import had_position, told_position
@@ -76,6 +77,7 @@ class LogRecovery:
         self._progress = CopyProgress(bounds.copy_window_bytes, bounds.stall_ms)
         self._sources = CopySources(container, bounds.copy_window_bytes, bounds.retry_ms)
         self._reopen: list[ReplicaId] = []  # at the next tick
+        self._emptied: set[ReplicaId] = set()
         self._acknowledged = NO_POSITION
         self._grace_until_ms: int | None = None
         self._retry_at_ms = now_ms
@@ -154,8 +156,10 @@ class LogRecovery:
             self._answers[replica] = message
             return self._look_at_answers()
         if self.step is RecoveryStep.COPY:
+            self.truncated_before = truncation_point(self._log, self.truncated_before, {replica: message})
             self._answers[replica] = message
-            self.truncated_before = max(self.truncated_before, message.truncated_before)
+            if (emptied := self._empty_others()) or replica not in self._answers:
+                return emptied
             self._note_answer(replica, message)
             return self._copy()
         return []
@@ -272,10 +276,12 @@ class LogRecovery:
 
     def _open(self, replicas: Iterable[ReplicaId]) -> list[WriterEffect]:
         effects: list[WriterEffect] = []
+        # With a truncation point that other replicas told, an empty chain would mean that the log has ended.
+        truncated_before = 0 if self._log is None else self.truncated_before
         for replica in replicas:
             self.sessions += 1
             self._session[replica] = self.sessions
-            message = Open(self.container, self.sessions, self.epoch, self.truncated_before, self._chain.ledgers)
+            message = Open(self.container, self.sessions, self.epoch, truncated_before, self._chain.ledgers)
             effects.append(OpenMember(replica, message))
         return effects
 
@@ -323,19 +329,37 @@ class LogRecovery:
         """The end of the log is the longest position that an answer has."""
         end = find_log_end(self._log, self.truncated_before, self._answers, self._end_of_log, self._past_before)
         self.last, self._acknowledged, self.truncated_before = end
+        emptied = self._empty_others()
+        if self.own not in self._answers:
+            self._grace_until_ms = None
+            return emptied
         if self.last < self._acknowledged:
             self._grace_until_ms = None
             why = ": its record has vanished" if self._log is None else ""
-            return self._progress.block(
-                f"entry {self._acknowledged} was acknowledged, the log ends at {self.last}{why}"
-            )
+            reason = f"entry {self._acknowledged} was acknowledged, the log ends at {self.last}{why}"
+            return emptied + self._progress.block(reason)
         self._grace_until_ms = self._now_ms + self._bounds.fence_grace_ms
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
         self.step = RecoveryStep.COPY
         for one, answer in self._answers.items():
             self._note_answer(one, answer)
         self._progress.begin_copy(self._now_ms)
-        return [SendPulse(one, NO_POSITION, self.truncated_before) for one in self._answers] + self._copy()
+        pulses = [SendPulse(one, NO_POSITION, self.truncated_before) for one in self._answers]
+        return [*emptied, *pulses, *self._copy()]
+
+    def _empty_others(self) -> list[WriterEffect]:
+        """Have replicas that are truncated in a lost part of the log begin with nothing, and do not count them.
+
+        A replica of a former release keeps its truncation point. It is left out.
+        """
+        others = [one for one, told in self._answers.items() if told.truncated_before > self.truncated_before]
+        effects: list[WriterEffect] = []
+        for one in others:
+            del self._answers[one]
+            if one not in self._emptied:
+                self._emptied.add(one)
+                effects += [DropMember(one, self.session_of(one)), *self._open([one])]
+        return effects
 
     def _note_answer(self, replica: ReplicaId, answer: Opened) -> None:
         position = told_position(self._chain, self.truncated_before, answer.runs)

@@ -39,6 +39,7 @@ class Member:
     reopen_wait_ms: int = REOPEN_FIRST_MS
     progress_ms: int = 0
     told: tuple[int, int] = (NO_POSITION, 0)
+    is_emptied: bool = False
 
     def opened(self, position: int, truncated_before: int, now_ms: int) -> None:
         """The replica told its position and its truncation point."""

@@ -204,8 +204,12 @@ class ReplicaLog:
         return self.discard() if self._ends_session(message) else []
 
     def discard(self) -> list[ReplicaEffect]:
-        """No log needs what this replica holds. The promise stays."""
+        """No log needs what this replica holds, nor its truncation point. The promise stays.
+
+        The journal forgets the point, too. Kept, it would pass for one of the log that this replica gets next.
+        """
         self._session = None
+        self.truncated_before = self._truncated_queued = 0
         self._opened_after = None
         self._runs.clear()
         self._queue.clear()

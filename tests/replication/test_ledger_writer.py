@@ -324,3 +324,24 @@ def test_answer_to_a_request_of_the_recovery_is_ignored():
     made = writer()
     assert made.record_unknown() == made.record_read(made.log, 3) == []
     assert made.change_phase is ChangePhase.NONE
+
+
+def test_learner_of_a_lost_end_begins_with_nothing():
+    """The log has reached its truncation point since: the replica would pass for one that holds everything before."""
+    made = writer(streaming=(OWN, B, C))
+    for _ in range(10):
+        append(made)
+    for one in (OWN, B, C):
+        ack(made, one, 19)
+    made.place(Placement(wanted={"c": D}, zones=ZONES))
+    made.tick(BOUNDS.silence_ms)
+    session = made.session_of(D)
+    assert session
+    lost = Opened(0, session, 0, EPOCH, 15, 0, ())
+    effects = made.opened(D, lost)
+    assert of(DropMember, effects) == [DropMember(D, session)]
+    assert [one.member for one in of(OpenMember, effects)] == [D]
+    assert D not in made.positions
+    effects = made.opened(D, replace(lost, session=made.session_of(D)))
+    assert of(Suspect, effects), "a release that keeps its truncation point is refused"
+    assert made.member_states()[D] is MemberState.REFUSED

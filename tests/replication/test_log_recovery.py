@@ -21,6 +21,8 @@ from headrace.replication.effects import (
     WriterEffect,
 )
 from headrace.replication.log_recovery import LogRecovery
+from headrace.replication.recovered_logs import RecoveredLog
+from headrace.replication.replica_log import ReplicaLog
 
 
 def test_one_answer_of_three_is_not_enough():
@@ -364,3 +366,18 @@ def test_zone_of_a_new_store_ends_the_wait_for_members():
     assert made.want((OWN, B, C), {OWN: "a"}) == []
     (write,) = of(WriteRecord, made.want((OWN, B, C), ZONES))
     assert set(write.log.members) == {OWN, B, C}
+
+
+def test_vanished_record_tells_no_replica_to_discard():
+    """Only an OPEN without a truncation point says that its owner found no record. The answers have one."""
+    made = recovery(None, 0)
+    answer(made, OWN, 20)
+    effects = answer(made, B, 20) + made.tick(GRACE)
+    assert of(Blocked, effects)
+    made.link_lost(B)
+    opens = [*of(OpenMember, made.tick(2 * GRACE)), *of(OpenMember, made.tick(2 * GRACE + BOUNDS.retry_ms))]
+    assert [one.member for one in opens] == [B, C]
+    for one in opens:
+        replica = ReplicaLog(0, RecoveredLog(5, 10, 0, (HeldRun(5, 10, 20, 20),)))
+        replica.open(1, one.message)
+        assert replica.needs(5, 19)

@@ -190,6 +190,16 @@ def test_drop_keeps_the_promise():
     assert log.promise == 1
 
 
+def test_drop_forgets_the_truncation_point():
+    """The journal forgets it, too. In the next log it would pass for entries that this replica holds."""
+    log = log_with(0, 1)
+    log.pulse(LINK, 2, 2)
+    log.drop(Drop(0, 1, 1))
+    effects = log.open(LINK, open_message(writer=2, ledgers=((1, 0), (2, 1))))
+    log.committed(20)
+    assert (log.truncated_before, log.expected, log.durable_end) == (0, 0, 0), effects
+
+
 def test_damaged_run_says_what_it_had():
     run = HeldRun(1, 0, 2, 6)
     log = ReplicaLog(0, RecoveredLog(promise=1, runs=(run,)))

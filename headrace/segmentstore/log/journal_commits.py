@@ -79,6 +79,7 @@ class JournalCommits:
         self._last_commit: tuple[LogFile, int] | None = None  # its file, and the position where it begins
         self._copying: FileCopy | None = None
         self._writes = False  # before that the last file may have a torn end
+        self._behind: tuple[RecordKind, int, int, int] | None = None  # the last record: see `mark_end`
         self.space_changed = False
         """Whether files were freed or begun, or entries truncated. The caller resets it when it has considered a file
         copy (`copy_to_begin`) and new spare files (`files.spares.prepare`)."""
@@ -213,6 +214,9 @@ class JournalCommits:
                 active.end = end
                 self.synced_commits += 1
             done = batch[:count]
+            last = next((each for each in reversed(done) if each.kind is not None), None)
+            if last is not None and last.kind is not None:
+                self._behind = (last.kind, last.container, last.epoch, last.writer_epoch)
             with self.index.lock:
                 for pending in done:
                     if pending.kind is not None:
@@ -224,6 +228,29 @@ class JournalCommits:
             committed(done)
         if truncated:
             self.recycle()
+
+    @property
+    def lacks_mark(self) -> bool:
+        """Whether nothing is behind the last commit, so that damage of it would pass for a torn write."""
+        return self._behind is not None
+
+    def mark_end(self) -> None:
+        """Write a record behind the last commit, which tells nothing new: it proves that this commit was durable.
+
+        Of an entry's container it repeats the truncation point; other records it repeats. It begins no new file: that
+        proves the same, and a full volume has no room for one.
+        """
+        behind, self._behind = self._behind, None
+        active = self.files.active
+        room = active.file.size_bytes - self._room_for_promises(active) - active.end
+        if behind is None or room < RECORD_HEADER_BYTES:
+            return
+        kind, container, epoch, writer_epoch = behind
+        kind = RecordKind.TRUNCATION if kind is _ENTRY else kind
+        limits = self.index.limits(container)
+        mark = PendingRecord(kind, container, epoch, writer_epoch, 0, *limits, (), 0, ignore)
+        self.commit([mark], _ignore_all)
+        self._behind = None
 
     def _collect(self, batch: list[PendingRecord], active: LogFile, parts: list[Buffer]) -> tuple[int, int]:
         """Add the records that fit into the file to `parts`; return their count and their end."""

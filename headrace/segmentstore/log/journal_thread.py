@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
+from typing import Final
 
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.log_space import COPY_FROM_FILES, LogSpace
@@ -25,6 +26,9 @@ from headrace.segmentstore.log.journal_interface import CommitsOfJournal
 from headrace.segmentstore.log.pending_records import Deliver, PendingRecord, barrier
 
 _log = logging.getLogger(__name__)
+
+MARK_AFTER_S: Final = 5.0
+"""Without new records for this long, a mark is written behind the last commit: one small commit before each rest."""
 
 
 class Journal(CommitsOfJournal):
@@ -46,6 +50,7 @@ class Journal(CommitsOfJournal):
         copy_from_files: int = COPY_FROM_FILES,
         copies: int = 1,
         on_failure: Call | None = None,
+        mark_after_s: float = MARK_AFTER_S,
     ) -> None:
         super().__init__(
             JournalCommits(
@@ -59,6 +64,7 @@ class Journal(CommitsOfJournal):
         )
         self._deliver = deliver
         self._on_failure = on_failure
+        self._mark_after_s = mark_after_s
         self._lock = Lock()
         self._queue: list[PendingRecord] = []
         self._news: SimpleQueue[None] = SimpleQueue()  # wakes the thread; far cheaper than a condition variable
@@ -162,9 +168,12 @@ class Journal(CommitsOfJournal):
         try:
             while True:
                 self._is_committing = False
-                self._news.get()
+                has_news = self._wait()
                 self._commits_begun += 1
                 self._is_committing = True
+                if not has_news:
+                    commits.mark_end()
+                    continue
                 with self._lock:
                     batch, self._queue = self._queue, []
                     if self._closing and not batch:
@@ -181,6 +190,14 @@ class Journal(CommitsOfJournal):
         finally:
             if self._copy is not None:
                 self._copy.stop()
+
+    def _wait(self) -> bool:
+        """Wait for records. Returns False if there are none for a while, and nothing is behind the last commit."""
+        try:
+            self._news.get(timeout=self._mark_after_s if self._commits.lacks_mark else None)
+        except Empty:
+            return False
+        return True
 
     def _report_durable(self, committed: list[PendingRecord]) -> None:
         self._deliver(_Report(committed, None))

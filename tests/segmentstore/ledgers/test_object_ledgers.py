@@ -12,7 +12,7 @@ from unreliable_chunks import Fate
 from headrace.metadata.container_log import NO_VERSION, LogWriteOutcome
 from headrace.model.container_logs import ContainerLog, LogState, open_ledger
 from headrace.model.ensembles import ReplicaId
-from headrace.model.errors import FencedError, HeadraceError, IllegalStateError, UnavailableError
+from headrace.model.errors import CorruptError, FencedError, HeadraceError, IllegalStateError, UnavailableError
 from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
 from headrace.segmentstore.log.object_ledgers import ObjectLedger
 
@@ -86,19 +86,36 @@ async def test_attempt_that_arrives_after_its_repetition_is_harmless():
     assert list(await read_back(await world.open())) == [1, 2]
 
 
-async def test_defect_of_a_request_fails_the_log():
+async def test_contradiction_fails_the_log():
     world, reports = World(), Reports()
     ledger = await world.open()
 
-    def refuse(_name: str) -> Fate:
-        raise HeadraceError("no storage accepts this request")
+    def contradict(_name: str) -> Fate:
+        raise CorruptError("the object cannot be there")
 
-    world.chunks.fate = refuse
+    world.chunks.fate = contradict
     reports.append(ledger, b"entry")
-    assert failures(await reports.all()) == [HeadraceError]
+    assert failures(await reports.all()) == [CorruptError]
     assert reports.released == [0]
-    with pytest.raises(HeadraceError):
+    with pytest.raises(CorruptError):
         ledger.append([b"more"], lambda _error: None)
+
+
+async def test_refused_request_is_repeated():
+    """An operator may remove the cause: a refusal by tier 2 ends no container."""
+    world, reports = World(), Reports()
+    ledger = await world.open()
+    refusals = iter([HeadraceError("no storage accepts this request")])
+    accept = world.chunks.fate
+
+    def refuse_once(name: str) -> Fate:
+        for refusal in refusals:
+            raise refusal
+        return accept(name)
+
+    world.chunks.fate = refuse_once
+    reports.append(ledger, b"entry")
+    assert failures(await reports.all()) == [None]
 
 
 async def test_former_owner_collides_with_the_tombstone():
