@@ -11,6 +11,7 @@ from session_channels import FakeChannel, feed, open_session
 from store_world import RunningStore, World
 
 from headrace import wire
+from headrace.adapters.system_clock import SystemClock
 from headrace.segmentstore.connections import held_reads, read_processor
 from headrace.segmentstore.connections.held_reads import WAKES_PER_TURN_MAX
 from headrace.segmentstore.connections.limits import HELD_READS_MAX
@@ -130,3 +131,30 @@ async def test_the_end_of_many_reads_takes_one_step_each(world: World):
         session.disconnected()
         assert not durable.waiters
         assert running.listener.held_reads == 0
+
+
+async def test_a_read_that_fails_keeps_none_from_its_turn():
+    class Read:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def on_news(self) -> None:
+            reads.remove(self)
+            woken.append(self.number)
+            if self.number == WAKES_PER_TURN_MAX:
+                raise ArithmeticError
+
+        def answer_empty(self) -> None:
+            raise NotImplementedError
+
+    failures: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    reads, woken = held_reads.HeldReads(SystemClock()), list[int]()
+    for number in range(3 * WAKES_PER_TURN_MAX):
+        read = Read(number)
+        reads.add(read)
+        reads.wake(read)
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert woken == list(range(3 * WAKES_PER_TURN_MAX))
+    assert [type(failure) for failure in failures] == [ArithmeticError]

@@ -82,11 +82,13 @@ class HeldReads:
 
     def _next_turn(self) -> None:
         self._woken = 0
-        while self._ready and not self._turn_is_over:
-            self._wake_now(self._ready.popleft())
-        self._turn_scheduled = bool(self._ready or self._woken)
-        if self._turn_scheduled:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+        try:
+            while self._ready and not self._turn_is_over:
+                self._wake_now(self._ready.popleft())
+        finally:  # a read that fails keeps no other one from its turn
+            self._turn_scheduled = bool(self._ready or self._woken)
+            if self._turn_scheduled:
+                asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _wake_now(self, held: HeldRead) -> None:
         if held in self._held:

@@ -14,6 +14,7 @@ connection that has waited longest. While any waits, the slowest connection in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heapreplace
 from typing import Final
 
 from headrace.model.errors import InvalidRequestError
@@ -123,12 +124,10 @@ class ReceiveMemory:
         return max(min(self._shared_bytes - self._shared_used, self._room_of_shares(account)), 0)
 
     def charge(self, account: ReceiveAccount, size_bytes: int) -> bool:
-        """Charge a connection. If that is False, it waits, and `on_room` is called when it has been charged."""
+        """Charge a connection for a piece. If that is False, it waits, and `on_room` tells when it has been charged."""
         if self._takes_reserve(account, size_bytes) or self._takes_lane(account, size_bytes):
             return True
-        order = self._order(account)
-        comes_first = not self._is_short or all(order < self._order(each) for each in self._waiters)
-        if comes_first and self._fits(account, size_bytes):
+        if self._fits(account, size_bytes) and self._comes_first(account):
             self._take(account, size_bytes)
             return True
         if self._finisher is None and account.may_finish:
@@ -288,27 +287,45 @@ class ReceiveMemory:
         blocked = {each.address for each, size in self._waiters.items() if size > self._room_of_address(each.address)}
         return [account for account in self._charged if account is self._finisher or account.address in blocked]
 
+    def _comes_first(self, account: ReceiveAccount) -> bool:
+        """Whether no connection waits that must get memory before this one."""
+        order = self._order(account)
+        return not self._is_short or all(order < self._order(each) for each in self._waiters)
+
     def _serve_waiters(self) -> None:
         waiters = self._waiters
-        while waiters and self._serve_one():
-            pass
+        if waiters and self._shared_used + SMALL_PIECE_BYTES <= self._shared_bytes:
+            self._serve_fitting()
+        if waiters and self._finisher is None:
+            first = next((account for account in waiters if account.may_finish), None)
+            if first is not None:
+                self._finish_with(first, waiters.pop(first))
+                first.on_room()
         if self._is_short or waiters:
             self._note_shortage()
 
-    def _serve_one(self) -> bool:
-        waiters = self._waiters
-        fitting = [account for account, size in waiters.items() if self._fits(account, size)]
-        if fitting:
-            account = min(fitting, key=self._order)
-            self._take(account, waiters.pop(account))
-        else:
-            first = next((account for account in waiters if account.may_finish), None)
-            if first is None or self._finisher is not None:
-                return False
-            account = first
-            self._finish_with(account, waiters.pop(account))
-        account.on_room()
-        return True
+    def _serve_fitting(self) -> None:
+        """Serve the waiting connections in their order. Each is looked at a few times only: there may be thousands."""
+        waiting: dict[str, list[tuple[int, int, ReceiveAccount]]] = {}
+        for arrival, (account, size) in enumerate(self._waiters.items()):
+            if self._fits(account, size):
+                waiting.setdefault(account.address, []).append((account.held_bytes, arrival, account))
+        addresses = []
+        for address, accounts in waiting.items():
+            heapify(accounts)
+            addresses.append((self._by_address.get(address, 0), *accounts[0][:2], address))
+        heapify(addresses)
+        while addresses and self._shared_used + SMALL_PIECE_BYTES <= self._shared_bytes:
+            address = addresses[0][-1]
+            accounts = waiting[address]
+            account = heappop(accounts)[-1]
+            if self._fits(account, self._waiters[account]):
+                self._take(account, self._waiters.pop(account))
+                account.on_room()
+            if accounts:
+                heapreplace(addresses, (self._by_address.get(address, 0), *accounts[0][:2], address))
+            else:
+                heappop(addresses)
 
 
 class ReceiveAccount:

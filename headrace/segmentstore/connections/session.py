@@ -236,7 +236,8 @@ class Session:
 
     @property
     def waits_for_store(self) -> bool:
-        return self._receiving_paused and not self.sending_blocked
+        by_peer = self.sending_blocked or self._reads.full or self._turn.is_spent
+        return self._receiving_paused and not by_peer
 
     def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
         self._asked = True
