@@ -161,3 +161,18 @@ def test_crashes_lose_and_double_nothing():
         if not died:
             return
         position += 1
+
+
+def test_a_stream_that_is_sealed_commits_them_first(world: StreamWorld):
+    """The run begins while the stream is being sealed, after a client has sealed a segment."""
+    written = _written(world)
+    world.bare_segment_stores.seal_segment(SEALED)
+    world.streams.seal_stream("s", "t")
+    world.drain()
+    world.drain_transactions()
+    assert states(world, *written) == [TransactionState.COMMITTED] * 2
+    assert world.records.get("s", "t").stream.state is StreamState.SEALED
+    assert all_bytes(world) == b"\0\0\x0012"
+    assert_sound(world)
+    world.delete()
+    assert world.bare_segment_stores.names() == []
