@@ -236,7 +236,7 @@ def table_service() -> KeyValueTableService:
 def segment_service() -> SegmentService:
     from headrace.controller.services.segments import SegmentService
 
-    return SegmentService(metadata_store(), segment_stores(), *environment().containers)
+    return SegmentService(metadata_store(), segment_stores(), acceptance, *environment().containers)
 
 
 @_once

@@ -64,7 +64,9 @@ class ControlPlane:
         self.scopes = ScopeService(self.store)
         self.scope_deletions = ScopeDeletionService(self.store, self.queue, self.clock)
         self.streams = StreamService(self.store, self.queue, self.clock)
-        self.segments = SegmentService(self.store, self.segment_stores, topology.CONTAINER_COUNT)
+        self.segments = SegmentService(
+            self.store, self.segment_stores, lambda: self.streams.acceptance, topology.CONTAINER_COUNT
+        )
         self.cuts = StreamCutService(self.store, self.segment_stores, self.segments)
         self.scaling_events = ScalingEventService(self.store)
         self.requests = self.processor = RequestProcessor(self.tools())

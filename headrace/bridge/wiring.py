@@ -71,7 +71,10 @@ class BridgeProcess:
         backoff = ConflictBackoff(time.sleep, random.random)
         scopes = ScopeService(metadata)
         streams = StreamService(metadata, requests, clock, backoff, config.s3_containers)
-        segments = SegmentService(metadata, self._stores, config.container_count, config.s3_containers)
+        acceptance = streams.acceptance
+        segments = SegmentService(
+            metadata, self._stores, lambda: acceptance, config.container_count, config.s3_containers
+        )
         service = ControllerService(scopes, streams, segments, waits, lambda: (config.advertised_host, self.port))
         queues = TransactionQueues(
             SqsRequestQueue(config.commits_queue_url, sqs_client()),

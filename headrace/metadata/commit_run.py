@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.metadata.commit_order import order_key, replace_order
+from headrace.metadata.commit_part import delete_commit_part
 from headrace.metadata.record_layout import decoded, transactions_partition, versioned
 from headrace.model.commit_runs import CommitRun, RunSet, WaitingMark
 from headrace.model.errors import ConflictError
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.transactions import CommitOrder, transaction_text
-from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, WriteConflictError
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Replace, Write, WriteConflictError
 
 RUN_SORT = "run"
 
@@ -44,9 +46,25 @@ def create_run(scope: str, stream: str, run: CommitRun) -> Create:
     return Create(commit_run_key(scope, stream), commit_run_body(run))
 
 
+def replace_run(scope: str, stream: str, run: CommitRun) -> Replace:
+    """The first change of a run; its transaction also writes the current record, whose version is checked."""
+    return Replace(commit_run_key(scope, stream), commit_run_body(run), 0)
+
+
 def delete_run(scope: str, stream: str) -> Delete:
     """Unconditional: its transaction also writes the current record, whose version is checked."""
     return Delete(commit_run_key(scope, stream), None)
+
+
+def set_ends(stream: Stream, one: RunSet) -> list[Write]:
+    """The writes after which a set's entry in the order means what is left, or the set is gone.
+
+    The transaction of these writes also writes the current record, whose version is checked.
+    """
+    if one.rest is not None:
+        return [replace_order(stream.scope, stream.name, one.mark, one.rest)]
+    former = Delete(order_key(stream.scope, stream.name, one.mark.order), None)
+    return [former, delete_commit_part(stream.scope, stream.name, one.set_id, None)]
 
 
 def find_commit_run(store: MetadataStore, scope: str, stream: str) -> CommitRun | None:

@@ -6,7 +6,7 @@ from headrace.metadata.epoch import decode_epoch, epoch_body
 from headrace.metadata.record_layout import stream_partition
 from headrace.model.epochs import Epoch
 from headrace.model.streams import Stream
-from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore
+from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Replace
 
 TRANSITION_SORT = "transition"
 
@@ -23,6 +23,11 @@ def find_transition(store: MetadataStore, stream: Stream) -> Epoch | None:
 
 def create_transition(stream: Stream, epoch: Epoch) -> Create:
     return Create(transition_key(stream.scope, stream.name), epoch_body(epoch))
+
+
+def replace_transition(stream: Stream, epoch: Epoch) -> Replace:
+    """The first change of a plan; its transaction also writes the current record, whose version is checked."""
+    return Replace(transition_key(stream.scope, stream.name), epoch_body(epoch), 0)
 
 
 def delete_transition(stream: Stream) -> Delete:

@@ -5,13 +5,16 @@ transaction's epoch and fills its segments with the transaction's events. It sea
 duplicate as their successor, and then makes a duplicate of the epoch that was active. A duplicate has the numbers and
 key ranges of the original epoch, and segment ids with its own epoch. For readers these are two ordinary changes of the
 epoch.
+
+A commit into the active epoch rolls in the same way if a client has sealed a segment of it. Both duplicates are then of
+the active epoch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.model.epochs import Epoch
+from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.segments import StreamSegment, segment_id
 
 
@@ -33,6 +36,14 @@ def roll_of(active: Epoch, of_transactions: Epoch, now_ms: int) -> Roll:
     passed_ms = max(now_ms, active.creation_time_ms + 1)
     passed = _duplicate(of_transactions, active.number + 1, passed_ms, active)
     return Roll(passed, _duplicate(active, active.number + 2, passed_ms + 1, passed))
+
+
+def scale_after_roll(planned: Epoch, roll: Roll) -> Epoch:
+    """The epoch of a scale that was planned for the active epoch, planned for the one that follows the roll instead."""
+    numbers = {one.number for one in planned.replaced}
+    sealed = [one.segment_id for one in roll.following.segments if one.number in numbers]
+    ranges = [one.key_range for one in planned.created]
+    return scaled_epoch(roll.following, sealed, ranges, planned.creation_time_ms)
 
 
 def _duplicate(original: Epoch, number: int, creation_time_ms: int, before: Epoch) -> Epoch:

@@ -91,6 +91,11 @@ def merge_plan(epoch: Epoch, identifier: int, cold: Collection[int], min_segment
     return ScalePlan(tuple(segment.segment_id for segment in merged), (whole,))
 
 
+def replacement_plan(epoch: Epoch, identifier: int) -> ScalePlan:
+    """Replace an active segment by one of the same range."""
+    return ScalePlan((identifier,), (epoch.by_id[identifier].key_range,))
+
+
 def growth_plan(epoch: Epoch, min_segments: int) -> ScalePlan | None:
     """Split the largest segments, each into equal ranges, until there are `min_segments`; None if there are enough.
 

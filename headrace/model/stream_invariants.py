@@ -131,7 +131,7 @@ def follows(before: Epoch, after: Epoch) -> bool:
         return _changes_nothing(before, after)
     if after.duplicate_of is not None:
         return (
-            after.duplicate_of < before.number
+            after.duplicate_of <= before.number
             and set(after.replaced) == set(before.segments)
             and after.created == after.segments
         )

@@ -167,6 +167,15 @@ def truncation_rolled_back(stream: Stream, running: RunningTruncation) -> Stream
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 
+def may_have_sealed_by_clients(stream: Stream) -> bool:
+    """Whether a client must have sealed an active segment that is sealed: no operation that seals it has come so far.
+
+    A stream that commits transactions replaces its segments itself as soon as epochs are recorded.
+    """
+    may_scale = stream.state is StreamState.COMMITTING_TXN and stream.following is None
+    return (stream.state is StreamState.ACTIVE or may_scale) and stream.recorded_epoch == stream.epoch.number
+
+
 def epoch_recorded(stream: Stream, epoch: Epoch) -> Stream:
     """The stream after the next epoch was recorded: clients may see its segments as successors."""
     return replace(stream, recorded_epoch=epoch.number)

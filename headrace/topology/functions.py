@@ -135,7 +135,8 @@ FUNCTIONS = (
         "segments",
         handler="functions.controller.segments.handler",
         description="Segments at head, tail, a time or an epoch, successors, predecessors, endpoints, stream cuts",
-        grants=("metadata:read", "token-keys:read"),
+        # The successors of a segment that a client has sealed over the wire need a scale.
+        grants=("metadata:read", "metadata:write", "requests:send", "token-keys:read"),
         reaches_segment_stores=True,
     ),
     Function(

@@ -268,6 +268,7 @@ async def test_commands_that_would_harm_a_table(client, tables):
     assert isinstance(reply, wire.OperationUnsupported)
     for command in (
         wire.TruncateSegment(3, TABLE, 5),
+        wire.SealSegment(3, TABLE),
         wire.MergeSegments(3, PLAIN, TABLE),
         wire.MergeSegments(3, TABLE, PLAIN),
         wire.MergeSegmentsBatch(3, PLAIN, (TABLE,)),
@@ -276,7 +277,12 @@ async def test_commands_that_would_harm_a_table(client, tables):
     ):
         assert isinstance(await client.call(command), wire.ErrorMessage), command
     assert await tables.values(b"a") == [b"1"]
-    await client.call(wire.SealSegment(3, TABLE))
+
+
+async def test_a_table_that_a_former_version_sealed(running, client, tables):
+    """It can be read and removed."""
+    await tables.put((b"a", ANY, b"1"))
+    await running.store.owner_of(TABLE).container.seal(TABLE)
     assert await tables.put((b"a", ANY, b"2")) == wire.SegmentIsSealed(3, TABLE)
     assert await tables.values(b"a") == [b"1"]
     assert await client.call(wire.DeleteSegment(3, TABLE)) == wire.SegmentDeleted(3, TABLE)

@@ -30,7 +30,7 @@ from headrace.metadata.transition import create_transition, delete_transition
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.model.scaling import check_segments_left
+from headrace.model.scaling import check_segments_left, replacement_plan
 from headrace.model.segments import KeyRange
 from headrace.model.streams import Stream, scale_rolled_back, scaled, started
 from headrace.ports.metadata_store import MetadataStore
@@ -52,12 +52,29 @@ def accept_unchanged(
         WriteConflictError: the stream has changed since; read it and decide again.
         The other errors of `accept`, except for NotFoundError.
     """
-    scaling = started(stored.stream, stored.version, RequestKind.SCALE_STREAM)
-    check_commit_does_not_roll(acceptance.store, stored.stream)
-    epoch = scaled_epoch(stored.stream.epoch, sealed_segment_ids, new_ranges, acceptance.clock.now_ms())
+    scaling, epoch = _planned(acceptance, stored, sealed_segment_ids, new_ranges)
     check_segments_left(epoch, stored.stream.configuration.scaling)
     acceptance.change_stream(stored, scaling, create_transition(scaling, epoch))
     return ScaleProgress.of(epoch, ScaleStatus.IN_PROGRESS)
+
+
+def accept_replacement(acceptance: Acceptance, stored: StoredStream, segment_id: int) -> None:
+    """Accept a scale of one active segment to one of the same range, as `accept_unchanged`.
+
+    The number of segments stays, so it is not compared with the minimum of the policy.
+    """
+    plan = replacement_plan(stored.stream.epoch, segment_id)
+    scaling, epoch = _planned(acceptance, stored, plan.sealed, plan.new_ranges)
+    acceptance.change_stream(stored, scaling, create_transition(scaling, epoch))
+
+
+def _planned(
+    acceptance: Acceptance, stored: StoredStream, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
+) -> tuple[Stream, Epoch]:
+    """The stream with the scale, and the epoch that it leads to."""
+    scaling = started(stored.stream, stored.version, RequestKind.SCALE_STREAM)
+    check_commit_does_not_roll(acceptance.store, stored.stream)
+    return scaling, scaled_epoch(stored.stream.epoch, sealed_segment_ids, new_ranges, acceptance.clock.now_ms())
 
 
 def _accept(

@@ -1,14 +1,15 @@
 """Segments of streams: at a point of the stream, successors and predecessors, endpoints, and stream cuts.
 
-The service only reads. The records of past epochs never change and are cached, so a warm process needs one batch read:
-the current record shows that the stream still exists, and the truncation record where it starts. For a position before
-the start the answer is an error, or the segments at the head instead.
+The service only reads, except that a writer's question for what follows a segment may begin a scale, see
+`sealed_active_segments`. The records of past epochs never change and are cached, so a warm process needs one batch
+read: the current record shows that the stream still exists, and the truncation record where it starts. For a position
+before the start the answer is an error, or the segments at the head instead.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from headrace.api.segments import (
@@ -20,10 +21,12 @@ from headrace.api.segments import (
     Successor,
     Successors,
 )
+from headrace.controller.acceptance import Acceptance
+from headrace.controller.services.sealed_active_segments import SealedActiveSegments
 from headrace.controller.services.stream_ends import StreamEnds
 from headrace.metadata.container_claim import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
-from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model import segments
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
@@ -48,13 +51,19 @@ class SegmentService:
     """
 
     def __init__(
-        self, store: MetadataStore, segment_stores: SegmentStores, container_count: int, s3_containers: int = 0
+        self,
+        store: MetadataStore,
+        segment_stores: SegmentStores,
+        acceptance: Callable[[], Acceptance],
+        container_count: int,
+        s3_containers: int = 0,
     ) -> None:
         self._store = store
         self._records = StreamRecords(store)
         self._history = self._records.history
         self._cuts = PlacedCuts(self._history)
         self._ends = StreamEnds(self._history, segment_stores)
+        self._sealed = SealedActiveSegments(segment_stores, acceptance)
         self._layout = ContainerLayout(container_count, s3_containers)
 
     def segments_at_head(self, scope: str, stream: str) -> EpochSegments:
@@ -114,13 +123,19 @@ class SegmentService:
     def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> Successors:
         """The successors of a segment; known as soon as a scale may seal the segment.
 
+        With `as_recorded` a writer or a reader asks that has found the segment sealed. If it is active for the
+        controller, a client may have sealed it: then a scale replaces it, and the caller asks again.
+
         Raises:
             NotFoundError: the stream never had the segment.
             TruncatedError: a truncation has deleted it, and not `as_recorded`.
         """
-        found, truncation = self._readable_with_truncation(scope, stream)
+        stored, truncation = self._stored_with_truncation(scope, stream)
+        found = stored.stream
         following = self._epoch_after(found, segment_id)
         if following is None:
+            if as_recorded:
+                self._sealed.replace_if_sealed(stored, segment_id)
             return Successors((), found.state is StreamState.SEALED)
         segment = following.replaced_segment(segment_id)
         if not as_recorded:
@@ -226,8 +241,13 @@ class SegmentService:
         return created_stream(self._records.get(scope, stream).stream)
 
     def _readable_with_truncation(self, scope: str, stream: str) -> tuple[Stream, Truncation | None]:
+        stored, truncation = self._stored_with_truncation(scope, stream)
+        return stored.stream, truncation
+
+    def _stored_with_truncation(self, scope: str, stream: str) -> tuple[StoredStream, Truncation | None]:
         stored, truncation = self._records.get_with_truncation(scope, stream)
-        return created_stream(stored.stream), truncation
+        created_stream(stored.stream)
+        return stored, truncation
 
     def _check_finished(self, stream: Stream, left_out: Sequence[int], *, bounded: bool) -> None:
         """Check that readers can have finished the segments at the second cut that their checkpoint leaves out."""

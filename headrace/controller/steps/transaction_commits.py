@@ -16,17 +16,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.controller.engine import Tools
+from headrace.controller.steps.roll_instead import roll_instead
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
-from headrace.metadata.commit_order import order_key, replace_order
 from headrace.metadata.commit_part import (
     StoredPart,
     commit_part_key,
-    delete_commit_part,
     replace_commit_part,
     stored_part,
 )
-from headrace.metadata.commit_run import commit_run_key, create_run, delete_run
+from headrace.metadata.commit_run import commit_run_key, create_run, delete_run, set_ends
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import StoredTransaction
@@ -68,8 +67,6 @@ from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
     WRITES_PER_TRANSACTION_MAX,
     Check,
-    Delete,
-    Write,
     WriteConflictError,
 )
 from headrace.ports.workers import each_piece
@@ -238,7 +235,16 @@ class TransactionCommits:
     def _finish(self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None) -> None:
         """The part of a run after its beginning; `batch` are its transactions, if they were just read."""
         with self._conflict_if_changed(stored):
-            self._merge_whole(stored, run, batch)
+            try:
+                self._merge_whole(stored, run, batch)
+            except SealedError:
+                if run.rolls:
+                    raise
+            else:
+                return
+        stored, run = roll_instead(self._tools, stored, run)
+        with self._conflict_if_changed(stored):
+            self._merge_whole(stored, run, None)
 
     @contextlib.contextmanager
     def _conflict_if_changed(self, stored: StoredStream) -> Iterator[None]:
@@ -329,6 +335,8 @@ class TransactionCommits:
         replaced = stream.epoch
         roll = roll_of(replaced, self._history.epoch(stream, run.reference_epoch), run.started_ms)
         if stream.recorded_epoch == replaced.number:
+            if not must_roll(replaced, run.reference_epoch):  # a late process must not merge into them behind the roll
+                seal_segments(tools, stream, replaced.segments)
             self._fill(stored, roll, run, transactions)
             records = (*create_epoch(stream, roll.passed), *create_epoch(stream, roll.following))
             stored = self._tools.records.replace(stored, epoch_recorded(stream, roll.following), *records)
@@ -381,7 +389,7 @@ class TransactionCommits:
         nothing but their completion is left to be done with them, in whichever run.
         """
         stream, now_ms = stored.stream, self._tools.clock.now_ms()
-        ends = [write for one in run.sets for write in _set_ends(stream, one)]
+        ends = [write for one in run.sets for write in set_ends(stream, one)]
         completions = [
             complete(stream.scope, stream.name, one, committed(one.transaction, position, now_ms)) for one in left
         ]
@@ -401,14 +409,3 @@ class TransactionCommits:
         starts = range(0, len(identifiers), READS_PER_BATCH_MAX)
         each_piece(self._tools.workers, read, starts, f"commits of {scope}/{stream}")
         return [found[one] for one in identifiers if one in found]
-
-
-def _set_ends(stream: Stream, one: RunSet) -> list[Write]:
-    """The writes after which a set's entry in the order means what is left, or the set is gone.
-
-    The transaction of these writes also writes the current record, whose version is checked.
-    """
-    if one.rest is not None:
-        return [replace_order(stream.scope, stream.name, one.mark, one.rest)]
-    former = Delete(order_key(stream.scope, stream.name, one.mark.order), None)
-    return [former, delete_commit_part(stream.scope, stream.name, one.set_id, None)]

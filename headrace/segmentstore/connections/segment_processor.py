@@ -133,6 +133,7 @@ class SegmentProcessor:
         self._session.send(wire.SegmentCreated(command.request_id, name))
 
     async def _seal(self, command: wire.SealSegment) -> None:
+        await self._refuse_table(command.segment, "sealed: delete the key-value table instead")
         await self._container(command.segment).seal(command.segment)
         self._session.send(wire.SegmentSealed(command.request_id, command.segment))
 

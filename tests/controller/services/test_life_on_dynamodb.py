@@ -51,7 +51,7 @@ class CloudWorld:
         self.scopes = ScopeService(store)
         self.streams = StreamService(store, SqsRequestQueue(self.url, self.sqs), clock)
         self.auto_scaling = AutoScalingService(store, self.streams.acceptance, clock)
-        self.segments = SegmentService(store, self.segment_stores, 8)
+        self.segments = SegmentService(store, self.segment_stores, lambda: self.streams.acceptance, 8)
         self.processor = request_processor(store, self.segment_stores, clock, lambda: MemoryRequestQueue())
 
     def drain(self) -> None:

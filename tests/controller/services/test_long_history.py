@@ -146,7 +146,9 @@ def test_a_cold_question_costs_the_same(streams: dict[int, Any], name: str):
     for count in (FEW, MANY):
         world = streams[count]
         colder = StreamWorld()
-        cold = type(world.segments)(world.store, world.segment_stores, 8)
+        cold = type(world.segments)(
+            world.store, world.segment_stores, lambda streams=world.streams: streams.acceptance, 8
+        )
         colder.streams, colder.segments = world.streams, cold
         colder.cuts = type(world.cuts)(world.store, world.segment_stores, cold)
         colder.scaling_events = type(world.scaling_events)(world.store)

@@ -43,7 +43,7 @@ class Cloud:
         self.scopes = ScopeService(store)
         self.scope_deletions = ScopeDeletionService(store, queue, clock)
         self.streams = StreamService(store, queue, clock)
-        self.segments = SegmentService(store, self.segment_stores, 8)
+        self.segments = SegmentService(store, self.segment_stores, lambda: self.streams.acceptance, 8)
         self.cuts = StreamCutService(store, self.segment_stores, self.segments)
         self.processor = request_processor(store, self.segment_stores, clock, lambda: queue)
 

@@ -1,0 +1,77 @@
+"""A client seals an active segment over the wire: writers go on, and readers get each event once and in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from real_cluster import RealCluster
+
+from headrace.client import Headrace, ScalingPolicy, WriterOptions
+
+SMALL_BLOCKS = WriterOptions(block_bytes=2_000, buffer_bytes=200_000)
+KEYS = [f"k{number}" for number in range(20)]
+
+
+def _numbers(events: list[bytes]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        key, number = event.decode().split(":")
+        found[key].append(int(number))
+    return dict(found)
+
+
+def test_writers_and_readers_go_on_behind_it(real: RealCluster, headrace: Headrace) -> None:
+    admin = headrace.admin
+    admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(2))
+    with headrace.writer("shop", "orders", SMALL_BLOCKS) as writer:
+        for number in range(200):
+            writer.write_batch([f"{key}:{number}".encode() for key in KEYS], KEYS)
+            if number in (50, 120):
+                writer.flush()
+                sealed, other = admin.segments("shop", "orders")
+                real.segment_stores.seal_segment(sealed.name)
+        writer.flush()
+    assert admin.get_stream("shop", "orders").epoch == 2
+    left = admin.segments("shop", "orders")
+    assert {one.key_range for one in left} == {sealed.key_range, other.key_range}
+    expected = {key: list(range(200)) for key in KEYS}
+    tail = admin.stream_cut("shop", "orders")
+    with headrace.reader("shop", "orders", "head", tail) as reader:
+        assert _numbers([read.event for read in reader]) == expected
+
+
+def test_a_reader_at_its_end_has_it_replaced(real: RealCluster, headrace: Headrace) -> None:
+    """No writer has found it sealed yet."""
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+    with headrace.writer("shop", "orders") as writer:
+        writer.write(b"k:0", "k").result()
+    (sealed,) = headrace.admin.segments("shop", "orders")
+    real.segment_stores.seal_segment(sealed.name)
+    with headrace.reader("shop", "orders", "head") as reader:
+        batch = reader.read_batch(timeout_s=30)
+        assert batch is not None
+        assert batch.events == [b"k:0"]
+        while not headrace.admin.segments("shop", "orders")[0].segment_id:
+            assert reader.read_batch(timeout_s=0.01) is None
+        with headrace.writer("shop", "orders") as writer:
+            writer.write(b"k:1", "k").result()
+        batch = reader.read_batch(timeout_s=30)
+        assert batch is not None
+        assert batch.events == [b"k:1"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_two_writers_of_one_segment(real: RealCluster, headrace: Headrace, times: int) -> None:
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+    with headrace.writer("shop", "orders") as one, headrace.writer("shop", "orders") as two:
+        for number in range(times):
+            (sealed,) = headrace.admin.segments("shop", "orders")
+            real.segment_stores.seal_segment(sealed.name)
+            acks = [one.write(f"one:{number}".encode(), "k"), two.write(f"two:{number}".encode(), "k")]
+            for ack in acks:
+                ack.result()
+    assert headrace.admin.get_stream("shop", "orders").epoch == times
+    tail = headrace.admin.stream_cut("shop", "orders")
+    with headrace.reader("shop", "orders", "head", tail) as reader:
+        assert _numbers([read.event for read in reader]) == {"one": list(range(times)), "two": list(range(times))}
