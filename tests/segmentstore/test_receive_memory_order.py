@@ -11,6 +11,7 @@ from headrace.segmentstore.connections.limits import HELD_READS_MAX
 from headrace.segmentstore.connections.receive_memory import (
     LARGE_PIECE_BYTES,
     SMALL_PIECE_BYTES,
+    STRANGERS,
     ReceiveAccount,
     ReceiveMemory,
     receive_bytes_min,
@@ -75,6 +76,54 @@ def test_the_addresses_of_a_crowd_take_turns():
     assert len(served) > 100
     assert max(shares) - min(shares) == SMALL_PIECE_BYTES
     assert memory.used_bytes <= memory.total_bytes
+
+
+def test_the_lane_goes_to_those_that_wait_for_it():
+    """A later small command took the room in the lane for which others waited."""
+    memory, served = memory_of(8), list[str]()
+    small = [account_of(memory, "10.2.0.1", served) for _ in range(100)]
+    in_lane = [each for each in small if memory.charge(each, SMALL_PIECE_BYTES) and each.lane_bytes]
+    crowd(memory, 30, addresses=3)
+    waiting, newcomer = (account_of(memory, f"10.3.0.{number}", served) for number in range(2))
+    assert not memory.charge(waiting, SMALL_PIECE_BYTES)
+    before = memory.waiting
+    for each in in_lane:
+        memory.give_back(each, SMALL_PIECE_BYTES)
+        if waiting.lane_bytes:
+            break
+        assert not memory.charge(newcomer, SMALL_PIECE_BYTES) or waiting.held_bytes
+    assert waiting.lane_bytes == SMALL_PIECE_BYTES
+    assert memory.waiting < before
+
+
+def test_a_lane_that_none_waits_for_keeps_its_connections():
+    """A peer behind a slow network has sent a little, and pauses for a round trip. None waits for what it holds."""
+    memory, closed = memory_of(8), list[str]()
+
+    def account(address: str) -> ReceiveAccount:
+        return ReceiveAccount(memory, address, lambda: None, lambda: closed.append(address), lambda: False)
+
+    far = account("10.0.0.1")
+    assert memory.charge(far, SMALL_PIECE_BYTES)
+    others = [account(f"10.1.0.{number}") for number in range(40)]
+    for other in others:
+        memory.charge(other, LARGE_PIECE_BYTES)
+    assert memory.waiting > 0
+    for _ in range(10):
+        for other in others:
+            other.arrived(LARGE_PIECE_BYTES)
+        memory.close_slowest()
+    assert (far.lane_bytes, closed) == (SMALL_PIECE_BYTES, [])
+
+
+def test_a_connection_that_moves_is_counted_once():
+    memory, served = memory_of(8), list[str]()
+    moved = account_of(memory, STRANGERS, served)
+    assert memory.charge(moved, SMALL_PIECE_BYTES)
+    memory.move(moved, "10.0.0.1")
+    assert memory._by_address == {"10.0.0.1": SMALL_PIECE_BYTES}
+    memory.give_back(moved, SMALL_PIECE_BYTES)
+    assert (memory._by_address, memory.used_bytes) == ({}, 0)
 
 
 async def test_own_reads_at_a_tail_excuse_no_held_block(make_world: type[World]):

@@ -244,8 +244,7 @@ class ReceiveMemory:
         return True
 
     def _takes_lane(self, account: ReceiveAccount, size_bytes: int) -> bool:
-        fits = size_bytes <= SMALL_PIECE_BYTES and self._lane_used + size_bytes <= self._lane_bytes
-        if account.address == STRANGERS or account.lane_bytes or not fits:
+        if self._lane_used + size_bytes > self._lane_bytes or not _may_use_lane(account, size_bytes):
             return False
         self._lane_used += size_bytes
         account.lane_bytes = size_bytes
@@ -283,7 +282,12 @@ class ReceiveMemory:
 
     def _in_the_way(self) -> Iterable[ReceiveAccount]:
         if self._is_short:
-            return list(self._charged)
+            lane_is_wanted = any(_may_use_lane(account, size) for account, size in self._waiters.items())
+            return [
+                account
+                for account in self._charged
+                if lane_is_wanted or account.shared_bytes or account is self._finisher
+            ]
         blocked = {each.address for each, size in self._waiters.items() if size > self._room_of_address(each.address)}
         return [account for account in self._charged if account is self._finisher or account.address in blocked]
 
@@ -294,6 +298,8 @@ class ReceiveMemory:
 
     def _serve_waiters(self) -> None:
         waiters = self._waiters
+        if waiters:
+            self._serve_from_lane()
         if waiters and self._shared_used + SMALL_PIECE_BYTES <= self._shared_bytes:
             self._serve_fitting()
         if waiters and self._finisher is None:
@@ -303,6 +309,16 @@ class ReceiveMemory:
                 first.on_room()
         if self._is_short or waiters:
             self._note_shortage()
+
+    def _serve_from_lane(self) -> None:
+        """Serve those that wait for a first small piece, in the order of arrival. No later one may overtake them."""
+        waiters = self._waiters
+        while self._lane_used + SMALL_PIECE_BYTES <= self._lane_bytes:
+            account = next((account for account, size in waiters.items() if _may_use_lane(account, size)), None)
+            if account is None or not self._takes_lane(account, waiters[account]):
+                return
+            del waiters[account]
+            account.on_room()
 
     def _serve_fitting(self) -> None:
         """Serve the waiting connections in their order. Each is looked at a few times only: there may be thousands."""
@@ -410,6 +426,11 @@ class ReceiveAccount:
         """Stop waiting, and free the charge of `keep`. The owner of the pieces frees them."""
         self.memory.stop_waiting(self)
         self.keep(0)
+
+
+def _may_use_lane(account: ReceiveAccount, size_bytes: int) -> bool:
+    """Whether the lane is for this piece: a first small one, and not of a stranger."""
+    return size_bytes <= SMALL_PIECE_BYTES and not account.lane_bytes and account.address != STRANGERS
 
 
 def receive_bytes_min(connections_max: int, command_bytes_max: int = WIRE_FRAME_PAYLOAD_BYTES_MAX) -> int:

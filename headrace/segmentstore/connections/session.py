@@ -236,8 +236,7 @@ class Session:
 
     @property
     def waits_for_store(self) -> bool:
-        by_peer = self.sending_blocked or self._reads.full or self._turn.is_spent
-        return self._receiving_paused and not by_peer
+        return self._receiving_paused and not (self.sending_blocked or self._reads.full)
 
     def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
         self._asked = True
