@@ -145,7 +145,7 @@ async def many_attributes(target: Target) -> None:
 
 
 async def refused_tokens(target: Target) -> None:
-    """Requests with tokens of nobody."""
+    """Requests with tokens that no key has signed."""
     asked = wire.GetStreamSegmentInfo(3, SEGMENT, f"{target.random.getrandbits(64):x}.b.c")
     await _flood(target, wire.encode(asked) * REQUESTS_AT_ONCE)
 
@@ -236,7 +236,7 @@ def run(seed: int, *, seconds: float, tokens: str, attacks: Sequence[str] = ()) 
             )
             took_s = asyncio.run(_write_under_attack(target, seconds, tuple(attacks) or tuple(ATTACKS)))
             if not store.stop():
-                raise WrongStateError("the store did not stop in good order")
+                raise WrongStateError("the store did not shut down cleanly")
             log = (directory / "store.log").read_text()
         if "event=container_failed" in log or "Traceback" in log:
             raise WrongStateError(f"a container has stopped: {log[-2_000:]}")

@@ -53,7 +53,7 @@ def torture(seed: int, *, kills: int) -> int:
         store.start()
         asyncio.run(_check(store, history))
         if not store.stop():
-            raise AssertionError(f"seed {seed}: the store did not stop in good order")
+            raise AssertionError(f"seed {seed}: the store did not shut down cleanly")
         store.start()  # memory is empty now: everything comes from tier 2
         asyncio.run(_check(store, history))
     return sum(1 for segment in history.segments for _ in segment.requests())

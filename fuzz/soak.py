@@ -154,7 +154,7 @@ def soak(seed: int, *, seconds: float, behind_bytes_max: int = BEHIND_BYTES_MAX)
         store.start()
         summary = asyncio.run(_soak(store, Path(directory) / "data" / "journal", seed, seconds, behind_bytes_max))
         if not store.stop():
-            raise WrongStateError("the store did not stop in good order")
+            raise WrongStateError("the store did not shut down cleanly")
         return summary
 
 

@@ -145,7 +145,7 @@ async def test_a_read_that_fails_keeps_none_from_its_turn():
                 raise ArithmeticError
 
         def answer_empty(self) -> None:
-            raise NotImplementedError
+            raise AssertionError
 
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
