@@ -394,7 +394,7 @@ def build_what_is_needed(declared: topology.Function) -> None:
     """Build the objects that nearly every call of this function uses, according to its grants."""
     if "metadata:read" in declared.grants:
         metadata_store()
-    if any(grant in topology.SENDS_TO for grant in declared.grants):
+    if not declared.sends_rarely and any(grant in topology.SENDS_TO for grant in declared.grants):
         sqs_client()
     if "chunks:read" in declared.grants:
         chunk_links()

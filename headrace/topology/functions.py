@@ -138,6 +138,7 @@ FUNCTIONS = (
         # The successors of a segment that a client has sealed over the wire need a scale.
         grants=("metadata:read", "metadata:write", "requests:send", "token-keys:read"),
         reaches_segment_stores=True,
+        sends_rarely=True,
     ),
     Function(
         "transactions",

@@ -58,6 +58,8 @@ class Function:
 
     At least what its queues may start together, or the queues would be throttled.
     """
+    sends_rarely: bool = False
+    """So few calls send to a queue that no start of the function makes the client for it."""
 
 
 class Access(StrEnum):
