@@ -87,6 +87,7 @@ async def test_a_copy_that_its_owner_may_count_on_is_kept():
         await append(await world.nodes["a"].ledgers.open(LOG, epoch), b"one")
         learner = world.nodes["c"].sessions
         await until(lambda: learner.log(LOG).durable_end == 1)
+        await world.stop(world.nodes["a"])  # a copy of which something is heard meanwhile is kept
         await learner.drop_unneeded(RecordOf(epoch), idle_s=0)
         assert learner.log(LOG).durable_end == 1
         await learner.drop_unneeded(RecordOf(epoch + 1), idle_s=0)
@@ -171,6 +172,4 @@ async def test_logs_go_on_while_nothing_can_be_planned(caplog):
         await world.stop(world.nodes["c"])
         await append(ledger, b"one")
         await until(lambda: members(world) == {"a", "b"})
-        assert sum("log_not_planned" in each.getMessage() for each in caplog.records) == 1
-
         assert sum("log_not_planned" in each.getMessage() for each in caplog.records) == 1
