@@ -3,18 +3,19 @@
 
 `make nightly` calls it. A step that fails does not stop the later ones. The exit code is 1 if a step failed. The report
 is `build/nightly/report.md`, and the whole output of each step is next to it. `--only TEXT` runs the steps whose names
-contain the text.
+contain the text; the report keeps the outcomes of the others, each with the revision that it ran on.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -44,17 +45,22 @@ class Step:
         return REPORTS / f"{self.name}.log"
 
     @property
+    def stored_outcome(self) -> Path:
+        return REPORTS / f"{self.name}.json"
+
+    @property
     def shown_command(self) -> str:
         return " ".join(["python" if part == sys.executable else part for part in self.command])
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a step ended: its exit code, and its time in seconds."""
+    """How a step ended: its exit code, its time in seconds, when it began, and what it ran on."""
 
-    step: Step
     exit_code: int
     seconds: float
+    started: str
+    revision: str
 
 
 STEPS: Final = (
@@ -102,48 +108,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not steps:
         parser.error(f"no step has {options.only!r} in its name; there are {', '.join(step.name for step in STEPS)}")
     REPORTS.mkdir(parents=True, exist_ok=True)
-    started = datetime.now(UTC)
-    outcomes: list[Outcome] = []
+    has_failed = False
     for step in steps:
         print(f"nightly: {step.name}: {step.shown_command}", flush=True)
         outcome = run_step(step)
-        outcomes.append(outcome)
+        has_failed |= outcome.exit_code != 0
         print(f"nightly: {step.name}: {result_text(outcome)} after {outcome.seconds:.0f} s", flush=True)
-        (REPORTS / "report.md").write_text(report(started, outcomes))
+        step.stored_outcome.write_text(json.dumps(asdict(outcome)))
+        (REPORTS / "report.md").write_text(report())
     print(f"nightly: the report is {(REPORTS / 'report.md').relative_to(ROOT)}")
-    return int(any(outcome.exit_code for outcome in outcomes))
+    return int(has_failed)
 
 
 def run_step(step: Step) -> Outcome:
     """Run the step to its end, with its output in its log."""
+    started = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
+    at = revision()
     started_s = time.monotonic()
     with step.log.open("wb") as log:
         ended = subprocess.run(step.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
-    return Outcome(step, ended.returncode, time.monotonic() - started_s)
+    return Outcome(ended.returncode, time.monotonic() - started_s, started, at)
+
+
+def revision() -> str:
+    """The commit of the tree, with a `+` if files differ from it; `unknown` without git."""
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=8"]
+    described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return described.stdout.strip() or "unknown"
 
 
 def result_text(outcome: Outcome) -> str:
     return "passed" if outcome.exit_code == 0 else f"failed with exit code {outcome.exit_code}"
 
 
-def report(started: datetime, outcomes: Iterable[Outcome]) -> str:
-    """The outcomes as a page: a table, and then the end of what each step has printed."""
+def report() -> str:
+    """The last outcome of each step as a page: a table, and then the end of what each step has printed."""
     lines = [
         "# A nightly run",
         "",
-        f"`make nightly` on {started:%Y-%m-%d}, {os.cpu_count()} cores.",
+        f"The last outcome of each step of `make nightly`, {os.cpu_count()} cores.",
         "",
-        "| Step | Command | Minutes | Result |",
-        "|---|---|--:|---|",
+        "| Step | Command | Began (UTC) | Revision | Minutes | Result |",
+        "|---|---|---|---|--:|---|",
     ]
-    outcomes = list(outcomes)
+    outcomes = [
+        (step, Outcome(**json.loads(step.stored_outcome.read_text()))) for step in STEPS if step.stored_outcome.exists()
+    ]
     lines += [
-        f"| {one.step.name} | `{one.step.shown_command}` | {one.seconds / 60:.1f} | {result_text(one)} |"
-        for one in outcomes
+        f"| {step.name} | `{step.shown_command}` | {one.started} | {one.revision} | {one.seconds / 60:.1f} "
+        f"| {result_text(one)} |"
+        for step, one in outcomes
     ]
-    for one in outcomes:
-        shown = one.step.log.read_text(errors="replace").replace(str(ROOT), ".").splitlines()
-        lines += ["", f"## {one.step.name}", "", "```text", *shown[-one.step.reported_lines :], "```"]
+    for step, _one in outcomes:
+        shown = step.log.read_text(errors="replace").replace(str(ROOT), ".").splitlines()
+        lines += ["", f"## {step.name}", "", "```text", *shown[-step.reported_lines :], "```"]
     return "\n".join(lines) + "\n"
 
 

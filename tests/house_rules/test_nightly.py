@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
-from datetime import UTC, datetime
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
@@ -45,21 +46,36 @@ def test_a_failed_step_does_not_stop_the_later_ones(nightly: ModuleType, monkeyp
     monkeypatch.setattr(nightly, "STEPS", (fails, passes))
     assert nightly.main([]) == 1
     page = (nightly.REPORTS / "report.md").read_text()
-    assert re.search(r"\| fails \| `python -c .*` \| 0\.\d \| failed with exit code 3 \|", page)
+    assert re.search(r"\| fails \| `python -c .*` \| .* \| 0\.\d \| failed with exit code 3 \|", page)
     assert "| passed |" in page
     assert "line 2" in page
     assert "\nline 1" not in page, "the report has the last lines of a step only"
     assert fails.log.read_text() == "line 1\nline 2\n"
-    assert nightly.main(["--only", "passes"]) == 0
 
 
-def test_a_report_names_no_directory_of_the_machine(nightly: ModuleType):
+def test_a_repeated_step_keeps_the_outcomes_of_others(nightly: ModuleType, monkeypatch: pytest.MonkeyPatch):
+    steps = [nightly.Step(name, [sys.executable, "-c", f"print('{name} ran')"]) for name in ("first", "second")]
+    monkeypatch.setattr(nightly, "STEPS", steps)
+    assert nightly.main([]) == 0
+    broken = nightly.Step("second", [sys.executable, "-c", "raise SystemExit('broken now')"])
+    monkeypatch.setattr(nightly, "STEPS", (steps[0], broken))
+    assert nightly.main(["--only", "second"]) == 1
+    page = (nightly.REPORTS / "report.md").read_text()
+    assert "first ran" in page
+    assert "broken now" in page
+    assert page.count("| passed |") == 1
+    assert nightly.main(["--only", "first"]) == 0, "only what was repeated decides"
+
+
+def test_a_report_names_no_directory_of_the_machine(nightly: ModuleType, monkeypatch: pytest.MonkeyPatch):
     step = nightly.Step("one", ["make", "one"])
     nightly.REPORTS.mkdir(parents=True)
     step.log.write_text(f"wrote {nightly.ROOT}/build/one.json\n")
-    page = nightly.report(datetime(2026, 11, 24, tzinfo=UTC), [nightly.Outcome(step, 0, 90.0)])
+    monkeypatch.setattr(nightly, "STEPS", (step,))
+    step.stored_outcome.write_text(json.dumps(asdict(nightly.Outcome(0, 90.0, "2026-11-24 01:00", "c78b1205"))))
+    page = nightly.report()
     assert "wrote ./build/one.json" in page
-    assert "| one | `make one` | 1.5 | passed |" in page
+    assert "| one | `make one` | 2026-11-24 01:00 | c78b1205 | 1.5 | passed |" in page
 
 
 def test_an_unknown_step_is_refused(nightly: ModuleType, capsys: pytest.CaptureFixture[str]):
