@@ -34,7 +34,8 @@ def test_there_is_an_alarm_for_everything_that_can_go_wrong(alarms):
     for index in range(topology.SEGMENT_STORES.stores):
         expected |= {f"headrace-store-{index}-{what}" for what in ("running", "volume", "memory")}
     expected |= {"headrace-stores-lost", "headrace-ticks-stopped", "headrace-journal-failed"}
-    expected |= {"headrace-store-restarting", "headrace-crc-errors"}
+    expected |= {"headrace-store-restarting", "headrace-crc-errors", "headrace-disk-stall"}
+    expected |= {"headrace-storage-refused", "headrace-segment-quarantined", "headrace-owner-changes"}
     expected |= {"headrace-log-lag", "headrace-ack-p99", "headrace-untiered-age"}
     expected |= {"headrace-metadata-throttles", "headrace-api-faults"}
     expected |= {f"headrace-log-{what}" for what in ("blocked", "under-replicated", "single-copy")}
