@@ -34,3 +34,45 @@ def test_truncation_forgets_marks():
     account.truncate(990)
     assert account.lag(500) == UNKNOWN_LAG
     assert account.lag(995) == 4 * 3
+
+
+def test_marks_are_as_far_apart_as_their_bytes():
+    """Each mark costs memory as long as the log is: one for each `mark_bytes`, not one for each entry."""
+    account = EntrySizes(0, 10)
+    for entry in range(100):
+        account.append(entry, 5)
+    assert account.lag(50) == 50 * 5
+    assert account.lag(49) == account.lag(49, 200) == 50 * 5
+    assert [account.lag(last) for last in (90, 91, 92, 93)] == [50, 40, 40, 30]
+
+
+def test_a_lag_ends_where_it_is_asked_to():
+    account = EntrySizes(0, 1)
+    for entry in range(10):
+        account.append(entry, 3)
+    assert account.lag(4, 5) == 0
+    assert account.lag(4, 6) == 3
+    assert account.lag(7, 6) == 0
+    assert account.lag(4, 10) == account.lag(4) == 15
+    assert account.lag(9) == 0
+
+
+def test_entries_of_one_mark_lack_nothing_of_each_other():
+    account = EntrySizes(0, 1000)
+    for entry in range(10):
+        account.append(entry, 3)
+    assert account.lag(3, 6) == 0
+
+
+def test_truncation_keeps_the_mark_that_is_needed():
+    account = EntrySizes(0, 1)
+    for entry in range(10):
+        account.append(entry, 3)
+    account.truncate(0)
+    assert account.lag(-1) == 30
+    account.truncate(1)
+    assert account.lag(-1) == UNKNOWN_LAG
+    assert account.lag(0) == 27
+    account.truncate(5)
+    assert account.lag(3) == UNKNOWN_LAG
+    assert account.lag(4) == 15
