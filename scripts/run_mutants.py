@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -174,17 +175,23 @@ def is_noticed(area: Area, name: str, budget_s: float) -> bool:
 def as_line(path: Path, name: str) -> str:
     """`function: old line => new line`, without the mutant's number, which depends on the code around it."""
     function = name.rpartition(".")[2]
-    text = path.read_text()
-    sources = {
-        node.name: (ast.get_source_segment(text, node) or "").splitlines()[1:]
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
+    sources = function_bodies(path)
     before = sources[re.sub(r"__mutmut_\d+$", "__mutmut_orig", function)]
     changed = [line for line in difflib.ndiff(before, sources[function]) if line[:2] in {"- ", "+ "}]
     old, new = (" ".join(line[2:].strip() for line in changed if line[0] == sign) for sign in "-+")
     shown = re.sub(r"__mutmut_\d+$", "", name).replace("xǁ", "").replace("ǁ", ".").replace(".x_", ".")
     return f"{shown}: {old} => {new}"
+
+
+@cache
+def function_bodies(path: Path) -> dict[str, list[str]]:
+    """The lines of each function of a file behind its first one, which has the name."""
+    lines = path.read_text().splitlines()
+    return {
+        node.name: lines[node.lineno : node.end_lineno]
+        for node in ast.walk(ast.parse("\n".join(lines)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def equivalent_mutants(text: str) -> set[str]:
