@@ -87,6 +87,9 @@ def test_survivors_of_both_kinds_of_tests_are_listed(
     monkeypatch.setattr(mutants, "AREAS", (mutants.Area("rules", ("quick",), ("pytest", "-qx", "quick")),))
     assert mutants.main(["--minutes", "10"]) == 0
     assert (tmp_path / "build" / "survivors.txt").read_text().splitlines() == [EMPTY_IS_NOT, LIMIT]
+    monkeypatch.setattr(mutants, "AREAS", (mutants.Area("rules", ("quick",), ("pytest", "--no-such-option")),))
+    with pytest.raises(SystemExit, match="fails without a mutant"):
+        mutants.main(["--minutes", "10"])
 
 
 def test_a_name_that_no_module_has_is_refused(mutants: ModuleType, capsys: pytest.CaptureFixture[str]):
