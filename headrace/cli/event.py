@@ -203,7 +203,7 @@ def _write_all(
 
     try:
         with WriteProgress(count, total_bytes, sys.stderr):
-            for batch in _batches(inputs, form, keys):
+            for batch in _batches(session, inputs, form, keys):
                 written += len(
                     batch.events
                 )  # before it is queued: parts of it may be durable before all of it is queued
@@ -220,9 +220,9 @@ def _write_all(
     return written
 
 
-def _batches(inputs: list[CountedInput], form: InputFormat, keys: Keys) -> Iterator[Batch]:
+def _batches(session: Session, inputs: list[CountedInput], form: InputFormat, keys: Keys) -> Iterator[Batch]:
     for source in inputs:
-        yield from batches(source, form, keys)
+        yield from batches(source, form, keys, session.complain)
 
 
 def _start(session: Session, stream: ScopedName, first: Point) -> Start:

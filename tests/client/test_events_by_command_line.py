@@ -119,6 +119,22 @@ def test_a_field_of_json_lines_is_the_routing_key(run: Run, cluster: Cluster):
     [
         (("--format", "jsonl"), b"1\n{", "line 2 is not JSON"),
         (("--format", "jsonl"), b"1\n" + b"[" * 100_000, "line 2 is not JSON"),
+        (
+            ("--format", "jsonl"),
+            b'1\n{"a": NaN}',
+            "line 2 is not JSON as all readers understand it: it is not JSON: NaN",
+        ),
+        (("--format", "jsonl"), b"1\n-Infinity", "-Infinity is not a number"),
+        (
+            ("--format", "jsonl"),
+            b'1\n"\xed\xa0\x80"',
+            "line 2 is not JSON as all readers understand it: it is not UTF-8",
+        ),
+        (("--format", "jsonl"), b'1\n"\\ud800"', "half of a surrogate pair"),
+        (("--format", "jsonl"), b"1\n" + '{"a":1}'.encode("utf-16"), "it is not UTF-8"),
+        (("--format", "jsonl"), b"1\n" + '{"a":1}'.encode("utf-16-le"), "line 2 is not JSON"),
+        (("--format", "jsonl"), b'1\n\xef\xbb\xbf{"a":1}', "line 2 is not JSON"),
+        (("--format", "jsonl"), b'1\n{"a":1,"a":2}', "occurs twice"),
         (("--format", "jsonl", "--key-field", "k"), b'{"k": 1}\n{"K": 1}', "line 2 has no field 'k'"),
         (("--format", "jsonl", "--key-field", "k"), b'{"k": 1}\n[1]', "line 2 has no field 'k'"),
         (("--format", "raw"), b"\0\0\0\1a\0\0", "inside the length of event 2"),
@@ -135,6 +151,39 @@ def test_bad_input_says_which_event_and_what_is_written(
     assert reason in err
     assert "the 1 event before are written" in err
     assert len(cluster.all_events()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [(("--format", "jsonl"), b'{"k":"a"}'), (("--format", "jsonl", "--key-field", "k"), b'{"k":"a"}')],
+)
+def test_a_byte_order_mark_is_left_out_of_json(
+    run: Run, cluster: Cluster, tmp_path: Path, options: tuple[str, ...], line: bytes
+):
+    mark = b"\xef\xbb\xbf"
+    (tmp_path / "a").write_bytes(mark + line + b"\n" + line + b"\n")
+    code, out, err = run("write", "s/t", str(tmp_path / "a"), "-", *options, given=mark + line)
+    assert (code, out) == (0, "3 events written\n")
+    assert err == "headrace event write: the input begins with a byte order mark, which is left out\n" * 2
+    assert cluster.all_events() == [line] * 3
+
+
+def test_a_byte_order_mark_is_no_part_of_a_key(run: Run, monkeypatch: pytest.MonkeyPatch):
+    keys: list[RoutingKeys] = []
+    write_batch = EventWriter.write_batch
+
+    def noted(writer: EventWriter, events: list[bytes], routing_keys: RoutingKeys = None) -> Ack:
+        keys.append(routing_keys)
+        return write_batch(writer, events, routing_keys)
+
+    monkeypatch.setattr(EventWriter, "write_batch", noted)
+    code, _, err = run("write", "s/t", "--key-separator", ",", given=b"\xef\xbb\xbfa,1\nb,2\n")
+    assert (code, keys, err.count("byte order mark")) == (0, [["a", "b"]], 1)
+
+
+def test_lines_without_keys_are_written_as_they_are(run: Run, cluster: Cluster):
+    assert run("write", "s/t", given=b"\xef\xbb\xbfa\n\xff\n") == (0, "2 events written\n", "")
+    assert sorted(cluster.all_events()) == [b"\xef\xbb\xbfa", b"\xff"]
 
 
 def test_events_come_from_files(run: Run, cluster: Cluster, tmp_path: Path):
