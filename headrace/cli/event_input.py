@@ -14,6 +14,7 @@ from io import BufferedIOBase
 from typing import Any, Literal, NamedTuple
 
 from headrace.cli.local_zone import Tell, tell_nothing
+from headrace.cli.standard_streams import unreadable
 from headrace.codec.strict_json import RefusedJsonError, has_half_pairs, parse_json, text_of
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE
@@ -53,8 +54,9 @@ class Keys:
 class CountedInput:
     """A source of bytes that counts what was read. It waits only when all bytes that it has were taken."""
 
-    def __init__(self, source: BufferedIOBase) -> None:
+    def __init__(self, source: BufferedIOBase, name: str = "the input") -> None:
         self._source = source
+        self.name = name
         self._data = b""
         self._at = 0
         self.bytes_read = 0
@@ -96,7 +98,10 @@ class CountedInput:
 
     def _fill(self) -> bool:
         """Read what is there, or wait until something is there; False at the end of the source."""
-        self._data, self._at = self._source.read1(READ_BYTES), 0
+        try:
+            self._data, self._at = self._source.read1(READ_BYTES), 0
+        except OSError as error:
+            raise unreadable(self.name, error) from error
         self.bytes_read += len(self._data)
         return bool(self._data)
 
@@ -120,7 +125,7 @@ def batches(source: CountedInput, form: InputFormat, keys: Keys, tell: Tell = te
         for first, lines in _lines(source):
             if first == 1 and lines[0].startswith(codecs.BOM_UTF8):
                 lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
-                tell("the input begins with a byte order mark, which is left out")
+                tell(f"{source.name} begins with a byte order mark, which is left out")
             yield from _with_keys(first, lines, key_of)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from datetime import UTC, datetime, time, timedelta
 from typing import Literal
 
 from headrace.cli.local_zone import Tell, local_now, moment_of, tell_nothing
 from headrace.cli.parameters import checked, parse_cut
+from headrace.cli.standard_streams import print_message
 from headrace.model.errors import InvalidRequestError
 
 TIME_HELP = "10:05, 2026-11-23T10:05:30Z, -5m"
@@ -73,7 +73,7 @@ moment = checked(_local_time)
 
 
 def _tell(sentence: str) -> None:
-    print(f"headrace: {sentence}", file=sys.stderr)
+    print_message(f"headrace: {sentence}")
 
 
 def _time(text: str, now: datetime, tell: Tell) -> datetime | None:
