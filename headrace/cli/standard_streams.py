@@ -31,7 +31,7 @@ def open_standard_streams() -> None:
 
 
 def print_message(line: str) -> None:
-    """Prints a line on standard error. If that fails, there is no other place, and the exit code still tells."""
+    """Prints a line on standard error. If that fails, only the exit code can tell."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
