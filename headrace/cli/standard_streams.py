@@ -44,7 +44,7 @@ def unreadable(source: str, error: OSError) -> InvalidRequestError:
 def output_failed(error: OSError, complain: Callable[[str], object]) -> ExitCode:
     """The exit code after an error of reading or writing; says what was wrong.
 
-    It is no error if the reader of the output closed its pipe early, as `head` does.
+    The command has not failed if the reader of the output closed its pipe early, as `head` does.
     """
     if isinstance(error, BrokenPipeError):
         _discard(sys.stdout)
