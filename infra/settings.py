@@ -6,10 +6,11 @@ synth without an account must know. Invalid values are refused here, because the
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from constructs import Node
 
@@ -41,6 +42,13 @@ COMPLETED_TRANSACTIONS_HOURS_MAX = 24 * 30
 SPARK_JOBS = ("stream-to-lake", "stream-to-iceberg", "replay", "report", "windowed-counts")
 """The jobs on Glue that a deployment may have in addition to the example."""
 
+NUMBER_DIGITS_MAX = 9
+"""Of a whole number; all settings have smaller limits."""
+
+_ROUTABLE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+"""The private networks of RFC 1918. Others that are not public, such as 127.0.0.0/8, cannot be routed in a VPC."""
+_SETTING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+"""Keys of the CDK have a colon or a slash. Those with hyphens may be its own, too."""
 _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
 _SWITCH = {"true": True, "false": False}
@@ -90,13 +98,15 @@ class Settings:
                 raise ValueError(f"zones: {zone!r} is not an availability zone name such as us-east-1a")
         if len(set(self.zones)) != len(self.zones):
             raise ValueError(f"zones: {', '.join(self.zones)} names a zone twice")
+        if len(regions := sorted({zone[:-1] for zone in self.zones})) > 1:
+            raise ValueError(f"zones: {', '.join(self.zones)} are in several Regions, {' and '.join(regions)}")
         if unknown := sorted(set(self.spark_jobs) - set(SPARK_JOBS)):
             raise ValueError(f"spark_jobs: {', '.join(unknown)} is none of {', '.join(SPARK_JOBS)}")
         if self.spark_jobs and not self.spark_job:
             raise ValueError("spark_jobs: they need spark_job=true")
-        network = ipaddress.IPv4Network(self.vpc_cidr)
-        if not network.is_private or network.prefixlen > VPC_PREFIX_BITS_MAX or network.prefixlen < 16:
-            raise ValueError(f"vpc_cidr: {self.vpc_cidr} must be private and between /16 and /{VPC_PREFIX_BITS_MAX}")
+        network = _private_network("vpc_cidr", self.vpc_cidr)
+        if not 16 <= network.prefixlen <= VPC_PREFIX_BITS_MAX:
+            raise ValueError(f"vpc_cidr: {self.vpc_cidr} must be between /16 and /{VPC_PREFIX_BITS_MAX}")
         if self.alarm_email is not None and "@" not in self.alarm_email:
             raise ValueError(f"alarm_email: {self.alarm_email!r} is not an address")
         if self.metrics_from is not None:
@@ -181,7 +191,12 @@ class Settings:
         -c account_concurrency=... -c metrics_from=... -c copies=... -c containers=... -c s3_containers=...
         -c buckets=... -c calls_per_second=... -c completed_transactions_hours=...
         -c spark_jobs=replay,report -c tokens=required -c keep_exports=true
-        -c nag=true`."""
+        -c nag=true`.
+
+        Raises:
+            ValueError: a value is wrong, or there is no such setting. The message names the setting.
+        """
+        _check_names(node)
         zones = str(node.try_get_context("zones") or "")
         jobs = str(node.try_get_context("spark_jobs") or "")
         return cls(
@@ -189,9 +204,9 @@ class Settings:
             vpc_cidr=str(node.try_get_context("vpc_cidr") or DEFAULT_VPC_CIDR),
             spark_job=_switch(node, "spark_job"),
             keep_data=_switch(node, "keep_data"),
-            alarm_email=node.try_get_context("alarm_email"),
+            alarm_email=_text(node, "alarm_email"),
             account_concurrency=_number(node, "account_concurrency", ACCOUNT_CONCURRENCY),
-            metrics_from=node.try_get_context("metrics_from"),
+            metrics_from=_text(node, "metrics_from"),
             copies=_number(node, "copies", 0) if node.try_get_context("copies") is not None else None,
             containers=_number(node, "containers", topology.CONTAINER_COUNT),
             s3_containers=_number(node, "s3_containers", 0),
@@ -205,26 +220,50 @@ class Settings:
         )
 
 
+def _check_names(node: Node) -> None:
+    """Refuse a key that is not the name of a setting: a misspelt one would have no effect, without a word."""
+    if not hasattr(node, "get_all_context"):  # values that are not those of a construct
+        return
+    known = [field.name for field in fields(Settings)]
+    for key in node.get_all_context():
+        if key in known or not _SETTING_NAME.fullmatch(key):
+            continue
+        near = difflib.get_close_matches(key.lower().replace("-", "_"), known, n=1)
+        if near or "-" not in key:
+            hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(known)}"
+            raise ValueError(f"{key}: there is no such setting; {hint}")
+
+
+def _private_network(name: str, text: str) -> ipaddress.IPv4Network:
+    try:
+        network = ipaddress.IPv4Network(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {text!r} is not an IPv4 network: {error}") from error
+    if not any(network.subnet_of(routable) for routable in _ROUTABLE):
+        raise ValueError(f"{name}: {text} is not a private network: it must be in {', '.join(map(str, _ROUTABLE))}")
+    return network
+
+
 def _check_metrics_source(source: str) -> None:
     """Refuse a source that is neither a security group nor a private network."""
-    if _SECURITY_GROUP.fullmatch(source):
+    if source.startswith("sg-"):
+        if not _SECURITY_GROUP.fullmatch(source):
+            raise ValueError(f"metrics_from: {source!r} is not the id of a security group such as sg-0a1b2c3d4e5f60718")
         return
-    try:
-        network = ipaddress.IPv4Network(source)
-    except ValueError as error:
-        raise ValueError(
-            f"metrics_from: {source!r} is neither a security group nor an IPv4 network: {error}"
-        ) from error
-    if not network.is_private:
-        raise ValueError(f"metrics_from: {source} is not a private network")
+    _private_network("metrics_from", source)
+
+
+def _text(node: Node, name: str) -> str | None:
+    value = node.try_get_context(name)
+    return None if value is None else str(value)
 
 
 def _number(node: Node, name: str, default: int) -> int:
     """A whole number of at least 0; `default` if the context does not say."""
     value = node.try_get_context(name)
     text = str(default if value is None else value)
-    if not text.isdecimal():
-        raise ValueError(f"{name}: {value!r} must be a whole number")
+    if not (text.isascii() and text.isdecimal() and len(text) <= NUMBER_DIGITS_MAX):
+        raise ValueError(f"{name}: {text[:100]!r} must be a whole number of at most {NUMBER_DIGITS_MAX} digits")
     return int(text)
 
 

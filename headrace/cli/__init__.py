@@ -11,11 +11,14 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
+from headrace.cli.standard_streams import open_standard_streams
+
 EXTRA_MISSING = "headrace: the command line is an extra of the package. To install it: pip install 'headrace[cli]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `arguments`, by default that of the process; returns the exit code."""
+    open_standard_streams()
     if any(importlib.util.find_spec(name) is None for name in ("typer", "rich")):
         print(EXTRA_MISSING, file=sys.stderr)
         return 2

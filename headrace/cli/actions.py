@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -19,7 +18,8 @@ from headrace.cli.exit_codes import ExitCode, error_line, exit_code
 from headrace.cli.outcome import Outcome, show
 from headrace.cli.parameters import seconds
 from headrace.cli.session import RETRY_S_DEFAULT, URL_DEFAULT, URL_VARIABLE, Auth, Session, SharedOptions
-from headrace.model.errors import HeadraceError
+from headrace.cli.standard_streams import output_failed
+from headrace.model.errors import HeadraceError, InvalidRequestError
 
 PANEL = "Shared options, before or after the command"
 
@@ -98,6 +98,7 @@ def execute(session: Session, run: Callable[..., Outcome | None], values: dict[s
     """Runs an action; prints its outcome or its error."""
     try:
         with session:
+            _check_text(session.shared, values)
             outcome = run(session, **values)
             if outcome is not None:
                 show(outcome, as_json=session.json)
@@ -107,11 +108,31 @@ def execute(session: Session, run: Callable[..., Outcome | None], values: dict[s
         return exit_code(error)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader closed the pipe early, as `head` does; the command has not failed. When Python exits, it flushes
-        # standard output again, and would print another BrokenPipeError without this line.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return output_failed(error, session.complain)
     return ExitCode.DONE
+
+
+def _check_text(shared: SharedOptions, values: Mapping[str, Any]) -> None:
+    """Python keeps bytes of an argument that are no text in its encoding, but no request can carry them.
+
+    Names of files may have them.
+    """
+    left: list[Any] = [shared.url, *values.values()]
+    while left:
+        value = left.pop()
+        if isinstance(value, list | tuple):
+            left += value
+        elif isinstance(value, str) and not _is_unicode(value):
+            raise InvalidRequestError(f"the argument {value!a} is not text in UTF-8")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _epilog(examples: Sequence[str], *, rich: bool) -> str:

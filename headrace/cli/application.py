@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from headrace.cli import quickstart, top
 from headrace.cli.actions import AuthOption, Json, RetryS, Url, new_app, take_shared_options
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
+from headrace.cli.standard_streams import end_output, output_failed, print_message
 from headrace.model.errors import HeadraceError
 
 GROUP = "headrace.commands"
@@ -48,12 +48,30 @@ def run(arguments: Sequence[str]) -> int:
     """Runs one command; returns the exit code."""
     current, notices = with_current_names(list(arguments))
     for notice in notices:
-        print(f"headrace: {notice}", file=sys.stderr)
+        print_message(f"headrace: {notice}")
+    return end_output(_run_command(current), _complain)
+
+
+def _run_command(arguments: list[str]) -> int:
     try:
-        command_line()(args=current, prog_name="headrace")
+        command_line()(args=arguments, prog_name="headrace")
     except SystemExit as stopped:
+        if isinstance(stopped.__context__, BrokenPipeError):  # Typer ends with 1 then
+            return _help_failed(stopped.__context__)
         return stopped.code if isinstance(stopped.code, int) else ExitCode.DONE
+    except OSError as error:
+        return _help_failed(error)
     return ExitCode.DONE
+
+
+def _help_failed(error: OSError) -> int:
+    """The exit code if a help text could not be printed, or the message about an invalid command line."""
+    usage_code = getattr(error.__context__, "exit_code", None)
+    return usage_code if isinstance(usage_code, int) else output_failed(error, _complain)
+
+
+def _complain(message: str) -> None:
+    print_message(f"headrace: {message}")
 
 
 @functools.cache
@@ -142,12 +160,12 @@ def _call(entry: EntryPoint, arguments: Sequence[str]) -> int:
     try:
         command: Command = entry.load()
     except ImportError as error:
-        print(f"headrace {entry.name}: {error}. To install it: pip install 'headrace[local]'", file=sys.stderr)
+        print_message(f"headrace {entry.name}: {error}. To install it: pip install 'headrace[local]'")
         return ExitCode.USAGE
     try:
         return command(arguments)
     except HeadraceError as error:
-        print(f"headrace {entry.name}: {error.message}", file=sys.stderr)
+        print_message(f"headrace {entry.name}: {error.message}")
         return ExitCode.REFUSED
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -100,7 +101,10 @@ def _confirm(log: ContainerLogView, lost: list[LogMemberView]) -> None:
         f"Type '{_CONFIRMATION}' to go on: ",
     ]
     print("\n".join(lines), end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip() != _CONFIRMATION:
+    answer = ""
+    with suppress(OSError, ValueError):  # standard input cannot be read, or is not text
+        answer = sys.stdin.readline()
+    if answer.strip() != _CONFIRMATION:
         raise InvalidRequestError("not confirmed, so nothing was changed", code="not_confirmed")
 
 

@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from io import BufferedIOBase
 from pathlib import Path
@@ -21,6 +22,7 @@ from headrace.cli.outcome import Outcome
 from headrace.cli.parameters import ScopedName, StreamName, positive
 from headrace.cli.policy_text import count_text
 from headrace.cli.session import Session
+from headrace.cli.standard_streams import unreadable
 from headrace.cli.times import POINT_HELP, Point, point
 from headrace.cli.write_progress import WriteProgress, Written
 from headrace.model.errors import InvalidRequestError
@@ -77,12 +79,19 @@ def write(
     On a terminal it shows the progress. Interrupted by Ctrl-C, it says how many events were acknowledged.
     """
     keys = _keys(form, routing_key, key_separator, key_field)
-    with ExitStack() as opened:
-        sources = [_open(opened, session, path) for path in files or (STANDARD_INPUT,)]
-        inputs = [CountedInput(source) for source in sources]
-        writer = opened.enter_context(session.client.writer(*stream))
-        written = _write_all(session, writer, inputs, form, keys, _total_bytes(sources))
-    return Outcome({"appended": written}, text=f"{count_text(written, 'event')} written")
+    counts = _Counts()
+    try:
+        with ExitStack() as opened:
+            paths = files or (STANDARD_INPUT,)
+            sources = [_open(opened, session, path) for path in paths]
+            inputs = [CountedInput(source, _shown(path)) for source, path in zip(sources, paths, strict=True)]
+            counts.writer = opened.enter_context(session.client.writer(*stream))
+            _write_all(session, counts, counts.writer, inputs, form, keys, _total_bytes(sources))
+    except KeyboardInterrupt:
+        # Wherever it came: what is known to be durable need not be written again.
+        session.complain(f"interrupted: {counts.acknowledged} of {count_text(counts.events, 'event')} acknowledged")
+        raise
+    return Outcome({"appended": counts.events}, text=f"{count_text(counts.events, 'event')} written")
 
 
 @action(
@@ -132,16 +141,20 @@ def read(
         raise typer.BadParameter("raw bytes are not for a terminal: redirect the output to a file or a pipe")
     first: Point = start if start is not None else "tail" if follow else "head"
     show = printer(chosen, session.output)
-    left = count
-    starting, ending = _start(session, stream, first), _end(session, stream, end, follow)
-    with session.client.reader(*stream, start=starting, end=ending, options=_options(order)) as reader:
-        for event in reader:
-            show(event)
-            if follow:
-                session.output.flush()
-            left = None if left is None else left - 1
-            if left == 0:
-                return
+    printed = 0
+    try:
+        starting, ending = _start(session, stream, first), _end(session, stream, end, follow)
+        with session.client.reader(*stream, start=starting, end=ending, options=_options(order)) as reader:
+            for event in reader:
+                show(event)
+                if follow:
+                    session.output.flush()
+                printed += 1
+                if printed == count:
+                    return
+    except KeyboardInterrupt:
+        session.complain(f"interrupted: {count_text(printed, 'event')} printed")
+        raise
 
 
 def _options(order: Order) -> ReaderOptions:
@@ -170,7 +183,11 @@ def _open(opened: ExitStack, session: Session, path: Path) -> BufferedIOBase:
     try:
         return opened.enter_context(path.open("rb"))
     except OSError as error:
-        raise InvalidRequestError(f"cannot read {path}: {error.strerror}") from error
+        raise unreadable(_shown(path), error) from error
+
+
+def _shown(path: Path) -> str:
+    return "standard input" if path == STANDARD_INPUT else str(path)
 
 
 def _total_bytes(sources: list[BufferedIOBase]) -> int | None:
@@ -187,42 +204,48 @@ def _total_bytes(sources: list[BufferedIOBase]) -> int | None:
     return total
 
 
+@dataclass(slots=True)
+class _Counts:
+    """The events that were taken from the input, and how many of them the writer knows to be durable."""
+
+    events: int = 0
+    writer: EventWriter | None = None
+
+    @property
+    def acknowledged(self) -> int:
+        return 0 if self.writer is None else self.writer.acknowledged_events
+
+
 def _write_all(
     session: Session,
+    counts: _Counts,
     writer: EventWriter,
     inputs: list[CountedInput],
     form: InputFormat,
     keys: Keys,
     total_bytes: int | None,
-) -> int:
-    """Writes everything, and returns the number of events when all are durable."""
-    written = 0
+) -> None:
+    """Writes everything, and returns when all events are durable."""
 
     def count() -> Written:
-        return Written(written, writer.acknowledged_events, sum(one.bytes_read for one in inputs))
+        return Written(counts.events, counts.acknowledged, sum(one.bytes_read for one in inputs))
 
     try:
         with WriteProgress(count, total_bytes, sys.stderr):
-            for batch in _batches(inputs, form, keys):
-                written += len(
-                    batch.events
-                )  # before it is queued: parts of it may be durable before all of it is queued
+            for batch in _batches(session, inputs, form, keys):
+                # Counted before it is queued: parts of it may be durable before all of it is queued.
+                counts.events += len(batch.events)
                 writer.write_batch(batch.events, batch.routing_keys)
             writer.flush()
     except InvalidRequestError as error:
         writer.flush()
-        raise InvalidRequestError(
-            f"{error.message}; the {count_text(written, 'event')} before are written", code=error.specific_code
-        ) from error
-    except KeyboardInterrupt:
-        session.complain(f"interrupted: {writer.acknowledged_events} of {count_text(written, 'event')} acknowledged")
-        raise
-    return written
+        before = f"{count_text(counts.events, 'event')} before it {'is' if counts.events == 1 else 'are'} written"
+        raise InvalidRequestError(f"{error.message}; {before}", code=error.specific_code) from error
 
 
-def _batches(inputs: list[CountedInput], form: InputFormat, keys: Keys) -> Iterator[Batch]:
+def _batches(session: Session, inputs: list[CountedInput], form: InputFormat, keys: Keys) -> Iterator[Batch]:
     for source in inputs:
-        yield from batches(source, form, keys)
+        yield from batches(source, form, keys, session.complain)
 
 
 def _start(session: Session, stream: ScopedName, first: Point) -> Start:

@@ -5,13 +5,17 @@ Input comes from outside: the size of an event is bounded before memory is taken
 
 from __future__ import annotations
 
+import codecs
 import json
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from headrace.cli.local_zone import Tell, tell_nothing
+from headrace.cli.standard_streams import unreadable
+from headrace.codec.strict_json import RefusedJsonError, has_half_pairs, parse_json, text_of
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE
 
@@ -50,8 +54,9 @@ class Keys:
 class CountedInput:
     """A source of bytes that counts what was read. It waits only when all bytes that it has were taken."""
 
-    def __init__(self, source: BufferedIOBase) -> None:
+    def __init__(self, source: BufferedIOBase, name: str = "the input") -> None:
         self._source = source
+        self.name = name
         self._data = b""
         self._at = 0
         self.bytes_read = 0
@@ -93,17 +98,23 @@ class CountedInput:
 
     def _fill(self) -> bool:
         """Read what is there, or wait until something is there; False at the end of the source."""
-        self._data, self._at = self._source.read1(READ_BYTES), 0
+        try:
+            self._data, self._at = self._source.read1(READ_BYTES), 0
+        except OSError as error:
+            raise unreadable(self.name, error) from error
         self.bytes_read += len(self._data)
         return bool(self._data)
 
 
-def batches(source: CountedInput, form: InputFormat, keys: Keys) -> Iterator[Batch]:
+def batches(source: CountedInput, form: InputFormat, keys: Keys, tell: Tell = tell_nothing) -> Iterator[Batch]:
     """Yields the events of `source` in order. It never waits for more bytes while it has events.
 
+    Editors of some systems begin a text with a byte order mark. It would become a part of the first key or event, and
+    is left out where lines are read as text. `tell` gets a sentence about that.
+
     Raises:
-        InvalidRequestError: an event is too large, incomplete, or has no routing key where it must have one. The
-            events before it were yielded.
+        InvalidRequestError: an event is too large, incomplete, not JSON, or has no routing key where it must have one.
+            The events before it were yielded.
     """
     if form == "raw":
         yield from (Batch(events, keys.constant) for events in _with_lengths(source))
@@ -112,6 +123,9 @@ def batches(source: CountedInput, form: InputFormat, keys: Keys) -> Iterator[Bat
     else:
         key_of = _key_reader(form, keys)
         for first, lines in _lines(source):
+            if first == 1 and lines[0].startswith(codecs.BOM_UTF8):
+                lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
+                tell(f"{source.name} begins with a byte order mark, which is left out")
             yield from _with_keys(first, lines, key_of)
 
 
@@ -210,10 +224,7 @@ def _of_json(number: int, line: bytes, keys: Keys) -> Iterator[Record]:
     """The event is the line as it is; blank lines are left out."""
     if not line.strip():
         return
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"line {number} is not JSON: {error}") from None
+    document = _json_document(number, line)
     if keys.field is None:
         yield Record(keys.constant, line)
         return
@@ -221,3 +232,15 @@ def _of_json(number: int, line: bytes, keys: Keys) -> Iterator[Record]:
     if value is None:
         raise InvalidRequestError(f"line {number} has no field {keys.field!r} with the routing key")
     yield Record(value if isinstance(value, str) else json.dumps(value, sort_keys=True), line)
+
+
+def _json_document(number: int, line: bytes) -> Any:
+    """The value of a line, by the rules of the Spark connector, which would fail at other events."""
+    try:
+        text = text_of(line)
+        document = parse_json(text)
+        if has_half_pairs(text, document):
+            raise RefusedJsonError("a string has half of a surrogate pair")
+    except RefusedJsonError as error:
+        raise InvalidRequestError(f"line {number} is not JSON as all readers understand it: {error}") from None
+    return document

@@ -186,5 +186,4 @@ def _password(session: Session) -> bytes:
         text: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return check_password(text.encode())
     # One byte more than allowed, so that a longer one is refused and not cut.
-    line = session.input.readline(PASSWORD_BYTES_MAX + 3)
-    return check_password(line.removesuffix(b"\n").removesuffix(b"\r"))
+    return check_password(session.read_line(PASSWORD_BYTES_MAX + 3))

@@ -25,7 +25,7 @@ from headrace.cli.parameters import (
     segment_text,
 )
 from headrace.cli.session import Session
-from headrace.cli.times import POINT_HELP, Point, local_now, parse_point
+from headrace.cli.times import POINT_HELP, Point, local_point
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.segments import segment_epoch
 
@@ -72,7 +72,7 @@ def segment_rows(segments: Iterable[SegmentView]) -> list[tuple[Any, ...]]:
 
 def _point(text: str) -> Point | int:
     """A point as of `event read`, or a time in milliseconds since 1970."""
-    return parse_number(text) if text.isdecimal() else parse_point(text, local_now())
+    return parse_number(text) if text.isdecimal() else local_point(text)
 
 
 @action(

@@ -11,6 +11,8 @@ from io import BufferedIOBase
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TextIO, cast
 
+from headrace.cli.standard_streams import print_message, unreadable
+
 if TYPE_CHECKING:
     from headrace.client import Headrace
 
@@ -68,6 +70,18 @@ class Session:
         """Standard input as bytes."""
         return cast(BufferedIOBase, sys.stdin.buffer)
 
+    def read_line(self, bytes_max: int) -> bytes:
+        """Reads a line of standard input without its end; it is cut after `bytes_max` bytes.
+
+        Raises:
+            InvalidRequestError: standard input cannot be read.
+        """
+        try:
+            line = self.input.readline(bytes_max)
+        except OSError as error:
+            raise unreadable("standard input", error) from error
+        return line.removesuffix(b"\n").removesuffix(b"\r")
+
     @property
     def output(self) -> TextIO:
         return sys.stdout
@@ -79,7 +93,7 @@ class Session:
 
     def complain(self, message: str) -> None:
         """Prints one line on standard error."""
-        print(f"{self.program}: {message}", file=sys.stderr, flush=True)
+        print_message(f"{self.program}: {message}")
 
     def __enter__(self) -> Session:
         return self

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Literal
 
-import typer
-
-from headrace.cli.parameters import parse_cut
+from headrace.cli.local_zone import Tell, local_now, moment_of, tell_nothing
+from headrace.cli.parameters import checked, parse_cut
+from headrace.cli.standard_streams import print_message
 from headrace.model.errors import InvalidRequestError
 
 TIME_HELP = "10:05, 2026-11-23T10:05:30Z, -5m"
@@ -25,7 +24,7 @@ _BEFORE = re.compile(r"-(?=\d)(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
-def parse_point(text: str, now: datetime) -> Point:
+def parse_point(text: str, now: datetime, tell: Tell = tell_nothing) -> Point:
     """Parses an end, a time or a stream cut.
 
     `10:05` is a time of day. A stream cut of one segment with a plain id is written as the tables show it: `10@0:05`.
@@ -36,63 +35,64 @@ def parse_point(text: str, now: datetime) -> Point:
     end = _ENDS.get(text.lower())
     if end is not None:
         return end
-    time = _time(text, now)
-    if time is not None:
-        return time
+    found = _time(text, now, tell)
+    if found is not None:
+        return found
     try:
         return parse_cut(text)
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{text[:100]!a} is not {POINT_HELP}") from error
 
 
-def parse_time(text: str, now: datetime) -> datetime:
-    """Parses a time. Without a time zone it has the one of `now`.
+def parse_time(text: str, now: datetime, tell: Tell = tell_nothing) -> datetime:
+    """Parses a time; the result is in UTC. Without a time zone it has the one of `now`, with its summer time.
 
-    A time of day is the last such time before `now`: `23:50` shortly after midnight is yesterday's.
+    A time of day is the last such time before now: `23:50` shortly after midnight is yesterday's. `tell` gets a
+    sentence if clocks showed the time twice or never.
 
     Raises:
         InvalidRequestError: it is not a time, or no calendar has it.
     """
-    time = _time(text, now)
-    if time is None:
+    found = _time(text, now, tell)
+    if found is None:
         raise InvalidRequestError(f"{text[:100]!a} is not a time: expected for example {TIME_HELP}")
-    return time
+    return found
 
 
-def local_now() -> datetime:
-    """Now, in the time zone of this machine."""
-    return datetime.now().astimezone()
+def local_point(text: str) -> Point:
+    """Parses a point with the clock and the time zone of this machine."""
+    return parse_point(text, local_now(), _tell)
 
 
-def _checked(parse: Callable[[str, datetime], Point]) -> Callable[[str], Point]:
-    def convert(text: str) -> Point:
-        try:
-            return parse(text, local_now())
-        except InvalidRequestError as error:
-            raise typer.BadParameter(error.message) from error
-
-    return convert
+def _local_time(text: str) -> datetime:
+    return parse_time(text, local_now(), _tell)
 
 
-point = _checked(parse_point)
-moment = _checked(parse_time)
+point = checked(local_point)
+moment = checked(_local_time)
 
 
-def _time(text: str, now: datetime) -> datetime | None:
+def _tell(sentence: str) -> None:
+    print_message(f"headrace: {sentence}")
+
+
+def _time(text: str, now: datetime, tell: Tell) -> datetime | None:
     try:
-        return _time_of_day(text, now) or _time_before(text, now) or _date(text, now)
+        return _time_of_day(text, now, tell) or _time_before(text, now) or _date(text, now, tell)
     except (ValueError, OverflowError) as error:
         raise InvalidRequestError(f"{text[:100]!a} is not a time: {error}") from error
 
 
-def _time_of_day(text: str, now: datetime) -> datetime | None:
+def _time_of_day(text: str, now: datetime, tell: Tell) -> datetime | None:
     found = _TIME_OF_DAY.fullmatch(text)
     if found is None:
         return None
     hour, minute, second, fraction = found.groups()
-    microsecond = int((fraction or "0").ljust(6, "0"))
-    time = now.replace(hour=int(hour), minute=int(minute), second=int(second or 0), microsecond=microsecond)
-    return time if time <= now else time - timedelta(days=1)
+    wanted = time(int(hour), int(minute), int(second or 0), int((fraction or "0").ljust(6, "0")))
+    # The days are those of the calendar. A day on which clocks change has 23 or 25 hours.
+    today = datetime.combine(now.date(), wanted)
+    is_today = moment_of(today, now.tzinfo, tell_nothing) <= now.astimezone(UTC)
+    return moment_of(today if is_today else today - timedelta(days=1), now.tzinfo, tell)
 
 
 def _time_before(text: str, now: datetime) -> datetime | None:
@@ -100,11 +100,12 @@ def _time_before(text: str, now: datetime) -> datetime | None:
     if found is None or not any(found.groups()):
         return None
     days, hours, minutes, seconds, milliseconds = (int(part or 0) for part in found.groups())
-    return now - timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+    before = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+    return now.astimezone(UTC) - before  # in UTC, since a difference of local times counts what clocks show
 
 
-def _date(text: str, now: datetime) -> datetime | None:
+def _date(text: str, now: datetime, tell: Tell) -> datetime | None:
     if _DATE.match(text) is None:
         return None
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo is not None else time.replace(tzinfo=now.tzinfo)
+    found = datetime.fromisoformat(text)
+    return found.astimezone(UTC) if found.tzinfo is not None else moment_of(found, now.tzinfo, tell)

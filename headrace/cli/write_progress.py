@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, TextIO
 
@@ -78,12 +79,15 @@ class WriteProgress:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
-            self._stream.write(_CLEAR_LINE)
-            self._stream.flush()
+            self._show(_CLEAR_LINE)
 
     def _run(self) -> None:
         while not self._ended.wait(REFRESH_S):
             written = self._count()
             line = progress_line(written, self._rate.add(time.monotonic(), written.bytes_read), self._total_bytes)
-            self._stream.write(f"{_CLEAR_LINE}{line}")
+            self._show(f"{_CLEAR_LINE}{line}")
+
+    def _show(self, text: str) -> None:
+        with suppress(OSError):  # the terminal is gone; the events still count
+            self._stream.write(text)
             self._stream.flush()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
+from headrace.adapters.standard_descriptors import occupy_closed_standard_descriptors
 from headrace.client.closing import stop_tasks, wait_for_closings
 from headrace.model.errors import IllegalStateError
 from headrace.wire.connections.asynchronous import mark_retrieved
@@ -201,6 +202,7 @@ async def _items(source: AsyncIterator[T], most: int) -> list[T]:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
+    occupy_closed_standard_descriptors()
     make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     try:
         import uvloop

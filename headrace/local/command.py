@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from headrace import topology
+from headrace.cli.standard_streams import print_message
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
 from headrace.local.deployment_code import make_importable
 from headrace.local.failures import EXIT_FAILED, EXIT_USAGE, LocalStackError
@@ -54,21 +55,39 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "headrace up"
     )
     make_importable()
     signals = _Signals()
-    stack = LocalStack(options, say=lambda line: print(line, flush=True))
+    stack = LocalStack(options, _say)
     try:
         with signals.break_off():
             stack.start()
+        return _run(stack, signals)
     except _StopRequestedError:
         return 0
     except LocalStackError as error:
-        print(f"headrace up: {error}", file=sys.stderr, flush=True)
+        print_message(f"headrace up: {error}")
         return error.exit_code
-    print("ready", flush=True)
-    failure = signals.wait(stack)
-    if failure:
-        print(f"headrace up: {failure}", file=sys.stderr, flush=True)
-    stack.stop()
+
+
+def _run(stack: LocalStack, signals: _Signals) -> int:
+    try:
+        _say("ready")
+        failure = signals.wait(stack)
+        if failure:
+            print_message(f"headrace up: {failure}")
+    finally:
+        stack.stop()
     return EXIT_FAILED if failure else 0
+
+
+def _say(line: str) -> None:
+    """Prints a line for the user, or for a program that waits for `ready`.
+
+    Raises:
+        LocalStackError: standard output is closed or full.
+    """
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        raise LocalStackError(f"cannot write the output: {error.strerror}") from error
 
 
 def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions:
@@ -193,7 +212,7 @@ class _Signals:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stopping.is_set():
-            print("headrace up: stopping at once", file=sys.stderr, flush=True)
+            print_message("headrace up: stopping at once")
             os._exit(_EXIT_INTERRUPTED)  # the children end with their parent
         self._stopping.set()
         if self._raise:

@@ -95,6 +95,7 @@ class LocalStack:
         self._state_file = StateFile(options.state_file)
         self._is_ready = False
         self._bridge: GrpcBridgeProcess | None = None
+        self._stores_stopped_well = True  # none has run
 
     def start(self) -> None:
         """Start all parts and return when each answers.

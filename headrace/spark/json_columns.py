@@ -15,8 +15,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.codec.strict_json import not_utf8
 from headrace.spark.event_schemas import ArrayType, DecimalType, EventType, Field, MapType, ScalarType, StructType
-from headrace.spark.json_documents import BadRecords, not_utf8, parse_documents
+from headrace.spark.json_documents import BadRecords, parse_documents
 from headrace.spark.json_values import converter, wrong_kind
 
 _ARROW_TYPES: Final = {

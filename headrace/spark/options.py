@@ -49,6 +49,8 @@ TIME_PREFIX = "time:"
 """Of a checked start or end that is a time, in milliseconds since the Unix epoch."""
 TIME_DIGITS_MAX = 14
 """Times up to the year 5138. Those in micro- or nanoseconds have more digits."""
+TIME_MS_MIN = 978_307_200_000
+"""2001-01-01, long before the first event. Seconds of today, taken for milliseconds, are days of January 1970."""
 
 _TEXT_SCHEMA = StructType((Field("event", ScalarType("string")),))
 _START_WORDS = ("earliest", "latest", "unbounded")
@@ -305,7 +307,7 @@ def _time_ms(name: str, value: str) -> int | None:
     if value.isascii() and value.isdecimal():
         if len(value) > TIME_DIGITS_MAX:
             raise invalid_option(name, f"a time is in milliseconds, so it has not {len(value)} digits")
-        return int(value)
+        return _recent(name, value, int(value))
     try:
         time = datetime.fromisoformat(value)
     except ValueError:
@@ -313,9 +315,21 @@ def _time_ms(name: str, value: str) -> int | None:
     if time.tzinfo is None:
         raise invalid_option(name, f"{value!r} has no time zone: write for example {value}Z")
     try:
-        return int(time.astimezone(UTC).timestamp() * 1000)
+        time_ms = int(time.astimezone(UTC).timestamp() * 1000)
     except OverflowError as error:
         raise invalid_option(name, f"in UTC {value!r} is not a time of the years 1 to 9999") from error
+    return _recent(name, value, time_ms)
+
+
+def _recent(name: str, value: str, time_ms: int) -> int:
+    """Refuses a time at which no stream existed, which would be the head of the stream without a word."""
+    if time_ms >= TIME_MS_MIN:
+        return time_ms
+    problem = f"{value!r} is a time before 2001"
+    if value.isdecimal():
+        in_ms = f": {value}000" if TIME_MS_MIN <= time_ms * 1000 < 10**TIME_DIGITS_MAX else ""
+        problem += f", since times are in milliseconds. If it is in seconds, append three zeros{in_ms}"
+    raise invalid_option(name, f"{problem}. To read from the first event on, write earliest")
 
 
 def _record_format(

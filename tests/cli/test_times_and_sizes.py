@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.cli import segment, times
+from headrace.cli.local_zone import LocalZone, local_now
 from headrace.cli.quantities import BYTES_MAX, duration_text, parse_size, rate_text, size_text
 from headrace.cli.times import parse_point, parse_time
 from headrace.model.errors import InvalidRequestError
 
 NOW = datetime(2026, 11, 23, 0, 30, tzinfo=timezone(timedelta(hours=1)))
 MOMENTS = st.integers(0, 4_000_000_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
+BERLIN = ZoneInfo("Europe/Berlin")
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
@@ -97,6 +104,97 @@ def test_every_time_that_iso_writes_is_read(now: datetime, moment: datetime):
 def test_a_time_before_now_adds_its_units(now: datetime, counts: dict[str, int]):
     text = "-" + "".join(f"{counts[unit]}{unit}" for unit in UNITS)
     assert parse_time(text, now) == now - timedelta(seconds=sum(UNITS[unit] * count for unit, count in counts.items()))
+
+
+@pytest.fixture
+def live_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Gives this machine a time zone until the end of the test."""
+
+    def live_in(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield live_in
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "expected"),
+    [
+        ("2026-01-15T12:00+01:00", "2025-07-01T12:00", "2025-07-01T10:00Z"),
+        ("2026-01-15T12:00+01:00", "2025-07-01", "2025-06-30T22:00Z"),
+        ("2026-07-01T12:00+02:00", "2026-01-15 12:00:00.5", "2026-01-15T11:00:00.5Z"),
+        ("2026-03-29T12:00+02:00", "13:00", "2026-03-28T12:00Z"),
+        ("2026-03-29T12:00+02:00", "1:00", "2026-03-29T00:00Z"),
+        ("2026-03-30T00:30+02:00", "1:00", "2026-03-29T00:00Z"),
+        ("2026-10-25T12:00+01:00", "1:30", "2026-10-24T23:30Z"),
+        ("2026-10-25T12:00+01:00", "12:30", "2026-10-24T10:30Z"),
+        ("2026-10-26T00:10+01:00", "0:20", "2026-10-24T22:20Z"),
+        ("2026-10-25T03:10+01:00", "-2h", "2026-10-25T00:10Z"),
+        ("2026-10-25T12:00+01:00", "-1d", "2026-10-24T11:00Z"),
+        ("2026-03-29T03:10+02:00", "-30m", "2026-03-29T00:40Z"),
+    ],
+)
+def test_times_on_the_other_side_of_a_clock_change(now: str, text: str, expected: str, live_in: Callable[[str], None]):
+    moment = datetime.fromisoformat(now)
+    live_in("Europe/Berlin")
+    for zone in (BERLIN, LocalZone()):
+        told: list[str] = []
+        found = parse_time(text, moment.astimezone(zone), told.append)
+        assert (found, told) == (datetime.fromisoformat(expected), []), zone
+        assert parse_point(text, moment.astimezone(zone)) == found
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "expected", "told"),
+    [
+        (
+            "2026-11-01T12:00+01:00",
+            "2026-10-25T02:30",
+            "2026-10-25T00:30Z",
+            "twice.*02:30:00[+]02:00.*02:30:00[+]01:00",
+        ),
+        ("2026-10-25T12:00+01:00", "2:30", "2026-10-25T00:30Z", "twice"),
+        ("2026-10-25T02:15+01:00", "2:30", "2026-10-25T00:30Z", "twice"),
+        ("2026-04-01T12:00+02:00", "2026-03-29T02:30", "2026-03-29T01:30Z", "never.*02:30:00[+]01:00"),
+        ("2026-03-29T12:00+02:00", "2:30", "2026-03-29T01:30Z", "never"),
+    ],
+)
+def test_times_that_clocks_show_twice_or_never(
+    now: str, text: str, expected: str, told: str, live_in: Callable[[str], None]
+):
+    moment = datetime.fromisoformat(now)
+    live_in("Europe/Berlin")
+    for zone in (BERLIN, LocalZone()):
+        sentences: list[str] = []
+        assert parse_time(text, moment.astimezone(zone), sentences.append) == datetime.fromisoformat(expected)
+        assert len(sentences) == 1
+        assert re.search(told, sentences[0])
+
+
+@given(moment=st.datetimes(datetime(1990, 1, 1), datetime(2037, 12, 31)))  # noqa: DTZ001
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_the_local_zone_is_that_of_the_machine(live_in: Callable[[str], None], zone: str, moment: datetime):
+    live_in(zone)
+    known, found = (moment.replace(tzinfo=UTC).astimezone(one) for one in (ZoneInfo(zone), LocalZone()))
+    assert found.isoformat() == known.isoformat()
+    assert (found.tzname(), found.fold) == (known.tzname(), known.fold)
+    assert found.astimezone(UTC) == moment.replace(tzinfo=UTC)
+
+
+def test_every_option_with_a_time_uses_the_local_zone(
+    live_in: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+):
+    live_in("Europe/Berlin")
+    assert isinstance(local_now().tzinfo, LocalZone)
+    for parse in (times.point, times.moment, segment._point):
+        assert parse("2025-07-01T12:00") == datetime(2025, 7, 1, 10, tzinfo=UTC)
+        assert parse("2025-01-01T12:00") == datetime(2025, 1, 1, 11, tzinfo=UTC)
+        assert capsys.readouterr().err == ""
+        assert parse("2025-10-26T02:30") == datetime(2025, 10, 26, 0, 30, tzinfo=UTC)
+        assert capsys.readouterr().err.startswith("headrace: clocks showed 2025-10-26 02:30:00 twice")
 
 
 @given(text=st.text(max_size=30) | st.from_regex(r"-?[0-9:.TZ@,+dhms-]{0,20}"))

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from scripted_cluster import Cluster
 
-from headrace.cli import main, session
+from headrace.cli import event_output, main, session
+from headrace.client import EventRead
 from headrace.client.event_blocks import Ack
 from headrace.client.event_writer import RoutingKeys
 from headrace.client.synchronous import EventWriter
@@ -119,6 +121,22 @@ def test_a_field_of_json_lines_is_the_routing_key(run: Run, cluster: Cluster):
     [
         (("--format", "jsonl"), b"1\n{", "line 2 is not JSON"),
         (("--format", "jsonl"), b"1\n" + b"[" * 100_000, "line 2 is not JSON"),
+        (
+            ("--format", "jsonl"),
+            b'1\n{"a": NaN}',
+            "line 2 is not JSON as all readers understand it: it is not JSON: NaN",
+        ),
+        (("--format", "jsonl"), b"1\n-Infinity", "-Infinity is not a number"),
+        (
+            ("--format", "jsonl"),
+            b'1\n"\xed\xa0\x80"',
+            "line 2 is not JSON as all readers understand it: it is not UTF-8",
+        ),
+        (("--format", "jsonl"), b'1\n"\\ud800"', "half of a surrogate pair"),
+        (("--format", "jsonl"), b"1\n" + '{"a":1}'.encode("utf-16"), "it is not UTF-8"),
+        (("--format", "jsonl"), b"1\n" + '{"a":1}'.encode("utf-16-le"), "line 2 is not JSON"),
+        (("--format", "jsonl"), b'1\n\xef\xbb\xbf{"a":1}', "line 2 is not JSON"),
+        (("--format", "jsonl"), b'1\n{"a":1,"a":2}', "occurs twice"),
         (("--format", "jsonl", "--key-field", "k"), b'{"k": 1}\n{"K": 1}', "line 2 has no field 'k'"),
         (("--format", "jsonl", "--key-field", "k"), b'{"k": 1}\n[1]', "line 2 has no field 'k'"),
         (("--format", "raw"), b"\0\0\0\1a\0\0", "inside the length of event 2"),
@@ -133,8 +151,44 @@ def test_bad_input_says_which_event_and_what_is_written(
     code, out, err = run("write", "s/t", *options, given=given)
     assert (code, out) == (1, "")
     assert reason in err
-    assert "the 1 event before are written" in err
+    assert err.endswith("; 1 event before it is written\n")
     assert len(cluster.all_events()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [(("--format", "jsonl"), b'{"k":"a"}'), (("--format", "jsonl", "--key-field", "k"), b'{"k":"a"}')],
+)
+def test_a_byte_order_mark_is_left_out_of_json(
+    run: Run, cluster: Cluster, tmp_path: Path, options: tuple[str, ...], line: bytes
+):
+    mark = b"\xef\xbb\xbf"
+    (tmp_path / "a").write_bytes(mark + line + b"\n" + line + b"\n")
+    code, out, err = run("write", "s/t", str(tmp_path / "a"), "-", *options, given=mark + line)
+    assert (code, out) == (0, "3 events written\n")
+    assert err.splitlines() == [
+        f"headrace event write: {source} begins with a byte order mark, which is left out"
+        for source in (tmp_path / "a", "standard input")
+    ]
+    assert cluster.all_events() == [line] * 3
+
+
+def test_a_byte_order_mark_is_no_part_of_a_key(run: Run, monkeypatch: pytest.MonkeyPatch):
+    keys: list[RoutingKeys] = []
+    write_batch = EventWriter.write_batch
+
+    def noted(writer: EventWriter, events: list[bytes], routing_keys: RoutingKeys = None) -> Ack:
+        keys.append(routing_keys)
+        return write_batch(writer, events, routing_keys)
+
+    monkeypatch.setattr(EventWriter, "write_batch", noted)
+    code, _, err = run("write", "s/t", "--key-separator", ",", given=b"\xef\xbb\xbfa,1\nb,2\n")
+    assert (code, keys, err.count("byte order mark")) == (0, [["a", "b"]], 1)
+
+
+def test_lines_without_keys_are_written_as_they_are(run: Run, cluster: Cluster):
+    assert run("write", "s/t", given=b"\xef\xbb\xbfa\n\xff\n") == (0, "2 events written\n", "")
+    assert sorted(cluster.all_events()) == [b"\xef\xbb\xbfa", b"\xff"]
 
 
 def test_events_come_from_files(run: Run, cluster: Cluster, tmp_path: Path):
@@ -214,6 +268,50 @@ def test_an_interrupted_write_tells_what_is_acknowledged(run: Run):
     code, out, err = run("write", "s/t", given=_Interrupted())
     assert (code, out) == (130, "")
     assert re.fullmatch(r"headrace event write: interrupted: [0-3] of 3 events acknowledged\n", err)
+
+
+@pytest.mark.parametrize(
+    ("place", "given", "message"),
+    [
+        ("write_batch", b"1\n2\n", "interrupted: 0 of 2 events acknowledged"),
+        ("flush", b"1\n", "interrupted: [01] of 1 event acknowledged"),
+        ("flush", b"1\n{", "interrupted: [01] of 1 event acknowledged"),
+        ("close", b"1\n2\n", "interrupted: 2 of 2 events acknowledged"),
+    ],
+)
+def test_an_interrupt_anywhere_tells_what_is_acknowledged(
+    run: Run, monkeypatch: pytest.MonkeyPatch, place: str, given: bytes, message: str
+):
+    leave = EventWriter.__exit__
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def interrupted_behind(*arguments: Any) -> None:
+        leave(*arguments)
+        raise KeyboardInterrupt
+
+    if place == "close":
+        monkeypatch.setattr(EventWriter, "__exit__", interrupted_behind)
+    else:
+        monkeypatch.setattr(EventWriter, place, interrupted)
+    code, out, err = run("write", "s/t", "--format", "jsonl", given=given)
+    assert (code, out) == (130, "")
+    assert re.fullmatch(f"headrace event write: {message}\n", err)
+
+
+def test_an_interrupted_read_tells_what_is_printed(run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    cluster.put(0, b"one", b"two", b"three")
+
+    def interrupted(read: EventRead) -> str:
+        if read.event == b"three":
+            raise KeyboardInterrupt
+        return read.event.decode()
+
+    monkeypatch.setattr(event_output, "_text", interrupted)
+    for options in ((), ("--follow", "--from", "earliest")):
+        code, out, err = run("read", "s/t", *options)
+        assert (code, out, err) == (130, "one\ntwo\n", "headrace event read: interrupted: 2 events printed\n")
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from constructs import Node
 
 
+import aws_cdk as cdk
 import pytest
 
 from headrace import topology
+from infra.packaging.project import ROOT
 from infra.settings import Settings
 
 
@@ -22,6 +25,9 @@ class _Context:
 
     def try_get_context(self, name: str) -> object:
         return self._values.get(name)
+
+    def get_all_context(self) -> dict[str, object]:
+        return self._values
 
 
 def _context(**values: object) -> Node:
@@ -129,7 +135,17 @@ def test_sizes_of_a_deployment_reach_its_functions():
         ({"vpc_cidr": "10.0.0.0/24"}, "vpc_cidr"),
         ({"vpc_cidr": "10.0.0.0/8"}, "vpc_cidr"),
         ({"vpc_cidr": "8.8.0.0/16"}, "vpc_cidr"),
-        ({"vpc_cidr": "10.0.0.1/16"}, "host bits"),
+        ({"vpc_cidr": "10.0.0.1/16"}, "vpc_cidr: .*host bits"),
+        ({"vpc_cidr": "ten"}, "vpc_cidr: 'ten' is not an IPv4 network"),
+        ({"vpc_cidr": "fd00::/16"}, "vpc_cidr"),
+        ({"vpc_cidr": "127.0.0.0/16"}, "vpc_cidr: .* must be in 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16"),
+        ({"vpc_cidr": "169.254.0.0/16"}, "vpc_cidr"),
+        ({"vpc_cidr": "0.0.0.0/16"}, "vpc_cidr"),
+        ({"vpc_cidr": "198.18.0.0/16"}, "vpc_cidr"),
+        ({"vpc_cidr": "240.0.0.0/16"}, "vpc_cidr"),
+        ({"vpc_cidr": "172.32.0.0/16"}, "vpc_cidr"),
+        ({"zones": "us-east-1a,eu-west-1b"}, "zones: .* several Regions, eu-west-1 and us-east-1"),
+        ({"zones": "us-east-1a,us-east-1b,us-east-2c"}, "zones: .* several Regions"),
         ({"spark_job": "no"}, "spark_job"),
         ({"spark_jobs": "replay,repaly"}, "repaly is none of"),
         ({"spark_jobs": "replay", "spark_job": "false"}, "spark_jobs"),
@@ -140,8 +156,46 @@ def test_sizes_of_a_deployment_reach_its_functions():
         ({"metrics_from": "0.0.0.0/0"}, "metrics_from"),
         ({"account_concurrency": "many"}, "account_concurrency"),
         ({"account_concurrency": 0}, "account_concurrency"),
+        ({"metrics_from": "127.0.0.0/8"}, "metrics_from: 127.0.0.0/8 is not a private network"),
+        ({"metrics_from": "10.0.0.1/8"}, "metrics_from"),
+        ({"metrics_from": 5}, "metrics_from"),
+        ({"metrics_from": "sg-XYZ"}, "metrics_from: 'sg-XYZ' is not the id of a security group"),
+        ({"alarm_email": 5}, "alarm_email"),
+        ({"buckets": "9" * 5_000}, "buckets: '9+' must be a whole number of at most 9 digits"),
+        ({"containers": "\u0663"}, "containers"),
+        ({"copies": "3", "zones": "us-east-1a"}, "copies: 3 need as many zones"),
     ],
 )
 def test_wrong_choices_are_refused_by_name(context, word):
-    with pytest.raises(ValueError, match=word):
+    with pytest.raises(ValueError, match=word) as raised:
         Settings.from_context(_context(**context))
+    assert str(raised.value).partition(":")[0] in context
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("zone", "zone: there is no such setting; did you mean zones?"),
+        ("vpc-cidr", "vpc-cidr: there is no such setting; did you mean vpc_cidr?"),
+        ("keepData", "keepData: .*did you mean keep_data?"),
+        ("SPARK_JOB", "SPARK_JOB: .*did you mean spark_job"),
+        ("colour", "colour: there is no such setting; the settings are zones, vpc_cidr, "),
+    ],
+)
+def test_a_name_that_is_no_setting_is_refused(name, hint):
+    with pytest.raises(ValueError, match=hint):
+        Settings.from_context(_context(**{name: "x"}))
+    with pytest.raises(ValueError, match=hint):
+        Settings.from_context(cdk.App(context={name: "x"}).node)
+
+
+def test_keys_of_the_cdk_are_no_settings():
+    own = json.loads((ROOT / "cdk.json").read_text())["context"]
+    of_the_cli = {
+        "aws:cdk:enable-path-metadata": True,
+        "acknowledged-issue-numbers": [1],
+        "availability-zones:account=1:region=us-east-1": ["us-east-1a"],
+        "vpc-provider:account=1": {},
+    }
+    app = cdk.App(context=own | of_the_cli | {"zones": "us-east-1a"})
+    assert Settings.from_context(app.node) == Settings(zones=("us-east-1a",))

@@ -328,6 +328,16 @@ def test_a_stack_whose_bridge_dies_says_so_and_ends(directory: Path, starts: lis
     await_end(pidfds)
 
 
+def test_a_full_output_is_one_line_and_stops_the_stack(directory: Path):
+    program = "import sys; from headrace.cli import main; sys.exit(main())"
+    up = [sys.executable, "-c", program, "up", "--http-port", "0", "--grpc-port", "off"]
+    up += ["--data-dir", str(directory / "data"), "--state-file", str(directory / "state.json")]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(up, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    said = "headrace up: cannot write the output: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, said)
+
+
 def test_unwritable_data_directory_is_one_clear_error_line(directory: Path):
     (directory / "file").touch()
     code, said = refused("--http-port", "0", "--grpc-port", "off", "--data-dir", str(directory / "file" / "data"))

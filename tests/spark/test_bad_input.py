@@ -9,7 +9,7 @@ from spark_store_double import SCOPE, STREAM, RefusedError, StoreDouble, cut_tex
 
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError, UnauthorizedError
 from headrace.spark.micro_batches import MicroBatches
-from headrace.spark.options import read_options
+from headrace.spark.options import TIME_MS_MIN, read_options
 from headrace.spark.plans import open_plans
 
 FRAME_BYTES = 20
@@ -78,13 +78,18 @@ def test_an_end_that_is_no_cut_of_the_stream_is_an_error(store: StoreDouble, whe
 
 @pytest.mark.parametrize(
     ("time", "events"),
-    [("1970-01-01T00:00:00Z", 0), ("2000", 10), ("1970-01-01T00:00:02.5+00:00", 16), ("2999-01-01T00:00:00Z", 22)],
+    [
+        ("2001-01-01T00:00:00Z", 0),
+        ("978307202000", 10),
+        ("2001-01-01T00:00:02.5+00:00", 16),
+        ("2999-01-01T00:00:00Z", 22),
+    ],
     ids=["before the head", "milliseconds", "between", "after the tail"],
 )
 def test_times_are_starts_and_ends(store: StoreDouble, where: dict[str, str], time: str, events: int) -> None:
-    fill(store, 10, 1000)
-    fill(store, 6, 2000)
-    fill(store, 6, 3000)
+    fill(store, 10, TIME_MS_MIN + 1000)
+    fill(store, 6, TIME_MS_MIN + 2000)
+    fill(store, 6, TIME_MS_MIN + 3000)
     opened = open_plans(read_options(where | {"start_stream_cut": time, "end_stream_cut": time}))
     plans = opened.stream(STREAM)
     half = events // 2 * FRAME_BYTES

@@ -12,6 +12,7 @@ from sink_world import SinkWorld
 from spark_store_double import SCOPE, STREAM, RefusedError, StoreDouble, cut_text
 
 from headrace.spark import read_batch, register, run_until_caught_up, write_batch, write_events
+from headrace.spark.options import TIME_MS_MIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,18 +141,18 @@ def test_text_that_is_none_is_named_by_its_offset(form: Form, store: StoreDouble
 @pytest.mark.parametrize(
     ("start", "end", "events"),
     [
-        in_the_night("1970-01-01T00:00:00Z", FUTURE, 2 * EVENTS),
-        ("1970-01-01T00:00:01.5Z", FUTURE, EVENTS),
+        in_the_night("2001-01-01T00:00:00Z", FUTURE, 2 * EVENTS),
+        ("2001-01-01T00:00:01.5Z", FUTURE, EVENTS),
         (FUTURE, FUTURE, 0),
-        in_the_night("earliest", "1970-01-01T00:00:00Z", 0),
+        in_the_night("earliest", "2001-01-01T00:00:00Z", 0),
     ],
     ids=["before the head", "between", "in the future", "before all"],
 )
 def test_times_outside_of_the_stream_are_its_ends(
     form: Form, store: StoreDouble, start: str, end: str, events: int
 ) -> None:
-    fill(store, time_ms=1000)
-    fill(store, time_ms=2000)
+    fill(store, time_ms=TIME_MS_MIN + 1000)
+    fill(store, time_ms=TIME_MS_MIN + 2000)
     options = where(store, start_stream_cut=start, end_stream_cut=end)
     if form.form == QUERY and end == FUTURE:  # the query runs on, and would have to stop there
         with pytest.raises(Exception, match="cannot be in the future"):

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.codec.event_columns import EventColumns, int64_array
+from headrace.codec.strict_json import NESTING_MAX
 from headrace.spark.event_schemas import (
     ArrayType,
     DecimalType,
@@ -29,7 +30,7 @@ from headrace.spark.event_schemas import (
     parse_event_schema,
 )
 from headrace.spark.json_columns import JsonColumns, arrow_type, json_columns
-from headrace.spark.json_documents import NESTING_MAX, RECORD_BYTES_MAX
+from headrace.spark.json_documents import RECORD_BYTES_MAX
 from headrace.spark.json_rows import SLICE_BYTES, event_slices
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)

@@ -51,6 +51,11 @@ def test_times_are_milliseconds_or_dates_with_a_zone(time: str) -> None:
     assert read_options(REQUIRED | {"start_stream_cut": time}).start_stream_cut == "time:1795428000500"
 
 
+@pytest.mark.parametrize("time", ["978307200000", "2001-01-01T00:00:00Z"])
+def test_times_from_2001_on_are_taken(time: str) -> None:
+    assert read_options(REQUIRED | {"start_stream_cut": time}).start_stream_cut == "time:978307200000"
+
+
 @pytest.mark.parametrize("missing", sorted(REQUIRED))
 def test_what_is_required_is_named(missing: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"option '{missing}': it is required") as raised:
@@ -78,6 +83,20 @@ def test_what_is_required_is_named(missing: str) -> None:
         ({"end_stream_cut": "earliest"}, "Give one of latest, unbounded"),
         ({"start_stream_cut": "2026-11-23T10:00:00"}, "has no time zone: write for example 2026-11-23T10:00:00Z"),
         ({"start_stream_cut": "1795428000500000000"}, "in milliseconds, so it has not 19 digits"),
+        (
+            {"start_stream_cut": "1795428000"},
+            "'1795428000' is a time before 2001, since times are in milliseconds. If it is in seconds, append three "
+            "zeros: 1795428000000. To read from the first event on, write earliest",
+        ),
+        ({"end_stream_cut": "1795428000"}, "option 'end_stream_cut': '1795428000' is a time before 2001"),
+        (
+            {"start_stream_cut": "0"},
+            "before 2001.* append three zeros. To read from the first event on, write earliest",
+        ),
+        ({"start_stream_cut": "20261123"}, "before 2001"),
+        ({"start_stream_cut": "978307199999"}, "before 2001"),
+        ({"start_stream_cut": "1970-01-01T00:00:00Z"}, "'1970-01-01T00:00:00Z' is a time before 2001. To read"),
+        ({"end_stream_cut": "2000-12-31T23:59:59.999Z"}, "before 2001"),
         ({"on_truncation": "ignore"}, "none of fail, skip"),
         ({"parallelism": "0"}, "whole number"),
         (
