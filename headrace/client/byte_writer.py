@@ -38,7 +38,11 @@ class AsyncByteWriter:
         if buffer_bytes < 1:
             raise InvalidRequestError(f"a writer needs a buffer of at least one byte, not {buffer_bytes}")
         block_bytes = BLOCK_BYTES if expected_offset is None else EXPECTING_BLOCK_BYTES
-        self.accumulator = BatchAccumulator(block_bytes=min(block_bytes, buffer_bytes), buffer_bytes=buffer_bytes)
+        self.accumulator = BatchAccumulator(
+            block_bytes=min(block_bytes, buffer_bytes),
+            buffer_bytes=buffer_bytes,
+            stream_name=f"{segment.scope}/{segment.stream}",
+        )
         self._segment = segment
         self._expected_offset = expected_offset
         self._writing = asyncio.Lock()

@@ -81,6 +81,8 @@ class Ack:
         callback(self)
 
     def __await__(self) -> Generator[Any, None, None]:
+        if not self.done:
+            self._changed.check()
         loop = asyncio.get_running_loop()
         finished = asyncio.Event()
         self.add_done_callback(lambda _: loop.call_soon_threadsafe(finished.set))
@@ -258,3 +260,7 @@ class SegmentQueue:
         self.ready: deque[Block] = deque()
         self.wants = Wants.ANY_EVENT
         self.wake = wake
+
+    def waiting_events(self) -> int:
+        """The number of events that no appender has taken."""
+        return sum(block.count for block in self.ready) + self.open.count

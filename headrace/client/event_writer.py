@@ -74,7 +74,9 @@ class WriterCore:
 
     def __init__(self, admin: AsyncAdmin, scope: str, stream: str, options: WriterOptions) -> None:
         self.scope, self.stream = scope, stream
-        self.accumulator = BatchAccumulator(block_bytes=options.block_bytes, buffer_bytes=options.buffer_bytes)
+        self.accumulator = BatchAccumulator(
+            block_bytes=options.block_bytes, buffer_bytes=options.buffer_bytes, stream_name=f"{scope}/{stream}"
+        )
         self._admin = admin
         self._options = options
         self._connections = SegmentConnections(admin, scope, stream)

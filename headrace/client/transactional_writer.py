@@ -51,7 +51,9 @@ class AsyncTransaction:
     def __init__(self, writer: AsyncTransactionalWriter, view: TransactionView) -> None:
         self._id = view.transaction
         self.accumulator = BatchAccumulator(
-            block_bytes=writer.options.block_bytes, buffer_bytes=writer.options.buffer_bytes
+            block_bytes=writer.options.block_bytes,
+            buffer_bytes=writer.options.buffer_bytes,
+            stream_name=f"{writer.scope}/{writer.stream}",
         )
         self._writer = writer
         self._is_settled = False
