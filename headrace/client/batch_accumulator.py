@@ -20,7 +20,7 @@ from typing import Final
 
 from headrace.client.awaited_changes import AwaitedChanges
 from headrace.client.event_blocks import EVENT_HEADERS, Ack, Block, EventRun, ListedEvents, SegmentQueue, Wants
-from headrace.client.ownership import Unpicklable, forked, keep, other_loop
+from headrace.client.ownership import Unpicklable, forked, keep_in_children, other_loop
 from headrace.client.routing_table import Route, RoutingTable
 from headrace.client.unflushed import collected, watch
 from headrace.model.errors import HeadraceError, InvalidRequestError
@@ -87,6 +87,7 @@ class BatchAccumulator(Unpicklable):
         """The number of events in blocks that appenders have taken, and that have no outcome yet."""
         self._loop: asyncio.AbstractEventLoop | None = None
         watch(self)
+        keep_in_children(self)
 
     def __del__(self) -> None:
         collected(self)
@@ -217,7 +218,6 @@ class BatchAccumulator(Unpicklable):
 
     def abandon(self) -> None:
         """Called in a child process after a fork: all calls raise IllegalStateError, and no call waits."""
-        keep(self)
         self.changed.abandon()
         self._lock = self.changed.lock
         self._failure = forked()

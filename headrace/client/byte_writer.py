@@ -16,6 +16,7 @@ from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BLOCK_BYTES, BatchAccumulator
 from headrace.client.byte_segment import ByteSegment
 from headrace.client.event_writer import Event, closed_error
+from headrace.client.ownership import Ownership
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import OTHER_OFFSET, WRITER_ID_BITS, SegmentAppender
 from headrace.model.errors import ConflictError, HeadraceError, InvalidRequestError, SealedError
@@ -49,6 +50,8 @@ class AsyncByteWriter:
         self._changed = asyncio.Event()
         self.accumulator.listen(self._changed.set)
         self._is_closed = False
+        self._ownership = Ownership()
+        self._ownership.check()
         self._appender = SegmentAppender(
             self,
             segment.connections,
@@ -169,6 +172,8 @@ class AsyncByteWriter:
             return
         self._is_closed = True
         self.accumulator.close(closed_error())
+        if self._ownership.has_gone():
+            return
         ended = self._appender.stop()
         self.segment_failed(self._appender, closed_error())  # before it waits: the call may be cancelled
         try:
@@ -185,6 +190,7 @@ class AsyncByteWriter:
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
+            self._ownership.check()
             self._changed.clear()
             await self._changed.wait()
 

@@ -19,6 +19,7 @@ from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_all, stop_tasks
 from headrace.client.column_errors import arrow_missing
+from headrace.client.ownership import Ownership
 from headrace.client.read_progress import ReadProgress
 from headrace.client.recorded_successors import recorded_successors
 from headrace.client.segment_connections import SegmentConnections
@@ -162,6 +163,7 @@ class AsyncEventReader:
         """The newest batch. A caller that stops before its end gets the rest from the next call."""
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
         self._is_closed = False
+        self._ownership = Ownership()
 
     async def open(self) -> None:
         """Gets the start position from the controller. The first call for events starts to read.
@@ -170,6 +172,7 @@ class AsyncEventReader:
             NotFoundError: there is no such stream.
             InvalidRequestError: a stream cut belongs to another stream, or the end is before the start.
         """
+        self._ownership.check()
         for cut in (self._start, self._end):
             if isinstance(cut, StreamCut):
                 cut.check_belongs_to(self.scope, self.stream)
@@ -249,6 +252,8 @@ class AsyncEventReader:
     async def close(self) -> None:
         """Stops reading. `position` keeps its value."""
         self._is_closed = True
+        if self._ownership.has_gone():
+            return
         tasks, self._tasks = self._tasks, {}
         await close_all(
             partial(stop_tasks, tasks.values()), self._arrived.close, self._connections.close, self._windows.close
@@ -286,6 +291,7 @@ class AsyncEventReader:
         return batch
 
     async def _next_unread(self, assemble: Assemble, timeout_s: float | None) -> AnyBatch | None:
+        self._ownership.check()
         self._begin(assemble)
         last = self._unread
         if last is not None and self._progress.is_behind(last.segment_id, last.end_offset):

@@ -22,6 +22,7 @@ from headrace.client.batch_accumulator import BLOCK_BYTES, BUFFER_BYTES, BatchAc
 from headrace.client.column_errors import arrow_missing
 from headrace.client.event_blocks import Ack
 from headrace.client.ordered_calls import OrderedCalls
+from headrace.client.ownership import Ownership
 from headrace.client.recorded_successors import recorded_successors
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import WRITER_ID_BITS, SegmentAppender
@@ -84,6 +85,7 @@ class WriterCore:
         self._writer_id = options.writer_id or secrets.token_hex(WRITER_ID_BITS // 8)
         self._noted: dict[int, int] = {}
         self.closed = False
+        self._ownership = Ownership()
 
     async def open(self) -> None:
         """Gets the stream's segments from the controller.
@@ -92,6 +94,7 @@ class WriterCore:
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed.
         """
+        self._ownership.check()
         current = await self._admin.epoch_segments(self.scope, self.stream)
         if current.sealed:
             raise self._sealed()
@@ -101,6 +104,8 @@ class WriterCore:
         """Closes the connections. Events that are not acknowledged fail with `reason`."""
         self.closed = True
         self.accumulator.close(reason)
+        if self._ownership.has_gone():
+            return
         # All at once: one that went on could make an appender of a successor, which would not be stopped.
         appenders, self._appenders = list(self._appenders.values()), {}
         ends = [appender.stop() for appender in appenders]

@@ -15,6 +15,7 @@ from headrace.client.event_reader import Assemble, ReaderOptions, ReadOrder, arr
 from headrace.client.group_member import GroupMember
 from headrace.client.group_segments import Arrived, OwnedSegment, OwnedSegments
 from headrace.client.group_synchronizer import END_UNBOUNDED, GroupSynchronizer
+from headrace.client.ownership import Ownership
 from headrace.client.segment_stream import ArrowBatch, EventBatch, EventBatches
 from headrace.client.time_windows import TimeWindow, TimeWindows
 from headrace.model.errors import InvalidRequestError
@@ -94,6 +95,7 @@ class AsyncGroupReader:
         self._given_to = 0
         self._newest: Arrived | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._ownership = Ownership()
 
     async def open(self) -> None:
         """Joins the group.
@@ -102,6 +104,7 @@ class AsyncGroupReader:
             NotFoundError: there is no such group.
             IllegalStateError: code "reader_online": the group has a reader of this name.
         """
+        self._ownership.check()
         try:
             await self._group.open()
             await self._member.join()
@@ -206,6 +209,7 @@ class AsyncGroupReader:
 
     async def _next(self, assemble: Assemble, timeout_s: float | None) -> Arrived | None:
         """Returns the next batch in this form. What was returned before counts as processed."""
+        self._ownership.check()
         self._segments.choose_form(assemble)
         self._confirm()
         loop = asyncio.get_running_loop()
@@ -318,6 +322,8 @@ class AsyncGroupReader:
         await self._leave()
 
     async def _leave(self) -> None:
+        if self._ownership.has_gone():
+            return
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._end())
             await close_wholly(self._leaving)

@@ -14,6 +14,7 @@ import httpx
 from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_wholly
+from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
 from headrace.model import errors
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ _BY_STATUS: dict[int, type[errors.HeadraceError]] = {
 _BY_CODE = errors.error_classes()
 
 
-class HttpApi:
+class HttpApi(Unpicklable):
     """The controller at `url`. `retry_s` is how long a failed request is retried, in seconds.
 
     `demands_tokens` is whether an answer said that the segment stores want delegation tokens.
@@ -60,6 +61,8 @@ class HttpApi:
         self.url = url
         self.demands_tokens = False
         self._retry_s = retry_s
+        self._ownership = Ownership()
+        keep_in_children(self)
         self._client = httpx.AsyncClient(
             base_url=url,
             auth=auth,
@@ -85,7 +88,9 @@ class HttpApi:
         Raises:
             HeadraceError: the error that the controller answered.
             UnavailableError: the controller could not be reached, or did not answer; it may have run the request.
+            IllegalStateError: code "opened_before_fork" or "other_event_loop".
         """
+        self._ownership.check()
         backoff = Backoff(self._retry_s)
         while True:
             try:
@@ -108,7 +113,8 @@ class HttpApi:
             await backoff.wait(problem)
 
     async def close(self) -> None:
-        await close_wholly(self._client.aclose())  # after a cancelled one it would do nothing any more
+        if not self._ownership.has_gone():
+            await close_wholly(self._client.aclose())  # after a cancelled one it would do nothing any more
 
 
 def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, NoReturn
+from typing import NoReturn
+from weakref import WeakSet
 
 from headrace.model.errors import IllegalStateError
 
 FORKED = "opened_before_fork"
 OTHER_LOOP = "other_event_loop"
 
+_shared: WeakSet[object] = WeakSet()
 _kept: list[object] = []
-"""Of the parent: what a child must not collect. The end of a socket would change the parent's selector."""
+"""What a child process must not collect: the end of a socket would change the selector that it shares."""
 
 
 class Ownership:
@@ -65,6 +67,9 @@ def other_loop() -> IllegalStateError:
     )
 
 
-def keep(shared: Any) -> None:
-    """Keeps an object of the parent until the child ends."""
-    _kept.append(shared)
+def keep_in_children(shared: object) -> None:
+    """Has a child process keep the object until its end, because it refers to sockets of this process."""
+    _shared.add(shared)
+
+
+os.register_at_fork(after_in_child=lambda: _kept.extend(_shared))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.event_reader import AnyBatch, Assemble, EventRead, arrow_assembler, events_of
 from headrace.client.object_reads import ObjectReads
+from headrace.client.ownership import Ownership
 from headrace.client.range_bytes import HistorySource, RangeBytes, Window, gathered, read_ahead_thread
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_ranges import SegmentRange
@@ -66,6 +67,7 @@ class AsyncRangeReader:
         self._thread = read_ahead_thread()
         self._stopped = Event()
         self._turn = asyncio.Lock()
+        self._ownership = Ownership()
         self.progress = ReadProgress({part.segment_id: part.start})
 
     @property
@@ -140,6 +142,9 @@ class AsyncRangeReader:
         """
         if self.closed:
             return
+        if self._ownership.has_gone():
+            self._stopped.set()
+            return
         self._stopped.set()
         self._stop_reading()
         last = self._thread.submit(self._source.close)
@@ -157,6 +162,7 @@ class AsyncRangeReader:
         await self.close()
 
     async def _next(self, assemble: Assemble) -> AnyBatch | None:
+        self._ownership.check()
         async with self._turn:
             return await self._next_batch(assemble)
 

@@ -128,7 +128,7 @@ class EventWriter:
             self._leave()
 
     def _leave(self) -> None:
-        self._thread.run(self._core.close(closed_error()))
+        self._thread.end(self._core.close(closed_error()))
 
 
 class TransactionEvents:
@@ -225,7 +225,7 @@ class EventReader:
     def close(self) -> None:
         """Stops reading. `position` keeps its value. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._reader.close())
+            self._thread.end(self._reader.close())
 
     @property
     def closed(self) -> bool:
@@ -284,6 +284,7 @@ class RangeEvents:
 
     def read_batch(self) -> EventBatch | None:
         """Returns the next events, None at the end of the range. See `AsyncRangeReader.read_batch`."""
+        self._thread.check_process()
         while True:
             with self._turn:
                 batch = self._thread.run(self._reader.next_events())
@@ -297,6 +298,7 @@ class RangeEvents:
 
     def read_arrow_batch(self) -> pa.RecordBatch | None:
         """Returns the next events as a record batch. See `AsyncRangeReader.read_arrow_batch`."""
+        self._thread.check_process()
         while True:
             with self._turn:
                 batch = self._thread.run(self._reader.next_arrow_batch())
@@ -329,6 +331,7 @@ class ByteWrites:
         """
         left = byte_view(data)
         count = len(left)
+        self._accumulator.changed.check()
         with self._writing:
             while left:
                 taken = self._accumulator.add_bytes(left)
@@ -366,6 +369,7 @@ class ByteReads:
 
     def read(self, size: int | None = -1) -> bytes:
         """Returns at most `size` bytes: those that have arrived, but at least one. See `AsyncByteReader.read`."""
+        self._thread.check_process()
         while True:
             with self._turn:
                 found = self._thread.run(self._reader.next_bytes(size))
@@ -376,6 +380,7 @@ class ByteReads:
     def readinto(self, buffer: WritableBuffer) -> int:
         """Reads bytes into a buffer, and returns their number. See `AsyncByteReader.readinto`."""
         target = writable_view(buffer)
+        self._thread.check_process()
         while True:
             with self._turn:
                 found = self._thread.run(self._reader.next_bytes(len(target)))
@@ -386,6 +391,7 @@ class ByteReads:
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Moves the position to an offset. Returns it. See `AsyncByteReader.seek`."""
+        self._thread.check_process()
         with self._turn:
             return self._thread.run(self._reader.seek(offset, whence))
 

@@ -57,7 +57,7 @@ class Transaction(TransactionEvents):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.run(self._core.__aexit__(kind, error, trace))
+        (self._thread.run if error is None else self._thread.end)(self._core.__aexit__(kind, error, trace))
 
 
 class TransactionalWriter:
@@ -99,7 +99,7 @@ class TransactionalWriter:
     def close(self) -> None:
         """Closes the writer. Open transactions stay open until their leases expire. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> TransactionalWriter:
         return self
@@ -108,4 +108,4 @@ class TransactionalWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

@@ -30,6 +30,7 @@ from headrace.client.event_writer import (
     event_bytes,
 )
 from headrace.client.ordered_calls import OrderedCalls
+from headrace.client.ownership import Ownership
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import SegmentAppender
 from headrace.client.segment_connections import SegmentConnections
@@ -57,6 +58,8 @@ class AsyncTransaction:
         )
         self._writer = writer
         self._is_settled = False
+        self._ownership = Ownership()
+        self._ownership.check()
         self._calls = OrderedCalls(self.accumulator)
         self._segments = SegmentsOnDemand(self._create_segments, self._written_segments) if view.on_demand else None
         self._appenders = [self._appender(one) for one in view.segments]
@@ -151,6 +154,8 @@ class AsyncTransaction:
         """Stops writing and pinging without a change to the transaction. Unacknowledged events fail with `reason`."""
         self._writer.forget(self)
         self.accumulator.close(reason)
+        if self._ownership.has_gone():
+            return
         ends = [appender.stop() for appender in self._appenders]
         for appender in self._appenders:
             self.segment_failed(appender, reason)  # before it waits: the call may be cancelled
@@ -232,6 +237,7 @@ class AsyncTransactionalWriter:
         self._open: set[AsyncTransaction] = set()
         self._pinger: asyncio.Task[None] | None = None
         self._closed = False
+        self._ownership = Ownership()
 
     async def begin(self, *, label: str | None = None) -> AsyncTransaction:
         """Begins a transaction. Each of its segments is created when the first event is written to it.
@@ -272,6 +278,8 @@ class AsyncTransactionalWriter:
         if self._closed:
             return
         self._closed = True
+        if self._ownership.has_gone():
+            return
         pinger = () if self._pinger is None else (self._pinger,)
         reason = UnavailableError("the writer is closed", code="writer_closed")
         leaving = (partial(transaction.leave, reason) for transaction in self._open)
@@ -286,6 +294,7 @@ class AsyncTransactionalWriter:
         await self.close()
 
     def _opened(self, view: TransactionView) -> AsyncTransaction:
+        self._ownership.check()
         transaction = AsyncTransaction(self, view)
         self._open.add(transaction)
         if self._pinger is None:

@@ -27,6 +27,7 @@ class Unflushed(Protocol):
     """What was written to one stream, as the exit sees it."""
 
     stream_name: str
+    """Empty if the events are of no stream; then nothing is reported."""
     acknowledged_events: int
     failed_events: int
 
@@ -77,14 +78,14 @@ def flush_at_exit() -> None:
     """Flushes all open writers, for `EXIT_FLUSH_S` at most, and reports those that had events left."""
     deadline_s = time.monotonic() + EXIT_FLUSH_S
     for one in _watched.snapshot():
-        if not one.is_closed:
+        if one.stream_name and not one.is_closed:
             deadline_s = _flush(one, deadline_s)
 
 
 def collected(one: Unflushed) -> None:
     """Reports a writer that is collected with events that were not acknowledged. Nothing sends them any more."""
     lost = one.unacknowledged_events() + one.failed_events
-    if lost and not one.is_closed:
+    if lost and one.stream_name and not one.is_closed:
         _warn(one, lost)
         _report_lost(one, lost)
 
