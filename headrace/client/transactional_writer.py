@@ -40,6 +40,8 @@ from headrace.model.errors import HeadraceError, IllegalStateError, InvalidReque
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.transactions import check_lease
 
+_COMMITTED = "transaction_committed"
+_ABORTED = "transaction_aborted"
 _WRITER_ID_BITS = 128
 _PINGS_PER_LEASE = 3
 _COMMIT_POLL_FIRST_S = 0.02
@@ -49,7 +51,7 @@ _COMMIT_POLL_MAX_S = 0.5
 class AsyncTransaction:
     """An open transaction. At its end an `async with` block commits it; after an exception it aborts it."""
 
-    def __init__(self, writer: AsyncTransactionalWriter, view: TransactionView) -> None:
+    def __init__(self, writer: AsyncTransactionalWriter, view: TransactionView, *, is_settled: bool = False) -> None:
         self._id = view.transaction
         self.accumulator = BatchAccumulator(
             block_bytes=writer.options.block_bytes,
@@ -57,7 +59,7 @@ class AsyncTransaction:
             stream_name=f"{writer.scope}/{writer.stream}",
         )
         self._writer = writer
-        self._is_settled = False
+        self._is_settled = is_settled
         self._ownership = Ownership()
         self._ownership.check()
         self._calls = OrderedCalls(self.accumulator)
@@ -108,13 +110,16 @@ class AsyncTransaction:
     async def commit(self, *, time: int | None = None, writer: str | None = None, wait: bool = False) -> None:
         """Flushes and commits. With `wait` it returns only when readers can see the events.
 
-        `writer` and `time` record for watermarks that later events of this writer are not older than `time`.
+        A commit can be repeated, also that of another client. `writer` and `time` record for watermarks that later
+        events of this writer are not older than `time`.
 
         Raises:
             IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired. With `wait` also
-                if a lost volume of a segment store took events of it.
+                if a lost volume of a segment store took events of it. Code "transaction_committed": another client
+                committed it before all events of this object were acknowledged.
         """
-        await self.flush()
+        if not self._is_committed_without_loss():
+            await self.flush()
         admin, scope, stream = self._writer.admin, self._writer.scope, self._writer.stream
         view = await admin.transactions.commit(scope, stream, self.id, writer=writer, time=time)
         self._is_settled = True
@@ -125,7 +130,7 @@ class AsyncTransaction:
                 raise IllegalStateError(
                     f"transaction {self.id} was aborted, since events of it may be lost: write its events again",
                     details={"transaction": self.id, "state": view.state},
-                    code="transaction_aborted",
+                    code=_ABORTED,
                 )
             await asyncio.sleep(poll_s)
             poll_s = min(poll_s * 2, _COMMIT_POLL_MAX_S)
@@ -143,8 +148,14 @@ class AsyncTransaction:
     async def abort(self) -> None:
         """Aborts the transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
         self._is_settled = True
-        await self.leave(_ended("aborted"))
-        await self._writer.admin.transactions.abort(self._writer.scope, self._writer.stream, self.id)
+        reason: HeadraceError = _ended("aborted")
+        try:
+            await self._writer.admin.transactions.abort(self._writer.scope, self._writer.stream, self.id)
+        except IllegalStateError as error:
+            reason = error
+            raise
+        finally:
+            await self.leave(reason)
 
     async def state(self) -> str:
         """Returns OPEN, COMMITTING, COMMITTED, ABORTING or ABORTED."""
@@ -180,17 +191,25 @@ class AsyncTransaction:
     # AppendOwner
 
     async def segment_replaced(self, appender: SegmentAppender) -> None:
-        """Raises IllegalStateError: a transaction's segments have no successors, and are only deleted when it ends."""
+        """Raises why the transaction has ended: its segments have no successors, and are only deleted at its end."""
+        view = await self._writer.admin.transactions.get(self._writer.scope, self._writer.stream, self.id)
+        if view.state.is_commit:
+            raise _committed_elsewhere(self.id)
         raise IllegalStateError(
-            f"transaction {self.id} accepts no more events: it was committed or aborted, or its lease expired",
-            details={"transaction": self.id},
-            code="transaction_aborted",
+            f"transaction {self.id} accepts no more events: it was aborted, or its lease expired",
+            details={"transaction": self.id, "state": str(view.state)},
+            code=_ABORTED,
         )
 
     def segment_failed(self, appender: SegmentAppender, error: HeadraceError) -> None:
         """Fails the events of the segment, and all later writes in the transaction."""
         self.accumulator.fail(appender.queue, appender.in_flight, error)
         appender.in_flight.clear()
+
+    def _is_committed_without_loss(self) -> bool:
+        """Whether it was committed, and no event that was written here is missing from it."""
+        failure = self.accumulator.failure
+        return failure is not None and failure.specific_code == _COMMITTED and not self.accumulator.failed_events
 
     def _appender(self, segment: TransactionSegmentView) -> SegmentAppender:
         on_demand, segment_id, options = self._segments, segment.segment_id, self._writer.options
@@ -255,14 +274,27 @@ class AsyncTransactionalWriter:
         return self._opened(view)
 
     async def transaction(self, transaction_id: str) -> AsyncTransaction:
-        """Continues an open transaction, which another process may have begun.
+        """Continues a transaction, which another process may have begun.
+
+        One that was committed accepts no more events. Its state can be read, and its commit can be repeated.
 
         Raises:
             NotFoundError: code "transaction_not_found".
-            IllegalStateError: code "transaction_committed" or "transaction_aborted".
+            IllegalStateError: code "transaction_aborted".
         """
-        await self._renew(transaction_id)
-        return self._opened(await self.admin.transactions.get(self.scope, self.stream, transaction_id))
+        ended: IllegalStateError | None = None
+        try:
+            await self._renew(transaction_id)
+        except IllegalStateError as error:
+            if error.specific_code != _COMMITTED:
+                raise
+            ended = error
+        view = await self.admin.transactions.get(self.scope, self.stream, transaction_id)
+        if ended is None:
+            return self._opened(view)
+        transaction = AsyncTransaction(self, view, is_settled=True)
+        await transaction.leave(ended)
+        return transaction
 
     def forget(self, transaction: AsyncTransaction) -> None:
         """Stops pinging a transaction."""
@@ -334,6 +366,15 @@ def too_large_for_transaction(size_bytes: int) -> InvalidRequestError:
         f"an event of {size_bytes} bytes is too large for a transaction: at most {EVENT_BYTES_MAX} bytes",
         details={"bytes": size_bytes, "bytes_max": EVENT_BYTES_MAX},
         code="event_too_large",
+    )
+
+
+def _committed_elsewhere(transaction: str) -> IllegalStateError:
+    return IllegalStateError(
+        f"transaction {transaction} was committed by another client: do not write its events again; whether it has "
+        "those that were not acknowledged is not known, read the stream to check",
+        details={"transaction": transaction},
+        code=_COMMITTED,
     )
 
 
