@@ -19,6 +19,7 @@ from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_all, stop_tasks
 from headrace.client.column_errors import arrow_missing
+from headrace.client.object_iterators import AsyncObjectIterator
 from headrace.client.ownership import Ownership
 from headrace.client.read_progress import ReadProgress
 from headrace.client.recorded_successors import recorded_successors
@@ -162,6 +163,8 @@ class AsyncEventReader:
         self._unread: AnyBatch | None = None
         """The newest batch. A caller that stops before its end gets the rest from the next call."""
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
+        self._events: Iterator[EventRead] = iter(())
+        """Those of the newest batch, for an iterator over single events."""
         self._is_closed = False
         self._ownership = Ownership()
 
@@ -215,10 +218,9 @@ class AsyncEventReader:
         batch = self.returned(await self.next_arrow_batch(timeout_s))
         return None if batch is None else batch.events
 
-    async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
+    def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yields Arrow batches until `ended` is true. See `read_arrow_batch`."""
-        while (batch := await self.read_arrow_batch()) is not None:
-            yield batch
+        return AsyncObjectIterator(self.read_arrow_batch)
 
     @property
     def ended(self) -> bool:
@@ -239,11 +241,10 @@ class AsyncEventReader:
         """
         return await self._windows.at(self._progress.offsets)
 
-    async def __aiter__(self) -> AsyncIterator[EventRead]:
+    def __aiter__(self) -> AsyncIterator[EventRead]:
         """Yields single events, and moves `position` past each of them. Stops when `ended` is true."""
-        while (batch := await self.next_events(None)) is not None:
-            for read in events_of(batch, self._progress):
-                yield read
+        self._events = iter(())
+        return AsyncObjectIterator(self._next_event)
 
     @property
     def closed(self) -> bool:
@@ -274,6 +275,7 @@ class AsyncEventReader:
 
     async def next_events(self, timeout_s: float | None) -> EventBatch | None:
         """Returns the next events. They are returned again unless the caller moves `progress` past them."""
+        self._events = iter(())
         batch = await self._next_unread(EventBatches, timeout_s)
         assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
         return batch
@@ -289,6 +291,15 @@ class AsyncEventReader:
         if batch is not None:
             self._progress.advance(batch.segment_id, batch.end_offset)
         return batch
+
+    async def _next_event(self) -> EventRead | None:
+        while True:
+            for read in self._events:
+                return read
+            batch = await self.next_events(None)
+            if batch is None:
+                return None
+            self._events = events_of(batch, self._progress)
 
     async def _next_unread(self, assemble: Assemble, timeout_s: float | None) -> AnyBatch | None:
         self._ownership.check()

@@ -7,7 +7,7 @@ processor time of asynchronous ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.event_reader import AnyBatch, Assemble, EventRead, arrow_assembler, events_of
+from headrace.client.object_iterators import AsyncObjectIterator
 from headrace.client.object_reads import ObjectReads
 from headrace.client.ownership import Ownership
 from headrace.client.range_bytes import HistorySource, RangeBytes, Window, gathered, read_ahead_thread
@@ -68,6 +69,7 @@ class AsyncRangeReader:
         self._stopped = Event()
         self._turn = asyncio.Lock()
         self._ownership = Ownership()
+        self._events: Iterator[EventRead] = iter(())
         self.progress = ReadProgress({part.segment_id: part.start})
 
     @property
@@ -99,19 +101,18 @@ class AsyncRangeReader:
         batch = self.returned(await self.next_arrow_batch())
         return None if batch is None else batch.events
 
-    async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
+    def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yields Arrow batches up to the end of the range. See `read_arrow_batch`."""
-        while (batch := await self.read_arrow_batch()) is not None:
-            yield batch
+        return AsyncObjectIterator(self.read_arrow_batch)
 
-    async def __aiter__(self) -> AsyncIterator[EventRead]:
+    def __aiter__(self) -> AsyncIterator[EventRead]:
         """Yields single events up to the end of the range, and moves `unread` past each."""
-        while (batch := await self.next_events()) is not None:
-            for event in events_of(batch, self.progress):
-                yield event
+        self._events = iter(())
+        return AsyncObjectIterator(self._next_event)
 
     async def next_events(self) -> EventBatch | None:
         """Returns the next events. They are returned again unless the caller moves `progress` past them."""
+        self._events = iter(())
         batch = await self._next(EventBatches)
         assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
         return batch
@@ -160,6 +161,15 @@ class AsyncRangeReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _next_event(self) -> EventRead | None:
+        while True:
+            for read in self._events:
+                return read
+            batch = await self.next_events()
+            if batch is None:
+                return None
+            self._events = events_of(batch, self.progress)
 
     async def _next(self, assemble: Assemble) -> AnyBatch | None:
         self._ownership.check()
