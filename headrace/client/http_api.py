@@ -80,10 +80,12 @@ class HttpApi(Unpicklable):
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str | int] | None = None,
         repeatable: bool = True,
+        retry_s: float | None = None,
     ) -> dict[str, Any]:
         """Sends a request. Returns the JSON object of the answer, {} if it has no body.
 
-        `repeatable=False` marks a request that must not be sent again when its outcome is unknown.
+        `repeatable=False` marks a request that must not be sent again when its outcome is unknown. `retry_s` is how
+        long a failed request is retried, if not as long as the client's.
 
         Raises:
             HeadraceError: the error that the controller answered.
@@ -91,7 +93,7 @@ class HttpApi(Unpicklable):
             IllegalStateError: code "opened_before_fork" or "other_event_loop".
         """
         self._ownership.check()
-        backoff = Backoff(self._retry_s)
+        backoff = Backoff(self._retry_s if retry_s is None else retry_s)
         while True:
             try:
                 response = await self._client.request(method, path, json=body, params=query)

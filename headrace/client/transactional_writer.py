@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -40,10 +41,19 @@ from headrace.model.errors import HeadraceError, IllegalStateError, InvalidReque
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.transactions import check_lease
 
+_log = logging.getLogger("headrace.client")
+
 _COMMITTED = "transaction_committed"
 _ABORTED = "transaction_aborted"
 _WRITER_ID_BITS = 128
 _PINGS_PER_LEASE = 3
+_LOOKS_PER_PING = 4
+"""How often the pinger looks for leases to renew, so that a failed renewal is soon repeated."""
+
+_PINGS_AT_ONCE = 16
+_PING_LIMIT_MAX_S = 5.0
+"""How long one renewal may take: a controller that does not answer for one transaction must not delay the others."""
+
 _COMMIT_POLL_FIRST_S = 0.02
 _COMMIT_POLL_MAX_S = 0.5
 
@@ -253,7 +263,9 @@ class AsyncTransactionalWriter:
         self.options = options or WriterOptions()
         self.connections = SegmentConnections(admin, scope, stream)
         self._lease_ms = check_lease(lease_ms)
-        self._open: set[AsyncTransaction] = set()
+        self._open: dict[AsyncTransaction, float] = {}
+        """The transactions that are pinged, and when the last lease began, in seconds of the event loop."""
+        self._pinger_failure: HeadraceError | None = None
         self._pinger: asyncio.Task[None] | None = None
         self._closed = False
         self._ownership = Ownership()
@@ -268,10 +280,12 @@ class AsyncTransactionalWriter:
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed.
         """
+        self._check_pinger()
+        began_s = asyncio.get_running_loop().time()
         view = await self.admin.transactions.create(
             self.scope, self.stream, lease_ms=self._lease_ms, label=label, on_demand=True
         )
-        return self._opened(view)
+        return self._opened(view, began_s)
 
     async def transaction(self, transaction_id: str) -> AsyncTransaction:
         """Continues a transaction, which another process may have begun.
@@ -282,7 +296,9 @@ class AsyncTransactionalWriter:
             NotFoundError: code "transaction_not_found".
             IllegalStateError: code "transaction_aborted".
         """
+        self._check_pinger()
         ended: IllegalStateError | None = None
+        began_s = asyncio.get_running_loop().time()
         try:
             await self._renew(transaction_id)
         except IllegalStateError as error:
@@ -291,14 +307,14 @@ class AsyncTransactionalWriter:
             ended = error
         view = await self.admin.transactions.get(self.scope, self.stream, transaction_id)
         if ended is None:
-            return self._opened(view)
+            return self._opened(view, began_s)
         transaction = AsyncTransaction(self, view, is_settled=True)
         await transaction.leave(ended)
         return transaction
 
     def forget(self, transaction: AsyncTransaction) -> None:
         """Stops pinging a transaction."""
-        self._open.discard(transaction)
+        self._open.pop(transaction, None)
 
     @property
     def closed(self) -> bool:
@@ -314,7 +330,7 @@ class AsyncTransactionalWriter:
             return
         pinger = () if self._pinger is None else (self._pinger,)
         reason = UnavailableError("the writer is closed", code="writer_closed")
-        leaving = (partial(transaction.leave, reason) for transaction in self._open)
+        leaving = [partial(transaction.leave, reason) for transaction in self._open]
         await close_all(partial(stop_tasks, pinger), *leaving, self.connections.close)
 
     async def __aenter__(self) -> AsyncTransactionalWriter:
@@ -325,29 +341,69 @@ class AsyncTransactionalWriter:
     ) -> None:
         await self.close()
 
-    def _opened(self, view: TransactionView) -> AsyncTransaction:
+    def _opened(self, view: TransactionView, began_s: float) -> AsyncTransaction:
         self._ownership.check()
         transaction = AsyncTransaction(self, view)
-        self._open.add(transaction)
+        self._open[transaction] = began_s
         if self._pinger is None:
             self._pinger = asyncio.get_running_loop().create_task(self._ping())
         return transaction
 
-    async def _ping(self) -> None:
-        """Renews the leases. If another client has ended a transaction, it accepts no more events."""
-        while True:
-            await asyncio.sleep(self._lease_ms / 1000 / _PINGS_PER_LEASE)
-            for transaction in list(self._open):
-                try:
-                    await self._renew(transaction.id)
-                except HeadraceError as error:
-                    if error.retry == "never":
-                        await transaction.leave(error)
+    def _check_pinger(self) -> None:
+        if self._pinger_failure is not None:
+            raise self._pinger_failure
 
-    async def _renew(self, transaction: str) -> None:
+    async def _ping(self) -> None:
+        """Renews the leases until the writer is closed. If it fails, the transactions accept no more events."""
+        every_s = self._lease_ms / 1000 / _PINGS_PER_LEASE
+        try:
+            while True:
+                await asyncio.sleep(every_s / _LOOKS_PER_PING)
+                await self._ping_due(every_s)
+        except Exception as error:  # noqa: BLE001 - all transactions and later calls raise it
+            stream = f"{self.scope}/{self.stream}"
+            _log.error("event=pinger_failed stream=%r transactions=%d error=%r", stream, len(self._open), error)
+            self._pinger_failure = HeadraceError(
+                f"the leases of transactions on {stream} are not renewed any more ({error!r}): open another writer",
+                code="leases_not_renewed",
+            )
+            for transaction in list(self._open):
+                await transaction.leave(self._pinger_failure)
+
+    async def _ping_due(self, every_s: float) -> None:
+        """Renews the leases that began `every_s` ago, several at once, first those that end first."""
+        due_s = asyncio.get_running_loop().time() - every_s
+        due = sorted((one for one, began_s in self._open.items() if began_s <= due_s), key=self._open.__getitem__)
+        at_once, limit_s = asyncio.Semaphore(_PINGS_AT_ONCE), min(_PING_LIMIT_MAX_S, every_s)
+
+        async def ping(transaction: AsyncTransaction) -> None:
+            async with at_once:
+                if transaction in self._open:
+                    await self._ping_one(transaction, limit_s)
+
+        await asyncio.gather(*map(ping, due))
+
+    async def _ping_one(self, transaction: AsyncTransaction, limit_s: float) -> None:
+        """Tries once to renew a lease. If another client has ended the transaction, it accepts no more events."""
+        began_s = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._renew(transaction.id, retry_s=0.0)
+        except TimeoutError:
+            return  # the next look repeats it
+        except HeadraceError as error:
+            if error.retry == "never":
+                await transaction.leave(error)
+        else:
+            if transaction in self._open:
+                self._open[transaction] = began_s
+
+    async def _renew(self, transaction: str, *, retry_s: float | None = None) -> None:
         """Renews a lease. A transaction near its longest lifetime keeps the lease that it has."""
         try:
-            await self.admin.transactions.ping(self.scope, self.stream, transaction, lease_ms=self._lease_ms)
+            await self.admin.transactions.ping(
+                self.scope, self.stream, transaction, lease_ms=self._lease_ms, retry_s=retry_s
+            )
         except IllegalStateError as error:
             if error.specific_code != "max_execution_time_exceeded":
                 raise

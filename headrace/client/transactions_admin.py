@@ -79,14 +79,17 @@ class AsyncTransactionsAdmin:
         """
         return parsed(TransactionView.from_json, await self._api.request("GET", _path(scope, stream, transaction)))
 
-    async def ping(self, scope: str, stream: str, transaction: str, *, lease_ms: int) -> TransactionView:
-        """Renews the lease for `lease_ms` from now.
+    async def ping(
+        self, scope: str, stream: str, transaction: str, *, lease_ms: int, retry_s: float | None = None
+    ) -> TransactionView:
+        """Renews the lease for `lease_ms` from now. A failed request is retried for `retry_s`, if not as the client's.
 
         Raises:
             IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
         """
         path = f"{_path(scope, stream, transaction)}/lease"
-        return parsed(TransactionView.from_json, await self._api.request("PUT", path, body={"lease": lease_ms}))
+        answer = await self._api.request("PUT", path, body={"lease": lease_ms}, retry_s=retry_s)
+        return parsed(TransactionView.from_json, answer)
 
     async def commit(
         self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None

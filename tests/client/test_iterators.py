@@ -65,7 +65,7 @@ def test_arrow_batches_go_on_after_a_time_out(cluster: Cluster):
         async with (
             asynchronous(cluster) as client,
             await client.reader("s", "t") as reader,
-            aclosing(reader.arrow_batches()) as batches,
+            aclosing(reader.arrow_batches()) as batches,  # type: ignore[type-var]
         ):
             await times_out(batches)
             await asyncio.to_thread(cluster.put, 0, *FIRST)

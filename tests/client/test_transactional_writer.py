@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -450,3 +451,84 @@ def test_an_aborted_transaction_stays_aborted(headrace: Headrace, controller: Tr
             with pytest.raises(IllegalStateError) as ended:
                 call()
             assert ended.value.specific_code == "transaction_aborted"
+
+
+@pytest.fixture
+def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 100)
+
+
+class Pinged:
+    """A controller on which the leases of some transactions cannot be renewed."""
+
+    def __init__(self, controller: Transactions) -> None:
+        self._controller = controller
+        self.counts: Counter[str] = Counter()
+        self.at_once = self.at_once_max = 0
+        self.unavailable: set[str] = set()
+        self.silent: set[str] = set()
+        self.problem: Exception | None = None
+
+    async def handle(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/lease"):
+            return self._controller.handle(request)
+        transaction = request.url.path.split("/")[-2]
+        if self.problem is not None:
+            raise self.problem
+        if transaction in self.unavailable:
+            return httpx.Response(503, json={"error": {"code": "unavailable", "message": "no", "retry": "later"}})
+        self.at_once += 1
+        self.at_once_max = max(self.at_once, self.at_once_max)
+        try:
+            await asyncio.sleep(3600 if transaction in self.silent else 0.001)
+        finally:
+            self.at_once -= 1
+        self.counts[transaction] += 1
+        return self._controller.handle(request)
+
+    def client(self) -> AsyncHeadrace:
+        return AsyncHeadrace("http://controller", transport=httpx.MockTransport(self.handle), retry_s=30.0)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["unavailable", "silent"])
+async def test_some_failing_leases_do_not_delay_the_others(controller: Transactions, quick_pings: None, kind: str):
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        begun = [await writer.begin() for _ in range(40)]
+        failing = {one.id for one in begun[:5]}
+        getattr(pinged, kind).update(failing)
+        healthy = [one.id for one in begun if one.id not in failing]
+        await _until(lambda: min(pinged.counts[one] for one in healthy) >= 3)
+        assert not any(pinged.counts[one] for one in failing)
+        assert 1 < pinged.at_once_max <= 16
+        getattr(pinged, kind).clear()
+        await _until(lambda: min(pinged.counts[one] for one in failing) >= 1)
+        assert all(one.accumulator.failure is None for one in begun)
+
+
+@pytest.mark.anyio
+async def test_the_lease_that_ends_first_is_renewed_first(controller: Transactions, quick_pings: None):
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        begun = [await writer.begin() for _ in range(3)]
+        for late, one in enumerate(reversed(begun)):
+            writer._open[one] = -100.0 + late
+        await writer._ping_due(1.0)
+        assert list(pinged.counts)[:3] == [one.id for one in reversed(begun)]
+
+
+@pytest.mark.anyio
+async def test_a_pinger_that_dies_says_so(
+    controller: Transactions, quick_pings: None, caplog: pytest.LogCaptureFixture
+):
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        transaction = await writer.begin()
+        pinged.problem = ZeroDivisionError("a defect")
+        await _until(lambda: transaction.accumulator.failure is not None)
+        for call in (lambda: transaction.write(b"x"), transaction.commit, writer.begin):
+            with pytest.raises(HeadraceError, match="not renewed any more") as failed:
+                await call()
+            assert failed.value.specific_code == "leases_not_renewed"
+    assert any("event=pinger_failed stream='s/t' transactions=1" in line for line in caplog.messages)
