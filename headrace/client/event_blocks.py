@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from headrace.client.awaited_changes import AwaitedChanges
+from headrace.client.elapsed_time import Moment
 from headrace.codec.events import event_header, split_events
 from headrace.model.errors import UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
@@ -125,11 +126,11 @@ class Block:
     """Events that are appended together.
 
     `parts` are headers and events in turn, whole runs of framed events, or bytes that are not events. `keys` has an
-    entry per event, or one per run. Events written one by one share `acks[0]`. `sent_at_s` is the wall-clock time of
-    the first attempt to send it.
+    entry per event, or one per run. Events written one by one share `acks[0]`. `sent_at` is the time of the first
+    attempt to send it.
     """
 
-    __slots__ = ("acks", "data", "keys", "last_number", "parts", "run_events", "sent_at_s", "size_bytes")
+    __slots__ = ("acks", "data", "keys", "last_number", "parts", "run_events", "sent_at", "size_bytes")
 
     def __init__(self, ack: Ack) -> None:
         self.parts: list[bytes | bytearray | memoryview] = []
@@ -140,7 +141,7 @@ class Block:
         self.acks = [ack]
         self.data: bytes | None = None
         self.last_number = 0
-        self.sent_at_s = 0.0
+        self.sent_at = Moment()
 
     @property
     def count(self) -> int:

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from headrace import wire
+from headrace.client import elapsed_time
 from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.event_blocks import Block, SegmentQueue, Wants
@@ -278,7 +278,7 @@ class SegmentAppender:
 
     def _check_undecided(self) -> None:
         """Raises IllegalStateError if the store may have stored a block in flight, and forgotten the writer since."""
-        if self.in_flight and time.time() - self.in_flight[0].sent_at_s >= WRITER_KEPT_S_MIN:
+        if self.in_flight and self.in_flight[0].sent_at.elapsed_s() >= WRITER_KEPT_S_MIN:
             raise IllegalStateError(
                 f"events in flight to segment {self.segment_name} were sent more than {WRITER_KEPT_S_MIN:g} s ago: the "
                 "store may have forgotten whether it has stored them; read the stream to check, and open a new writer",
@@ -318,7 +318,7 @@ class SegmentAppender:
             acknowledged = False
             self._last_number += block.count
             block.last_number = self._last_number
-            block.sent_at_s = time.time()
+            block.sent_at = elapsed_time.now()
             self.in_flight.append(block)
             if not block.is_large:
                 self._send_block(flow, block)
