@@ -23,6 +23,7 @@ from headrace.client.event_blocks import EVENT_HEADERS, Ack, Block, EventRun, Li
 from headrace.client.ownership import Unpicklable, forked, keep_in_children, other_loop
 from headrace.client.routing_table import Route, RoutingTable
 from headrace.client.unflushed import collected, watch
+from headrace.model.arguments import check_argument
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE, EVENT_HEADER_BYTES
 from headrace.model.routing import routing_key_position
@@ -108,7 +109,11 @@ class BatchAccumulator(Unpicklable):
             if self._buffered_bytes >= self._buffer_bytes:
                 self._check_open()
                 return None
-            queue = self._by_key.get(routing_key) or self._route(routing_key)
+            try:
+                queue = self._by_key.get(routing_key) or self._route(routing_key)
+            except TypeError:
+                check_routing_key(routing_key)
+                raise
             block = queue.open
             if block.size_bytes + size_bytes >= self._block_bytes and block.keys:
                 block = self._start_block(queue)
@@ -372,6 +377,7 @@ class BatchAccumulator(Unpicklable):
         assert self._routes is not None, "a writer is opened before it is used"
         if routing_key is None:
             return self._routes.target_of(self._random_position())
+        check_routing_key(routing_key)
         queue = self._routes.target_of(routing_key_position(routing_key))
         if len(self._by_key) >= KEYS_KEPT_MAX:
             self._by_key.clear()
@@ -450,6 +456,11 @@ class BatchAccumulator(Unpicklable):
     def _check_open(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def check_routing_key(routing_key: object) -> None:
+    """Raises InvalidRequestError if the key is neither text nor None."""
+    check_argument("routing_key", routing_key, str | None)
 
 
 def too_large(size_bytes: int) -> InvalidRequestError:

@@ -15,6 +15,7 @@ from headrace.client.byte_segment import ByteSegment
 from headrace.client.byte_writer import byte_view
 from headrace.client.ownership import Ownership
 from headrace.client.segment_stream import SegmentStream
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, TruncatedError
 
 WINDOW_BYTES = 1024 * 1024
@@ -60,6 +61,7 @@ class _Windows:
         return bytes(data)
 
 
+@checked_calls("take")
 class AsyncByteReader:
     """Reads bytes of a stream of one segment. Make it with `AsyncByteStream.reader`, use it with `async with`.
 

@@ -19,6 +19,7 @@ from headrace.client.event_writer import Event, closed_error
 from headrace.client.ownership import Ownership
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import OTHER_OFFSET, WRITER_ID_BITS, SegmentAppender
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import ConflictError, HeadraceError, InvalidRequestError, SealedError
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.segments import KeyRange
@@ -29,6 +30,7 @@ EXPECTING_BLOCK_BYTES = 4 * 1024 * 1024
 assert EXPECTING_BLOCK_BYTES <= EVENT_BYTES_MAX
 
 
+@checked_calls("write", "segment_replaced", "segment_failed")
 class AsyncByteWriter:
     """Writes bytes to a stream of one segment. Make it with `AsyncByteStream.writer`, use it with `async with`.
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from headrace.client.awaited_changes import AwaitedChanges
 from headrace.client.elapsed_time import Moment
 from headrace.codec.events import event_header, split_events
+from headrace.model.arguments import check_argument
 from headrace.model.errors import UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
 
@@ -65,6 +66,7 @@ class Ack:
             UnavailableError: `timeout_s` has passed; the events may still become durable.
             HeadraceError: the events will not be acknowledged, for example SealedError if the stream is sealed.
         """
+        check_argument("result: timeout_s", timeout_s, float | None)
         if not self._changed.wait_for(lambda: self._parts == 0, timeout_s):
             raise UnavailableError(f"events were not acknowledged within {timeout_s} s; the writer retries them")
         if self._error is not None:

@@ -28,6 +28,7 @@ from headrace.client.segment_requests import SegmentRequests
 from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, EventBatches, OnTruncation, SegmentStream
 from headrace.client.time_order import SPANS_WAITING_MAX, TimeOrder
 from headrace.client.time_windows import TimeWindow, TimeWindows
+from headrace.model.arguments import check_fields, checked_calls
 from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
@@ -86,6 +87,7 @@ class ReaderOptions:
     time_resolution_s: float = TIME_RESOLUTION_S_DEFAULT
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.time_resolution_s <= TIME_RESOLUTION_S_MAX:
             raise InvalidRequestError(
                 f"time_resolution_s is {self.time_resolution_s}: it must be between 0 and {TIME_RESOLUTION_S_MAX:g}"
@@ -144,6 +146,7 @@ class _ArrivalOrder:
         """Holds nothing open."""
 
 
+@checked_calls("returned")
 class AsyncEventReader:
     """Reads events on an event loop. Make it with `AsyncHeadrace.reader`, use it with `async with`."""
 

@@ -19,6 +19,7 @@ from headrace.client.object_iterators import AsyncObjectIterator
 from headrace.client.ownership import Ownership
 from headrace.client.segment_stream import ArrowBatch, EventBatch, EventBatches
 from headrace.client.time_windows import TimeWindow, TimeWindows
+from headrace.model.arguments import check_fields, checked_calls
 from headrace.model.errors import InvalidRequestError
 from headrace.model.group_state import GroupState
 from headrace.model.group_updates import GroupUpdate
@@ -67,6 +68,7 @@ class GroupReaderOptions:
     reading: ReaderOptions = field(default_factory=ReaderOptions)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not LEASE_S_MIN <= self.lease_s <= 86_400:
             raise InvalidRequestError(f"lease_s is {self.lease_s}: it must be between {LEASE_S_MIN} and 86400 seconds")
         if self.reading.order is not ReadOrder.ARRIVAL:
@@ -76,6 +78,7 @@ class GroupReaderOptions:
             )
 
 
+@checked_calls("returned", "returned_arrow", "events_of")
 class AsyncGroupReader:
     """A reader of a group. Make it with `AsyncReaderGroup.reader`, use it with `async with`.
 

@@ -16,12 +16,14 @@ from headrace.client.backoff import Backoff
 from headrace.client.closing import close_wholly
 from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
 from headrace.model import errors
+from headrace.model.arguments import check_argument
 
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECTIONS_MAX = 20
 _BODY_TEXT_SHOWN = 200
+_PORTS = 65_536
 
 _BY_STATUS: dict[int, type[errors.HeadraceError]] = {
     400: errors.InvalidRequestError,
@@ -56,8 +58,8 @@ class HttpApi(Unpicklable):
         retry_s: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise errors.InvalidRequestError(f"the controller's URL {url!r} must begin with http:// or https://")
+        _check_url(url)
+        check_argument("retry_s", retry_s, float)
         self.url = url
         self.demands_tokens = False
         self._retry_s = retry_s
@@ -117,6 +119,24 @@ class HttpApi(Unpicklable):
     async def close(self) -> None:
         if not self._ownership.has_gone():
             await close_wholly(self._client.aclose())  # after a cancelled one it would do nothing any more
+
+
+def _check_url(url: str) -> None:
+    """Raises InvalidRequestError unless it is the address of a server."""
+    check_argument("url", url, str)
+    if not url.startswith(("http://", "https://")):
+        raise errors.InvalidRequestError(f"the controller's URL {url!r} must begin with http:// or https://")
+    try:
+        found = httpx.URL(url)
+        # httpx encodes what a name cannot have with `%`; an address of IPv6 may have a zone behind one.
+        has_host = bool(found.host) and (":" in found.host or "%" not in found.host)
+        has_valid_port = found.port is None or 0 < found.port < _PORTS
+    except httpx.InvalidURL as error:
+        raise errors.InvalidRequestError(f"the controller's URL {url!r} is not valid: {error}") from error
+    if not (has_host and has_valid_port) or found.query or found.fragment:
+        raise errors.InvalidRequestError(
+            f"the controller's URL {url!r} must be http:// or https:// with a host, and perhaps a port and a path"
+        )
 
 
 def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:

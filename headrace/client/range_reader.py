@@ -24,6 +24,7 @@ from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_ranges import SegmentRange
 from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, EventBatches, check_ends_between_events
 from headrace.client.stream_ranges import StreamRanges
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError, TruncatedError
 from headrace.model.names import segment_name
 
@@ -37,6 +38,7 @@ T = TypeVar("T")
 Batch = TypeVar("Batch", EventBatch, ArrowBatch)
 
 
+@checked_calls("returned", "take")
 class AsyncRangeReader:
     """Reads the events of a segment range once. Open it with `AsyncHeadrace.range_reader`, use it with `async with`.
 

@@ -37,6 +37,7 @@ from headrace.client.segment_appender import SegmentAppender
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.transaction_segments import SegmentsOnDemand
 from headrace.client.transactions_admin import LEASE_MS_DEFAULT
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.transactions import check_lease
@@ -58,6 +59,7 @@ _COMMIT_POLL_FIRST_S = 0.02
 _COMMIT_POLL_MAX_S = 0.5
 
 
+@checked_calls("write", "write_batch", "write_many", "segment_replaced", "segment_failed", "leave")
 class AsyncTransaction:
     """An open transaction. At its end an `async with` block commits it; after an exception it aborts it."""
 
@@ -244,6 +246,7 @@ class AsyncTransaction:
         return [one.segment_id for one in queues]
 
 
+@checked_calls("forget")
 class AsyncTransactionalWriter:
     """Begins transactions on a stream. Open it with `AsyncHeadrace.transactional_writer`, use it with `async with`.
 

@@ -18,6 +18,7 @@ from headrace.api.transactions import (
 )
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages
+from headrace.model.arguments import checked_calls
 from headrace.model.commit_sets import check_set_epoch, check_set_writer
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.transaction_labels import check_label
@@ -26,6 +27,7 @@ from headrace.model.transactions import parse_transaction_id, transaction_text
 LEASE_MS_DEFAULT = 60_000
 
 
+@checked_calls()
 class AsyncTransactionsAdmin:
     """Creates, shows and ends transactions. A transaction id is 32 lower-case hex digits."""
 
