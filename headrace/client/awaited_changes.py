@@ -19,17 +19,17 @@ class AwaitedChanges:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._waiting: list[threading.Lock] = []
-        self._is_abandoned = False
+        self._is_of_parent = False
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a child process after a fork nothing changes any more, and the lock may be held for ever: replaces it."""
         self.lock = threading.RLock()
         self._waiting = []
-        self._is_abandoned = True
+        self._is_of_parent = True
 
     def check(self) -> None:
         """Raises IllegalStateError in a child process after a fork."""
-        if self._is_abandoned:
+        if self._is_of_parent:
             raise forked()
 
     def wait_for(self, holds: Callable[[], bool], timeout_s: float | None = None) -> bool:

@@ -221,9 +221,9 @@ class BatchAccumulator(Unpicklable):
             queues = set() if self._routes is None else set(self._routes.targets())
             return self._taken_events + sum(queue.waiting_events() for queue in queues)
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """Called in a child process after a fork: all calls raise IllegalStateError, and no call waits."""
-        self.changed.abandon()
+        self.changed.leave_to_parent()
         self._lock = self.changed.lock
         self._failure = forked()
         self._by_key = {}

@@ -212,7 +212,7 @@ def _only_column(table: Any, name: str) -> Any:
 
 
 def _check_column(column: Any, what: str) -> None:
-    """Refuses what has values, but is no column of them."""
+    """Refuses objects that have values, but are not a column of them."""
     if isinstance(column, str | bytes | bytearray | memoryview):
         raise InvalidRequestError(f"{what} are a column, not one {type(column).__name__}: pass a list, or use `write`")
     if isinstance(column, Mapping | Set):
@@ -221,7 +221,7 @@ def _check_column(column: Any, what: str) -> None:
             "`pyarrow.table`"
         )
     if isinstance(column, np.ma.MaskedArray) and column.ndim > 1:
-        raise InvalidRequestError(f"{what} are no rows of a masked array: fill what is masked")
+        raise InvalidRequestError(f"{what} are a column, not rows of a masked array: fill what is masked")
 
 
 def _aligned(events: Any, routing_keys: Any) -> Iterator[tuple[pa.LargeBinaryArray, Any]]:

@@ -43,7 +43,7 @@ class Unflushed(Protocol):
 
     def wait_until_empty(self, timeout_s: float | None = None) -> bool: ...
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """Called in a child process after a fork: the parent sends the events."""
         ...
 
@@ -141,7 +141,7 @@ def _after_fork_in_child() -> None:
     if before.is_registered:
         atexit.unregister(flush_at_exit)
     for one in list(before.all):
-        one.abandon()
+        one.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -104,9 +104,9 @@ def _hints_of_class(kind: Any) -> dict[str, Any]:
 def _hint(function: Any, parameter: str) -> Any:
     """The type of a parameter; None if it has none, or if it names what is only imported for type checks."""
     text = function.__annotations__.get(parameter)
-    holder = type("_Holder", (), {"__annotations__": {parameter: text}, "__module__": function.__module__})
+    annotated = type("_Annotated", (), {"__annotations__": {parameter: text}, "__module__": function.__module__})
     try:
-        return None if text is None else get_type_hints(holder, function.__globals__)[parameter]
+        return None if text is None else get_type_hints(annotated, function.__globals__)[parameter]
     except NameError:
         return None
 

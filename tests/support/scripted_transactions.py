@@ -36,8 +36,8 @@ class Transactions:
             error = {"code": code, "message": "no", "retry": "never", "details": {}}
             return httpx.Response(status, json={"error": error})
         parts = path.split("/")[1:]
-        if (code := self._contradiction(parts, body)) is not None:
-            error = {"code": code, "message": "it has ended", "retry": "never", "details": {}}
+        if (refused := self._contradiction(parts, body)) is not None:
+            error = {"code": refused, "message": "it has ended", "retry": "never", "details": {}}
             return httpx.Response(412, json={"error": error})
         return httpx.Response(200, json=self._answer(request.method, parts, body))
 
