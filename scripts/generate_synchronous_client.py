@@ -194,7 +194,10 @@ def _member_text(
     if member.name == "__aenter__":
         return [f"    def __enter__(self) -> {kind}:", "        return self"], set()
     if member.name == "__aexit__":
-        call = f"        {deeper}self._thread.run(self._core.__aexit__(kind, error, trace))"
+        ending = "self._core.__aexit__(kind, error, trace)"
+        # Without `close` the end of the block does something, for example a commit: a child process must learn of it.
+        run = "self._thread.end" if closes else "(self._thread.run if error is None else self._thread.end)"
+        call = f"        {deeper}{run}({ending})"
         return [f"    def __exit__(self, {_EXIT}) -> None:", *guard, call], set()
     signature, used = _signature(member)
     text = [f"    def {signature}:", *_docstring(member, 2)]
@@ -213,7 +216,7 @@ def _member_text(
     if returned != "None":
         return [*text, f"        return self._thread.run({call})"], used
     if member.name == "close":
-        return [*text, *guard, f"        {deeper}self._thread.run({call})"], used
+        return [*text, *guard, f"        {deeper}self._thread.end({call})"], used
     return [*text, f"        self._thread.run({call})"], used
 
 

@@ -41,7 +41,14 @@ from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscriber
 from headrace.client.tables_admin import AsyncTablesAdmin
 from headrace.client.transactions_admin import AsyncTransactionsAdmin
 from headrace.client.watermarks_admin import AsyncWatermarksAdmin
-from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError
+from headrace.model.arguments import checked_calls
+from headrace.model.errors import (
+    AlreadyExistsError,
+    IllegalStateError,
+    InvalidRequestError,
+    NotFoundError,
+    TruncatedError,
+)
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.log_classes import LogClass
 from headrace.model.names import check_scope_name, check_stream_name
@@ -53,6 +60,7 @@ At = Literal["head", "tail"]
 CutLike = StreamCut | Mapping[int, int] | None
 
 
+@checked_calls()
 class AsyncAdmin:
     """Administration of one Headrace deployment."""
 
@@ -272,6 +280,8 @@ class AsyncAdmin:
             InvalidRequestError: code "invalid_key_ranges": the ranges do not cover exactly those of the segments.
             HeadraceError: code "segment_not_active": an id is not that of an active segment.
         """
+        if len(set(seal)) < len(seal):
+            raise InvalidRequestError(f"scale_stream: seal is {list(seal)}, but must have each segment once")
         pairs = [(one.low, one.high) if isinstance(one, KeyRange) else one for one in ranges]
         body = {"sealedSegments": list(seal), "newRanges": [{"low": low, "high": high} for low, high in pairs]}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/scale", body=body)

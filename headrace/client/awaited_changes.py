@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from headrace.client.ownership import forked
+
 
 class AwaitedChanges:
     """A `lock`, and the threads that wait for what changes under it.
@@ -17,14 +19,31 @@ class AwaitedChanges:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._waiting: list[threading.Lock] = []
+        self._is_of_parent = False
+
+    def leave_to_parent(self) -> None:
+        """In a child process after a fork nothing changes any more, and the lock may be held for ever: replaces it."""
+        self.lock = threading.RLock()
+        self._waiting = []
+        self._is_of_parent = True
+
+    def check(self) -> None:
+        """Raises IllegalStateError in a child process after a fork."""
+        if self._is_of_parent:
+            raise forked()
 
     def wait_for(self, holds: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Waits until the condition holds; False after `timeout_s`. The caller must not hold the lock."""
+        """Waits until the condition holds; False after `timeout_s`. The caller must not hold the lock.
+
+        Raises:
+            IllegalStateError: code "opened_before_fork": it does not hold, and nothing changes in this process.
+        """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self.lock:
                 if holds():
                     return True
+                self.check()
                 waiting = threading.Lock()
                 waiting.acquire()
                 self._waiting.append(waiting)

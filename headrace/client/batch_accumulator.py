@@ -20,7 +20,10 @@ from typing import Final
 
 from headrace.client.awaited_changes import AwaitedChanges
 from headrace.client.event_blocks import EVENT_HEADERS, Ack, Block, EventRun, ListedEvents, SegmentQueue, Wants
+from headrace.client.ownership import Unpicklable, forked, keep_in_children, other_loop
 from headrace.client.routing_table import Route, RoutingTable
+from headrace.client.unflushed import collected, watch
+from headrace.model.arguments import check_argument
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE, EVENT_HEADER_BYTES
 from headrace.model.routing import routing_key_position
@@ -53,7 +56,7 @@ class RoutesNow:
     queues: Sequence[SegmentQueue]
 
 
-class BatchAccumulator:
+class BatchAccumulator(Unpicklable):
     """The blocks of one writer. Thread-safe."""
 
     def __init__(
@@ -62,10 +65,14 @@ class BatchAccumulator:
         block_bytes: int = BLOCK_BYTES,
         buffer_bytes: int = BUFFER_BYTES,
         random_position: Callable[[], float] = random.random,
+        stream_name: str = "",
     ) -> None:
+        self.stream_name = stream_name
         self.changed = AwaitedChanges()
         self._lock = self.changed.lock
         self.acknowledged_events = 0
+        self.failed_events = 0
+        self.is_closed = False
         self.filled_blocks = 0
         """The number of full blocks so far."""
         self._block_bytes = block_bytes
@@ -77,6 +84,14 @@ class BatchAccumulator:
         self._routes_version = 0
         self._by_key: dict[str | None, SegmentQueue] = {}
         self._listeners: list[Change] = []
+        self._taken_events = 0
+        """The number of events in blocks that appenders have taken, and that have no outcome yet."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        watch(self)
+        keep_in_children(self)
+
+    def __del__(self) -> None:
+        collected(self)
 
     # Writers call these methods, in any thread.
 
@@ -94,7 +109,11 @@ class BatchAccumulator:
             if self._buffered_bytes >= self._buffer_bytes:
                 self._check_open()
                 return None
-            queue = self._by_key.get(routing_key) or self._route(routing_key)
+            try:
+                queue = self._by_key.get(routing_key) or self._route(routing_key)
+            except TypeError:
+                check_routing_key(routing_key)
+                raise
             block = queue.open
             if block.size_bytes + size_bytes >= self._block_bytes and block.keys:
                 block = self._start_block(queue)
@@ -189,6 +208,28 @@ class BatchAccumulator:
         """The error that ended the writer, None while it is usable."""
         return self._failure
 
+    # What happens to events of a writer that is not closed, see `unflushed`.
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the event loop that sends the events runs."""
+        return self._loop is not None and self._loop.is_running()
+
+    def unacknowledged_events(self) -> int:
+        """The number of events that have no outcome yet."""
+        with self._lock:
+            queues = set() if self._routes is None else set(self._routes.targets())
+            return self._taken_events + sum(queue.waiting_events() for queue in queues)
+
+    def leave_to_parent(self) -> None:
+        """Called in a child process after a fork: all calls raise IllegalStateError, and no call waits."""
+        self.changed.leave_to_parent()
+        self._lock = self.changed.lock
+        self._failure = forked()
+        self._by_key = {}
+        self._buffered_bytes = 0
+        self.is_closed = True
+
     # The event loop calls these methods.
 
     def listen(self, change: Change) -> None:
@@ -197,6 +238,7 @@ class BatchAccumulator:
 
     def route(self, routes: Iterable[Route[SegmentQueue]]) -> None:
         """Sets the segments of the stream."""
+        self._loop = asyncio._get_running_loop()
         with self._lock:
             self._routes = RoutingTable(routes)
 
@@ -216,6 +258,7 @@ class BatchAccumulator:
             else:
                 queue.wants = otherwise
                 return None
+            self._taken_events += block.count
         if not block.is_large:
             block.seal()
         return block
@@ -240,10 +283,12 @@ class BatchAccumulator:
 
     def fail(self, queue: SegmentQueue, in_flight: Iterable[Block], error: HeadraceError) -> None:
         """Fails all unacknowledged events of a segment. The writer accepts no more events."""
+        taken = list(in_flight)
         with self._lock:
             self._failure = self._failure or error
             self._by_key.clear()
-            blocks = [*in_flight, *queue.ready, queue.open]
+            self._taken_events += queue.waiting_events()  # `_settle` removes them
+            blocks = [*taken, *queue.ready, queue.open]
             queue.ready.clear()
             queue.open = Block(self.new_ack())
             queue.wants = Wants.NOTHING
@@ -252,6 +297,7 @@ class BatchAccumulator:
     def close(self, error: HeadraceError) -> None:
         """Makes the writer refuse more events, with `error`."""
         with self._lock:
+            self.is_closed = True
             self._failure = self._failure or error
             self._by_key.clear()
             self.changed.wake_all()
@@ -271,7 +317,9 @@ class BatchAccumulator:
             routes.replace(queue, following)
             self._routes_version += 1
             self._by_key.clear()
-            blocks = [*in_flight, *queue.ready, queue.open]
+            taken = list(in_flight)
+            self._taken_events -= sum(block.count for block in taken)
+            blocks = [*taken, *queue.ready, queue.open]
             queue.ready.clear()
             queue.open = Block(self.new_ack())
             queue.wants = Wants.NOTHING
@@ -312,6 +360,8 @@ class BatchAccumulator:
         with self._lock:
             for block in blocks:
                 self._buffered_bytes -= block.size_bytes
+                self._taken_events -= block.count
+                self.failed_events += block.count if error is not None else 0
                 finished += [ack for ack in block.acks if ack.part_done(error)]
             callbacks = [(ack, callback) for ack in finished for callback in ack.take_callbacks()]
             self.changed.wake_all()
@@ -327,6 +377,7 @@ class BatchAccumulator:
         assert self._routes is not None, "a writer is opened before it is used"
         if routing_key is None:
             return self._routes.target_of(self._random_position())
+        check_routing_key(routing_key)
         queue = self._routes.target_of(routing_key_position(routing_key))
         if len(self._by_key) >= KEYS_KEPT_MAX:
             self._by_key.clear()
@@ -396,12 +447,20 @@ class BatchAccumulator:
 
     def _wake(self, queue: SegmentQueue) -> None:
         """Wakes the appender of a queue that gets events. It waits for the lock, so the events may come later."""
-        queue.wake()
+        try:
+            queue.wake()
+        except RuntimeError as error:  # the loop was closed
+            raise other_loop() from error
         queue.wants = Wants.NOTHING
 
     def _check_open(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def check_routing_key(routing_key: object) -> None:
+    """Raises InvalidRequestError if the key is neither text nor None."""
+    check_argument("routing_key", routing_key, str | None)
 
 
 def too_large(size_bytes: int) -> InvalidRequestError:

@@ -9,6 +9,7 @@ from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.event_blocks import Ack
 from headrace.client.event_writer import column_slices
 from headrace.client.ordered_calls import BATCH_SLICE_EVENTS
+from headrace.model.arguments import check_argument
 from headrace.model.errors import InvalidRequestError, UnavailableError
 
 
@@ -42,6 +43,7 @@ def write_many(
 
 def flush(accumulator: BatchAccumulator, timeout_s: float | None) -> None:
     """Waits until all added events are acknowledged. Raises as `EventWriter.flush`."""
+    check_argument("flush: timeout_s", timeout_s, float | None)
     if not accumulator.wait_until_empty(timeout_s):
         raise UnavailableError(f"not all events were acknowledged within {timeout_s} s; the writer retries them")
     if accumulator.failure is not None:

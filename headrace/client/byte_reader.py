@@ -13,7 +13,9 @@ from typing import Literal, NamedTuple
 from headrace.client.backoff import Backoff
 from headrace.client.byte_segment import ByteSegment
 from headrace.client.byte_writer import byte_view
+from headrace.client.ownership import Ownership
 from headrace.client.segment_stream import SegmentStream
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, TruncatedError
 
 WINDOW_BYTES = 1024 * 1024
@@ -59,6 +61,7 @@ class _Windows:
         return bytes(data)
 
 
+@checked_calls("take")
 class AsyncByteReader:
     """Reads bytes of a stream of one segment. Make it with `AsyncByteStream.reader`, use it with `async with`.
 
@@ -77,6 +80,8 @@ class AsyncByteReader:
         self._arrived: asyncio.Queue[bytes | _End | Exception] = asyncio.Queue(WINDOWS_WAITING_MAX)
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._ownership = Ownership()
+        self._ownership.check()
 
     async def read(self, size: int | None = -1) -> bytes:
         """Returns at most `size` bytes: those that have arrived, but at least one. It waits for the first.
@@ -189,6 +194,7 @@ class AsyncByteReader:
 
     async def _next(self, size: int | None) -> FoundBytes:
         """The next bytes, at most `size`; none at the end. They stay the next ones until the position is moved."""
+        self._ownership.check()
         if self._is_closed:
             raise _closed()
         position = self._position  # once: another thread may move it at any time
@@ -261,11 +267,11 @@ class AsyncByteReader:
         """Drops what was requested in advance, also if the call is cancelled."""
         task, self._task = self._task, None
         self._window = _NOTHING
-        if task is not None:
+        if task is not None and not self._ownership.has_gone():
             task.cancel()  # it puts nothing into the queue from here on
         while not self._arrived.empty():
             self._arrived.get_nowait()
-        if task is not None:
+        if task is not None and not self._ownership.has_gone():
             await asyncio.gather(task, return_exceptions=True)
 
     async def _is_after_end(self, offset: int) -> bool:

@@ -13,9 +13,11 @@ from headrace.client.byte_reader import AsyncByteReader, ByteStart, check_offset
 from headrace.client.byte_segment import RETRY_TIMEOUT_S, ByteSegment
 from headrace.client.byte_writer import AsyncByteWriter
 from headrace.client.closing import close_all, exit_all_async
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import IllegalStateError
 
 
+@checked_calls()
 class AsyncByteStream:
     """Opens writers and readers of one byte stream. Make it with `AsyncHeadrace.byte_stream`; use `async with`.
 

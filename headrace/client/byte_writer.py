@@ -16,8 +16,10 @@ from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BLOCK_BYTES, BatchAccumulator
 from headrace.client.byte_segment import ByteSegment
 from headrace.client.event_writer import Event, closed_error
+from headrace.client.ownership import Ownership
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import OTHER_OFFSET, WRITER_ID_BITS, SegmentAppender
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import ConflictError, HeadraceError, InvalidRequestError, SealedError
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.segments import KeyRange
@@ -28,6 +30,7 @@ EXPECTING_BLOCK_BYTES = 4 * 1024 * 1024
 assert EXPECTING_BLOCK_BYTES <= EVENT_BYTES_MAX
 
 
+@checked_calls("write", "segment_replaced", "segment_failed")
 class AsyncByteWriter:
     """Writes bytes to a stream of one segment. Make it with `AsyncByteStream.writer`, use it with `async with`.
 
@@ -38,13 +41,19 @@ class AsyncByteWriter:
         if buffer_bytes < 1:
             raise InvalidRequestError(f"a writer needs a buffer of at least one byte, not {buffer_bytes}")
         block_bytes = BLOCK_BYTES if expected_offset is None else EXPECTING_BLOCK_BYTES
-        self.accumulator = BatchAccumulator(block_bytes=min(block_bytes, buffer_bytes), buffer_bytes=buffer_bytes)
+        self.accumulator = BatchAccumulator(
+            block_bytes=min(block_bytes, buffer_bytes),
+            buffer_bytes=buffer_bytes,
+            stream_name=f"{segment.scope}/{segment.stream}",
+        )
         self._segment = segment
         self._expected_offset = expected_offset
         self._writing = asyncio.Lock()
         self._changed = asyncio.Event()
         self.accumulator.listen(self._changed.set)
         self._is_closed = False
+        self._ownership = Ownership()
+        self._ownership.check()
         self._appender = SegmentAppender(
             self,
             segment.connections,
@@ -165,6 +174,8 @@ class AsyncByteWriter:
             return
         self._is_closed = True
         self.accumulator.close(closed_error())
+        if self._ownership.has_gone():
+            return
         ended = self._appender.stop()
         self.segment_failed(self._appender, closed_error())  # before it waits: the call may be cancelled
         try:
@@ -181,6 +192,7 @@ class AsyncByteWriter:
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
+            self._ownership.check()
             self._changed.clear()
             await self._changed.wait()
 

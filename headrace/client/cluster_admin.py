@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from headrace.api.cluster import ClusterView, ContainerMapView
 from headrace.api.cluster_logs import ContainerLogsView, ContainerLogView, CopiesChanged, EpochsRaised
 from headrace.client.http_api import HttpApi, parsed
+from headrace.model.arguments import checked_calls
 
 
+@checked_calls()
 class AsyncClusterAdmin:
     """Segment stores, containers and their logs."""
 

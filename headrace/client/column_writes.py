@@ -9,7 +9,7 @@ This module needs pyarrow and numpy (extra `headrace[arrow]`). `event_writer.py`
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
@@ -162,6 +162,15 @@ def column_slices(
         InvalidRequestError: these are no columns of events and keys, or an event is larger than `event_bytes_max`; the
             error is then `too_large(bytes)`.
     """
+    try:
+        return _slices(events, routing_keys, event_bytes_max, too_large)
+    except pa.ArrowException as error:  # some forms of a type are not implemented
+        raise InvalidRequestError(f"Arrow cannot convert these events or routing keys: {error}") from error
+
+
+def _slices(
+    events: Any, routing_keys: Any, event_bytes_max: int, too_large: Callable[[int], InvalidRequestError]
+) -> list[ColumnSlice]:
     slices: list[ColumnSlice] = []
     for payloads, keys in _aligned(*_columns(events, routing_keys)):
         offsets = payload_offsets(payloads)
@@ -181,8 +190,9 @@ def column_slices(
 
 def _columns(events: Any, routing_keys: Any) -> tuple[Any, Any]:
     """Takes the columns of a table apart."""
+    _check_column(events, "events")
     if hasattr(events, "__arrow_c_stream__") and not isinstance(events, pa.ChunkedArray | pa.Table):
-        events = pa.chunked_array(events)
+        events = _exported(events, "events")
         if pa.types.is_struct(events.type):  # a table of another library
             events = pa.Table.from_struct_array(events)
     if not isinstance(events, pa.RecordBatch | pa.Table):
@@ -191,8 +201,27 @@ def _columns(events: Any, routing_keys: Any) -> tuple[Any, Any]:
         names = ", ".join(events.schema.names)
         raise InvalidRequestError(f'the table has no column "{EVENT_COLUMN}", only {names}; pass a column instead')
     if routing_keys is None and ROUTING_KEY_COLUMN in events.schema.names:
-        routing_keys = events.column(ROUTING_KEY_COLUMN)
-    return events.column(EVENT_COLUMN), routing_keys
+        routing_keys = _only_column(events, ROUTING_KEY_COLUMN)
+    return _only_column(events, EVENT_COLUMN), routing_keys
+
+
+def _only_column(table: Any, name: str) -> Any:
+    if (count := table.schema.names.count(name)) > 1:
+        raise InvalidRequestError(f'the table has {count} columns "{name}": rename all but one of them')
+    return table.column(name)
+
+
+def _check_column(column: Any, what: str) -> None:
+    """Refuses objects that have values, but are not a column of them."""
+    if isinstance(column, str | bytes | bytearray | memoryview):
+        raise InvalidRequestError(f"{what} are a column, not one {type(column).__name__}: pass a list, or use `write`")
+    if isinstance(column, Mapping | Set):
+        raise InvalidRequestError(
+            f"{what} are a column or a table, not a {type(column).__name__}: pass a list, or make a table of it with "
+            "`pyarrow.table`"
+        )
+    if isinstance(column, np.ma.MaskedArray) and column.ndim > 1:
+        raise InvalidRequestError(f"{what} are a column, not rows of a masked array: fill what is masked")
 
 
 def _aligned(events: Any, routing_keys: Any) -> Iterator[tuple[pa.LargeBinaryArray, Any]]:
@@ -224,14 +253,24 @@ def _payloads(events: Any) -> Any:
     column = _arrow(events, pa.large_binary(), "events")
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column = pc.cast(column, kind.value_type)
+        column = _decoded(column)
         kind = column.type
     if pa.types.is_fixed_size_binary(kind):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         return pa.chunked_array([_fixed_size(one) for one in chunks], pa.large_binary())
-    if not (_is_binary(kind) or _is_text(kind)):
+    if not (_is_binary(kind) or _is_text(kind) or pa.types.is_null(kind)):
         raise InvalidRequestError(f"a column of events is binary or string, not {kind}: encode the events first")
     return pc.cast(column, pa.large_binary())
+
+
+def _decoded(column: Any) -> Any:
+    """The values of a dictionary column. Arrow has no such cast for values of each type, so they are cast before."""
+    values = column.type.value_type
+    if not (_is_binary(values) or _is_text(values)):
+        return pc.cast(column, values)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    taken = [pc.take(pc.cast(one.dictionary, pa.large_binary()), one.indices) for one in chunks]
+    return pa.chunked_array(taken, pa.large_binary())
 
 
 def _fixed_size(column: pa.FixedSizeBinaryArray) -> pa.LargeBinaryArray:
@@ -263,6 +302,7 @@ def _numpy_rows(events: np.ndarray[Any, Any]) -> pa.LargeBinaryArray | None:
 
 
 def _keys(routing_keys: Any) -> Any:
+    _check_column(routing_keys, "routing keys")
     column = _arrow(routing_keys, pa.large_string(), "routing keys")
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (_is_text(kind) or pa.types.is_null(kind)):
@@ -271,17 +311,29 @@ def _keys(routing_keys: Any) -> Any:
 
 
 def _arrow(column: Any, kind: Any, what: str) -> Any:
-    """An Arrow array of anything that Arrow takes; `kind` is the type of those whose values are Python objects."""
+    """An Arrow array of anything that Arrow takes; `kind` is the type of those whose values are Python objects.
+
+    None, and NA and NaN of pandas, are null.
+    """
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column
     try:
         if hasattr(column, "__arrow_c_stream__"):
-            return pa.chunked_array(column)
-        if hasattr(column, "__arrow_c_array__") or isinstance(column, np.ndarray):
+            return _exported(column, what)
+        if hasattr(column, "__arrow_c_array__"):
             return pa.array(column)
-        return pa.array(list(column), kind)
+        if isinstance(column, np.ndarray):
+            return pa.array(column, from_pandas=True)
+        return pa.array(list(column), kind, from_pandas=True)
     except (TypeError, ValueError) as error:  # Arrow raises subclasses of these
         raise InvalidRequestError(f"these {what} are no column of bytes or text: {error}") from error
+
+
+def _exported(column: Any, what: str) -> Any:
+    try:
+        return pa.chunked_array(column)
+    except (TypeError, ValueError) as error:  # for example, a table with two columns of one name
+        raise InvalidRequestError(f"these {what} cannot be exported to Arrow: {error}") from error
 
 
 def _is_binary(kind: Any) -> bool:

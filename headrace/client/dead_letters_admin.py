@@ -9,6 +9,7 @@ from typing import Any
 from headrace.api.dead_letters import DeadLetterView
 from headrace.api.pages import Listing
 from headrace.client.http_api import HttpApi, parsed
+from headrace.model.arguments import checked_calls
 from headrace.model.dead_letters import check_letter_id
 from headrace.model.limits import PAGE_ITEMS_MAX
 
@@ -23,6 +24,7 @@ class DeadLetterPage:
     next_after: str | None
 
 
+@checked_calls()
 class AsyncDeadLettersAdmin:
     """Lists, inspects, replays and drops dead letters."""
 

@@ -24,6 +24,7 @@ from headrace.api.delegation_tokens import IssuedToken
 from headrace.client.http_api import HttpApi
 from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
 from headrace.model.access import Access, segment_resource
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, UnauthorizedError, UnavailableError
 from headrace.wire.connections.asynchronous import mark_retrieved
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
@@ -85,6 +86,7 @@ class _Held:
     ends_s: float
 
 
+@checked_calls("ready", "when_replaced")
 class AsyncDelegationTokens:
     """The tokens of one client. Programs need not use it: connections to the stores do."""
 

@@ -14,7 +14,9 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from headrace.client.awaited_changes import AwaitedChanges
+from headrace.client.elapsed_time import Moment
 from headrace.codec.events import event_header, split_events
+from headrace.model.arguments import check_argument
 from headrace.model.errors import UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
 
@@ -64,6 +66,7 @@ class Ack:
             UnavailableError: `timeout_s` has passed; the events may still become durable.
             HeadraceError: the events will not be acknowledged, for example SealedError if the stream is sealed.
         """
+        check_argument("result: timeout_s", timeout_s, float | None)
         if not self._changed.wait_for(lambda: self._parts == 0, timeout_s):
             raise UnavailableError(f"events were not acknowledged within {timeout_s} s; the writer retries them")
         if self._error is not None:
@@ -81,6 +84,8 @@ class Ack:
         callback(self)
 
     def __await__(self) -> Generator[Any, None, None]:
+        if not self.done:
+            self._changed.check()
         loop = asyncio.get_running_loop()
         finished = asyncio.Event()
         self.add_done_callback(lambda _: loop.call_soon_threadsafe(finished.set))
@@ -123,11 +128,11 @@ class Block:
     """Events that are appended together.
 
     `parts` are headers and events in turn, whole runs of framed events, or bytes that are not events. `keys` has an
-    entry per event, or one per run. Events written one by one share `acks[0]`. `sent_at_s` is the wall-clock time of
-    the first attempt to send it.
+    entry per event, or one per run. Events written one by one share `acks[0]`. `sent_at` is the time of the first
+    attempt to send it.
     """
 
-    __slots__ = ("acks", "data", "keys", "last_number", "parts", "run_events", "sent_at_s", "size_bytes")
+    __slots__ = ("acks", "data", "keys", "last_number", "parts", "run_events", "sent_at", "size_bytes")
 
     def __init__(self, ack: Ack) -> None:
         self.parts: list[bytes | bytearray | memoryview] = []
@@ -138,7 +143,7 @@ class Block:
         self.acks = [ack]
         self.data: bytes | None = None
         self.last_number = 0
-        self.sent_at_s = 0.0
+        self.sent_at = Moment()
 
     @property
     def count(self) -> int:
@@ -258,3 +263,7 @@ class SegmentQueue:
         self.ready: deque[Block] = deque()
         self.wants = Wants.ANY_EVENT
         self.wake = wake
+
+    def waiting_events(self) -> int:
+        """The number of events that no appender has taken."""
+        return sum(block.count for block in self.ready) + self.open.count

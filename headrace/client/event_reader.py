@@ -19,6 +19,8 @@ from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_all, stop_tasks
 from headrace.client.column_errors import arrow_missing
+from headrace.client.object_iterators import AsyncObjectIterator
+from headrace.client.ownership import Ownership
 from headrace.client.read_progress import ReadProgress
 from headrace.client.recorded_successors import recorded_successors
 from headrace.client.segment_connections import SegmentConnections
@@ -26,6 +28,7 @@ from headrace.client.segment_requests import SegmentRequests
 from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, EventBatches, OnTruncation, SegmentStream
 from headrace.client.time_order import SPANS_WAITING_MAX, TimeOrder
 from headrace.client.time_windows import TimeWindow, TimeWindows
+from headrace.model.arguments import check_fields, checked_calls
 from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
@@ -84,6 +87,7 @@ class ReaderOptions:
     time_resolution_s: float = TIME_RESOLUTION_S_DEFAULT
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.time_resolution_s <= TIME_RESOLUTION_S_MAX:
             raise InvalidRequestError(
                 f"time_resolution_s is {self.time_resolution_s}: it must be between 0 and {TIME_RESOLUTION_S_MAX:g}"
@@ -142,6 +146,7 @@ class _ArrivalOrder:
         """Holds nothing open."""
 
 
+@checked_calls("returned")
 class AsyncEventReader:
     """Reads events on an event loop. Make it with `AsyncHeadrace.reader`, use it with `async with`."""
 
@@ -161,7 +166,10 @@ class AsyncEventReader:
         self._unread: AnyBatch | None = None
         """The newest batch. A caller that stops before its end gets the rest from the next call."""
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
+        self._events: Iterator[EventRead] = iter(())
+        """Those of the newest batch, for an iterator over single events."""
         self._is_closed = False
+        self._ownership = Ownership()
 
     async def open(self) -> None:
         """Gets the start position from the controller. The first call for events starts to read.
@@ -170,6 +178,7 @@ class AsyncEventReader:
             NotFoundError: there is no such stream.
             InvalidRequestError: a stream cut belongs to another stream, or the end is before the start.
         """
+        self._ownership.check()
         for cut in (self._start, self._end):
             if isinstance(cut, StreamCut):
                 cut.check_belongs_to(self.scope, self.stream)
@@ -212,10 +221,9 @@ class AsyncEventReader:
         batch = self.returned(await self.next_arrow_batch(timeout_s))
         return None if batch is None else batch.events
 
-    async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
+    def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yields Arrow batches until `ended` is true. See `read_arrow_batch`."""
-        while (batch := await self.read_arrow_batch()) is not None:
-            yield batch
+        return AsyncObjectIterator(self.read_arrow_batch)
 
     @property
     def ended(self) -> bool:
@@ -236,11 +244,10 @@ class AsyncEventReader:
         """
         return await self._windows.at(self._progress.offsets)
 
-    async def __aiter__(self) -> AsyncIterator[EventRead]:
+    def __aiter__(self) -> AsyncIterator[EventRead]:
         """Yields single events, and moves `position` past each of them. Stops when `ended` is true."""
-        while (batch := await self.next_events(None)) is not None:
-            for read in events_of(batch, self._progress):
-                yield read
+        self._events = iter(())
+        return AsyncObjectIterator(self._next_event)
 
     @property
     def closed(self) -> bool:
@@ -249,6 +256,8 @@ class AsyncEventReader:
     async def close(self) -> None:
         """Stops reading. `position` keeps its value."""
         self._is_closed = True
+        if self._ownership.has_gone():
+            return
         tasks, self._tasks = self._tasks, {}
         await close_all(
             partial(stop_tasks, tasks.values()), self._arrived.close, self._connections.close, self._windows.close
@@ -269,6 +278,7 @@ class AsyncEventReader:
 
     async def next_events(self, timeout_s: float | None) -> EventBatch | None:
         """Returns the next events. They are returned again unless the caller moves `progress` past them."""
+        self._events = iter(())
         batch = await self._next_unread(EventBatches, timeout_s)
         assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
         return batch
@@ -285,7 +295,17 @@ class AsyncEventReader:
             self._progress.advance(batch.segment_id, batch.end_offset)
         return batch
 
+    async def _next_event(self) -> EventRead | None:
+        while True:
+            for read in self._events:
+                return read
+            batch = await self.next_events(None)
+            if batch is None:
+                return None
+            self._events = events_of(batch, self._progress)
+
     async def _next_unread(self, assemble: Assemble, timeout_s: float | None) -> AnyBatch | None:
+        self._ownership.check()
         self._begin(assemble)
         last = self._unread
         if last is not None and self._progress.is_behind(last.segment_id, last.end_offset):

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.api.segments import SegmentView, Successors
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
-from headrace.client.batch_accumulator import BLOCK_BYTES, BUFFER_BYTES, BatchAccumulator, too_large
+from headrace.client.batch_accumulator import BLOCK_BYTES, BUFFER_BYTES, BatchAccumulator, check_routing_key, too_large
 from headrace.client.column_errors import arrow_missing
 from headrace.client.event_blocks import Ack
 from headrace.client.ordered_calls import OrderedCalls
+from headrace.client.ownership import Ownership
 from headrace.client.recorded_successors import recorded_successors
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import WRITER_ID_BITS, SegmentAppender
 from headrace.client.segment_connections import SegmentConnections
+from headrace.model.arguments import check_argument, check_fields, checked_calls
 from headrace.model.errors import (
     HeadraceError,
     InvalidRequestError,
@@ -61,6 +63,7 @@ class WriterOptions:
     writer_id: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.writer_id is not None:
             check_writer_name(self.writer_id)
         if not 1 <= self.block_bytes <= EVENT_BYTES_MAX or self.buffer_bytes < self.block_bytes:
@@ -74,7 +77,9 @@ class WriterCore:
 
     def __init__(self, admin: AsyncAdmin, scope: str, stream: str, options: WriterOptions) -> None:
         self.scope, self.stream = scope, stream
-        self.accumulator = BatchAccumulator(block_bytes=options.block_bytes, buffer_bytes=options.buffer_bytes)
+        self.accumulator = BatchAccumulator(
+            block_bytes=options.block_bytes, buffer_bytes=options.buffer_bytes, stream_name=f"{scope}/{stream}"
+        )
         self._admin = admin
         self._options = options
         self._connections = SegmentConnections(admin, scope, stream)
@@ -82,6 +87,7 @@ class WriterCore:
         self._writer_id = options.writer_id or secrets.token_hex(WRITER_ID_BITS // 8)
         self._noted: dict[int, int] = {}
         self.closed = False
+        self._ownership = Ownership()
 
     async def open(self) -> None:
         """Gets the stream's segments from the controller.
@@ -90,6 +96,7 @@ class WriterCore:
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed.
         """
+        self._ownership.check()
         current = await self._admin.epoch_segments(self.scope, self.stream)
         if current.sealed:
             raise self._sealed()
@@ -99,6 +106,8 @@ class WriterCore:
         """Closes the connections. Events that are not acknowledged fail with `reason`."""
         self.closed = True
         self.accumulator.close(reason)
+        if self._ownership.has_gone():
+            return
         # All at once: one that went on could make an appender of a successor, which would not be stopped.
         appenders, self._appenders = list(self._appenders.values()), {}
         ends = [appender.stop() for appender in appenders]
@@ -190,6 +199,7 @@ class WriterCore:
         )
 
 
+@checked_calls("write", "write_batch", "write_many")
 class AsyncEventWriter:
     """Writes events on an event loop. Make it with `AsyncHeadrace.writer`, use it with `async with`."""
 
@@ -302,6 +312,9 @@ def checked_batch(
     Raises:
         InvalidRequestError: an event is too large or not bytes, or the number of keys differs from that of the events.
     """
+    if isinstance(events, str | bytes | bytearray | memoryview | Mapping):
+        raise InvalidRequestError(f"write_batch: events is a {type(events).__name__}, but must be a list of bytes")
+    check_argument("write_batch: events", events, Iterable)
     given = list(events)
     payloads = cast("list[bytes]", given) if set(map(type, given)) <= {bytes} else list(map(event_bytes, given))
     largest_bytes = max(map(len, payloads), default=0)
@@ -309,8 +322,12 @@ def checked_batch(
         raise refuse(largest_bytes)
     if routing_keys is None or isinstance(routing_keys, str):
         return payloads, [routing_keys] * len(payloads)
+    check_argument("write_batch: routing_keys", routing_keys, Sequence)
     if len(routing_keys) != len(payloads):
         raise InvalidRequestError(f"{len(payloads)} events came with {len(routing_keys)} routing keys")
+    if not set(map(type, routing_keys)) <= {str, NoneType}:
+        for key in routing_keys:
+            check_routing_key(key)
     return payloads, routing_keys
 
 

@@ -15,8 +15,11 @@ from headrace.client.event_reader import Assemble, ReaderOptions, ReadOrder, arr
 from headrace.client.group_member import GroupMember
 from headrace.client.group_segments import Arrived, OwnedSegment, OwnedSegments
 from headrace.client.group_synchronizer import END_UNBOUNDED, GroupSynchronizer
+from headrace.client.object_iterators import AsyncObjectIterator
+from headrace.client.ownership import Ownership
 from headrace.client.segment_stream import ArrowBatch, EventBatch, EventBatches
 from headrace.client.time_windows import TimeWindow, TimeWindows
+from headrace.model.arguments import check_fields, checked_calls
 from headrace.model.errors import InvalidRequestError
 from headrace.model.group_state import GroupState
 from headrace.model.group_updates import GroupUpdate
@@ -65,6 +68,7 @@ class GroupReaderOptions:
     reading: ReaderOptions = field(default_factory=ReaderOptions)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not LEASE_S_MIN <= self.lease_s <= 86_400:
             raise InvalidRequestError(f"lease_s is {self.lease_s}: it must be between {LEASE_S_MIN} and 86400 seconds")
         if self.reading.order is not ReadOrder.ARRIVAL:
@@ -74,6 +78,7 @@ class GroupReaderOptions:
             )
 
 
+@checked_calls("returned", "returned_arrow", "events_of")
 class AsyncGroupReader:
     """A reader of a group. Make it with `AsyncReaderGroup.reader`, use it with `async with`.
 
@@ -93,7 +98,12 @@ class AsyncGroupReader:
         self._current: OwnedSegment | None = None
         self._given_to = 0
         self._newest: Arrived | None = None
+        self._events: Iterator[GroupEvent] = iter(())
+        """Those of the newest batch, for an iterator over single events: of which segment, at which revision."""
+        self._iterating: OwnedSegment | None = None
+        self._revision = 0
         self._leaving: asyncio.Task[None] | None = None
+        self._ownership = Ownership()
 
     async def open(self) -> None:
         """Joins the group.
@@ -102,6 +112,7 @@ class AsyncGroupReader:
             NotFoundError: there is no such group.
             IllegalStateError: code "reader_online": the group has a reader of this name.
         """
+        self._ownership.check()
         try:
             await self._group.open()
             await self._member.join()
@@ -163,10 +174,9 @@ class AsyncGroupReader:
         """
         return self.returned_arrow(await self.next_arrow_batch(timeout_s))
 
-    async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
+    def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yields Arrow batches. Waits at the tail; stops when `ended` is true. See `read_arrow_batch`."""
-        while (batch := await self.read_arrow_batch()) is not None:
-            yield batch
+        return AsyncObjectIterator(self.read_arrow_batch)
 
     async def next_events(self, timeout_s: float | None) -> Arrived | None:
         """Returns the next events, for `returned`. Otherwise the next call returns them again."""
@@ -206,6 +216,8 @@ class AsyncGroupReader:
 
     async def _next(self, assemble: Assemble, timeout_s: float | None) -> Arrived | None:
         """Returns the next batch in this form. What was returned before counts as processed."""
+        self._ownership.check()
+        self._events, self._iterating = iter(()), None
         self._segments.choose_form(assemble)
         self._confirm()
         loop = asyncio.get_running_loop()
@@ -235,18 +247,26 @@ class AsyncGroupReader:
             return None
         return newest._replace(batch=batch.after(owned.position)) if isinstance(batch, EventBatch) else newest
 
-    async def __aiter__(self) -> AsyncIterator[GroupEvent]:
+    def __aiter__(self) -> AsyncIterator[GroupEvent]:
         """Yields single events. Waits at the tail; stops when `ended` is true."""
-        while (arrived := await self.next_events(None)) is not None:
-            owned, revision = arrived.owned, self._group.entries.revision
-            for event in self.events_of(arrived):
-                yield event
-                if self._group.entries.revision != revision:
-                    self._confirm()
-                    await self._member.take_part()
-                    revision = self._group.entries.revision
-                    if self._segments.owned.get(owned.segment) is not owned:
-                        break  # the rest of the batch is for the next owner
+        self._events, self._iterating = iter(()), None
+        return AsyncObjectIterator(self._next_event)
+
+    async def _next_event(self) -> GroupEvent | None:
+        while True:
+            if self._iterating is not None and self._group.entries.revision != self._revision:
+                self._confirm()
+                await self._member.take_part()
+                self._revision = self._group.entries.revision
+                if self._segments.owned.get(self._iterating.segment) is not self._iterating:
+                    self._events = iter(())  # the rest of the batch is for the next owner
+            for event in self._events:
+                return event
+            arrived = await self.next_events(None)
+            if arrived is None:
+                return None
+            self._iterating, self._revision = arrived.owned, self._group.entries.revision
+            self._events = self.events_of(arrived)
 
     def events_of(self, arrived: Arrived) -> Iterator[GroupEvent]:
         """Yields the events of the newest batch. Each counts as processed when the next one is asked for."""
@@ -318,6 +338,8 @@ class AsyncGroupReader:
         await self._leave()
 
     async def _leave(self) -> None:
+        if self._ownership.has_gone():
+            return
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._end())
             await close_wholly(self._leaving)

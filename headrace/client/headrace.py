@@ -41,6 +41,7 @@ from headrace.client.synchronous_transactions import TransactionalWriter
 from headrace.client.time_cuts import stream_cut_at
 from headrace.client.transactional_writer import AsyncTransactionalWriter
 from headrace.client.transactions_admin import LEASE_MS_DEFAULT
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 
@@ -60,6 +61,7 @@ class _Opened(Block, Protocol):
     def closed(self) -> bool: ...
 
 
+@checked_calls()
 class AsyncHeadrace:
     """A client of the deployment whose controller is at `url`. Use it with `async with`.
 
@@ -94,16 +96,21 @@ class AsyncHeadrace:
         self,
         scope: str,
         stream: str,
-        start: Start = "head",
+        start: Start | datetime = "head",
         end: StreamCut | None = None,
         options: ReaderOptions | None = None,
     ) -> AsyncEventReader:
-        """Opens a reader that starts at the head, the tail or a stream cut, and stops at `end` if it is given.
+        """Opens a reader that starts at the head, the tail, a stream cut or a time, and stops at `end` if it is given.
+
+        A time is as for `stream_cut_at`.
 
         Raises:
             NotFoundError: there is no such stream.
-            InvalidRequestError: a stream cut belongs to another stream, or `end` is before the start.
+            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, or the time has no
+                time zone.
         """
+        if isinstance(start, datetime):
+            start = await stream_cut_at(self.admin, scope, stream, start)
         reader = AsyncEventReader(self.admin, scope, stream, start, end, options or ReaderOptions())
         await reader.open()
         return reader
@@ -223,6 +230,7 @@ class AsyncHeadrace:
         await self.close()
 
 
+@checked_calls()
 class Headrace:
     """A client for programs without an event loop. Make it with `connect`, use it with `with`."""
 
@@ -265,15 +273,18 @@ class Headrace:
         self,
         scope: str,
         stream: str,
-        start: Start = "head",
+        start: Start | datetime = "head",
         end: StreamCut | None = None,
         options: ReaderOptions | None = None,
     ) -> EventReader:
-        """Opens a reader that starts at the head, the tail or a stream cut, and stops at `end` if it is given.
+        """Opens a reader that starts at the head, the tail, a stream cut or a time, and stops at `end` if it is given.
+
+        A time is as for `stream_cut_at`.
 
         Raises:
             NotFoundError: there is no such stream.
-            InvalidRequestError: a stream cut belongs to another stream, or `end` is before the start.
+            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, or the time has no
+                time zone.
         """
         reader = EventReader(self._thread, self._thread.run(self._core.reader(scope, stream, start, end, options)))
         self._keep(reader)

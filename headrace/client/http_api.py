@@ -14,13 +14,16 @@ import httpx
 from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_wholly
+from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
 from headrace.model import errors
+from headrace.model.arguments import check_argument
 
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECTIONS_MAX = 20
 _BODY_TEXT_SHOWN = 200
+_PORTS = 65_536
 
 _BY_STATUS: dict[int, type[errors.HeadraceError]] = {
     400: errors.InvalidRequestError,
@@ -41,7 +44,7 @@ _BY_STATUS: dict[int, type[errors.HeadraceError]] = {
 _BY_CODE = errors.error_classes()
 
 
-class HttpApi:
+class HttpApi(Unpicklable):
     """The controller at `url`. `retry_s` is how long a failed request is retried, in seconds.
 
     `demands_tokens` is whether an answer said that the segment stores want delegation tokens.
@@ -55,11 +58,13 @@ class HttpApi:
         retry_s: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise errors.InvalidRequestError(f"the controller's URL {url!r} must begin with http:// or https://")
+        _check_url(url)
+        check_argument("retry_s", retry_s, float)
         self.url = url
         self.demands_tokens = False
         self._retry_s = retry_s
+        self._ownership = Ownership()
+        keep_in_children(self)
         self._client = httpx.AsyncClient(
             base_url=url,
             auth=auth,
@@ -77,16 +82,20 @@ class HttpApi:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str | int] | None = None,
         repeatable: bool = True,
+        retry_s: float | None = None,
     ) -> dict[str, Any]:
         """Sends a request. Returns the JSON object of the answer, {} if it has no body.
 
-        `repeatable=False` marks a request that must not be sent again when its outcome is unknown.
+        `repeatable=False` marks a request that must not be sent again when its outcome is unknown. `retry_s` is how
+        long a failed request is retried, if not as long as the client's.
 
         Raises:
             HeadraceError: the error that the controller answered.
             UnavailableError: the controller could not be reached, or did not answer; it may have run the request.
+            IllegalStateError: code "opened_before_fork" or "other_event_loop".
         """
-        backoff = Backoff(self._retry_s)
+        self._ownership.check()
+        backoff = Backoff(self._retry_s if retry_s is None else retry_s)
         while True:
             try:
                 response = await self._client.request(method, path, json=body, params=query)
@@ -108,7 +117,26 @@ class HttpApi:
             await backoff.wait(problem)
 
     async def close(self) -> None:
-        await close_wholly(self._client.aclose())  # after a cancelled one it would do nothing any more
+        if not self._ownership.has_gone():
+            await close_wholly(self._client.aclose())  # after a cancelled one it would do nothing any more
+
+
+def _check_url(url: str) -> None:
+    """Raises InvalidRequestError unless it is the address of a server."""
+    check_argument("url", url, str)
+    if not url.startswith(("http://", "https://")):
+        raise errors.InvalidRequestError(f"the controller's URL {url!r} must begin with http:// or https://")
+    try:
+        found = httpx.URL(url)
+        # httpx encodes what a name cannot have with `%`; an address of IPv6 may have a zone behind one.
+        has_host = bool(found.host) and (":" in found.host or "%" not in found.host)
+        has_valid_port = found.port is None or 0 < found.port < _PORTS
+    except httpx.InvalidURL as error:
+        raise errors.InvalidRequestError(f"the controller's URL {url!r} is not valid: {error}") from error
+    if not (has_host and has_valid_port) or found.query or found.fragment:
+        raise errors.InvalidRequestError(
+            f"the controller's URL {url!r} must be http:// or https:// with a host, and perhaps a port and a path"
+        )
 
 
 def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:

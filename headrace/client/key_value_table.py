@@ -20,6 +20,7 @@ from headrace.client.table_entries import KeyLengths, TableEntry, TableKey, chec
 from headrace.client.table_iteration import merged, pages_of_entries, pages_of_keys
 from headrace.client.table_segments import Attempts, TableSegmentRequests
 from headrace.client.tables_admin import AsyncTablesAdmin
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import AlreadyExistsError, ConflictError, InvalidRequestError
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX, WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.model.routing import table_key_position
@@ -37,6 +38,7 @@ GET_KEYS_AT_ONCE_MAX: Final = WIRE_FRAME_PAYLOAD_BYTES_MAX // 2 // (TABLE_VALUE_
 PAGE_ENTRIES: Final = 256
 
 
+@checked_calls()
 class AsyncKeyValueTable:
     """Reads and writes entries of one table. Open it with `AsyncHeadrace.key_value_table`, use it with `async with`.
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import closing, suppress
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from headrace.adapters.standard_descriptors import occupy_closed_standard_descriptors
 from headrace.client.closing import stop_tasks, wait_for_closings
+from headrace.client.ownership import Unpicklable, forked, keep_in_children
 from headrace.model.errors import IllegalStateError
 from headrace.wire.connections.asynchronous import mark_retrieved
 
@@ -78,19 +82,30 @@ class _Call(Generic[T]):
             raise CancelledError from None
 
 
-class LoopCaller:
-    """Runs coroutines on an event loop for threads that are not the loop's."""
+class LoopCaller(Unpicklable):
+    """Runs coroutines on an event loop for threads that are not the loop's, in the process that made the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._process = os.getpid()
+        keep_in_children(self)
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process is a child that a fork has made since: the loop runs in the parent only."""
+        return self._process != os.getpid()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop and waits for its result. A KeyboardInterrupt in this thread cancels it.
 
         Raises:
             CancelledError: another thread has cancelled the coroutine, see `cancelling`.
-            IllegalStateError: code "loop_closed": the loop was closed.
+            IllegalStateError: code "loop_closed": the loop was closed. Code "opened_before_fork": another process runs
+                it.
         """
+        if self.is_of_parent:
+            coroutine.close()
+            raise forked()
         if _is_cancelled():
             coroutine.close()
             raise CancelledError
@@ -114,6 +129,18 @@ class LoopCaller:
                 coroutine.close()
             raise
         return call.result()
+
+    def check_process(self) -> None:
+        """Raises IllegalStateError in a child process. Call it before a lock, which the parent may have held."""
+        if self.is_of_parent:
+            raise forked()
+
+    def end(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Runs a coroutine that closes something. In a child process it does nothing: the parent still uses it."""
+        if self.is_of_parent:
+            coroutine.close()
+        else:
+            self.run(coroutine)
 
     def iterate(self, start: Callable[[], AsyncIterator[T]], page: int) -> Iterator[T]:
         """Yields the items of an asynchronous iterator. It fetches `page` at a time, as a change of threads is slow."""
@@ -143,6 +170,8 @@ class LoopThread(LoopCaller):
         Raises:
             IllegalStateError: code "own_thread": the loop runs the caller, which would wait for itself.
         """
+        if self.is_of_parent:
+            return
         if threading.current_thread() is self._thread:
             raise IllegalStateError("the client's own thread cannot close it: use another", code="own_thread")
         with self._ending:
@@ -199,6 +228,23 @@ async def _items(source: AsyncIterator[T], most: int) -> list[T]:
         except StopAsyncIteration:
             break
     return items
+
+
+def _renew_resolver() -> None:
+    """Has libuv start its threads again, for the exit of a child process, which waits for the end of the parent's.
+
+    Without this such a child dies of a segmentation fault, if the parent has resolved a name.
+    """
+    with suppress(OSError), closing(_new_loop()) as loop:
+        loop.run_until_complete(loop.getaddrinfo("localhost", None))
+
+
+def _after_fork_in_child() -> None:
+    if "uvloop" in sys.modules:
+        atexit.register(_renew_resolver)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.event_blocks import Ack
+from headrace.client.ownership import Ownership
 
 if TYPE_CHECKING:
     from headrace.client.column_writes import ColumnSlice
@@ -26,6 +27,7 @@ class OrderedCalls:
 
     def __init__(self, accumulator: BatchAccumulator) -> None:
         self._accumulator = accumulator
+        self._ownership = Ownership()
         self._changed = asyncio.Event()
         accumulator.listen(self._changed.set)
         self.filled_blocks = 0
@@ -71,6 +73,7 @@ class OrderedCalls:
     @contextmanager
     def _call(self) -> Iterator[asyncio.Event]:
         """A call that queues events behind those of all calls that began before it."""
+        self._ownership.check()
         turn = asyncio.Event()
         self.unfinished.append(turn)
         try:
@@ -96,5 +99,6 @@ class OrderedCalls:
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
+            self._ownership.check()
             self._changed.clear()
             await self._changed.wait()

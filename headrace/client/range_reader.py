@@ -7,7 +7,7 @@ processor time of asynchronous ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -16,12 +16,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.event_reader import AnyBatch, Assemble, EventRead, arrow_assembler, events_of
+from headrace.client.object_iterators import AsyncObjectIterator
 from headrace.client.object_reads import ObjectReads
+from headrace.client.ownership import Ownership
 from headrace.client.range_bytes import HistorySource, RangeBytes, Window, gathered, read_ahead_thread
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_ranges import SegmentRange
 from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, EventBatches, check_ends_between_events
 from headrace.client.stream_ranges import StreamRanges
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError, TruncatedError
 from headrace.model.names import segment_name
 
@@ -35,6 +38,7 @@ T = TypeVar("T")
 Batch = TypeVar("Batch", EventBatch, ArrowBatch)
 
 
+@checked_calls("returned", "take")
 class AsyncRangeReader:
     """Reads the events of a segment range once. Open it with `AsyncHeadrace.range_reader`, use it with `async with`.
 
@@ -66,6 +70,8 @@ class AsyncRangeReader:
         self._thread = read_ahead_thread()
         self._stopped = Event()
         self._turn = asyncio.Lock()
+        self._ownership = Ownership()
+        self._events: Iterator[EventRead] = iter(())
         self.progress = ReadProgress({part.segment_id: part.start})
 
     @property
@@ -97,19 +103,18 @@ class AsyncRangeReader:
         batch = self.returned(await self.next_arrow_batch())
         return None if batch is None else batch.events
 
-    async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
+    def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yields Arrow batches up to the end of the range. See `read_arrow_batch`."""
-        while (batch := await self.read_arrow_batch()) is not None:
-            yield batch
+        return AsyncObjectIterator(self.read_arrow_batch)
 
-    async def __aiter__(self) -> AsyncIterator[EventRead]:
+    def __aiter__(self) -> AsyncIterator[EventRead]:
         """Yields single events up to the end of the range, and moves `unread` past each."""
-        while (batch := await self.next_events()) is not None:
-            for event in events_of(batch, self.progress):
-                yield event
+        self._events = iter(())
+        return AsyncObjectIterator(self._next_event)
 
     async def next_events(self) -> EventBatch | None:
         """Returns the next events. They are returned again unless the caller moves `progress` past them."""
+        self._events = iter(())
         batch = await self._next(EventBatches)
         assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
         return batch
@@ -140,6 +145,9 @@ class AsyncRangeReader:
         """
         if self.closed:
             return
+        if self._ownership.has_gone():
+            self._stopped.set()
+            return
         self._stopped.set()
         self._stop_reading()
         last = self._thread.submit(self._source.close)
@@ -156,7 +164,17 @@ class AsyncRangeReader:
     ) -> None:
         await self.close()
 
+    async def _next_event(self) -> EventRead | None:
+        while True:
+            for read in self._events:
+                return read
+            batch = await self.next_events()
+            if batch is None:
+                return None
+            self._events = events_of(batch, self.progress)
+
     async def _next(self, assemble: Assemble) -> AnyBatch | None:
+        self._ownership.check()
         async with self._turn:
             return await self._next_batch(assemble)
 

@@ -17,7 +17,8 @@ from headrace.client.group_lag import GroupLag, lag_of_state, recorded_cuts
 from headrace.client.group_reader import AsyncGroupReader, GroupReaderOptions
 from headrace.client.group_synchronizer import GroupSynchronizer
 from headrace.client.segment_requests import RETRY_TIMEOUT_S
-from headrace.model.errors import HeadraceError, UnavailableError
+from headrace.model.arguments import checked_calls
+from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
 from headrace.model.group_checkpoints import Positions, silent_checkpoint_name
 from headrace.model.group_state import GroupState
 from headrace.model.group_updates import (
@@ -44,6 +45,7 @@ class Checkpoint:
     cuts: tuple[StreamCut, ...]
 
 
+@checked_calls()
 class AsyncReaderGroup:
     """A reader group. Make it with `AsyncHeadrace.reader_group`, use it with `async with`.
 
@@ -126,6 +128,10 @@ class AsyncReaderGroup:
             InvalidRequestError: code "invalid_stream_cut"; or a cut belongs to a stream that the group does not read.
             IllegalStateError: code "reader_group_mismatch": another process has changed the group at the same time.
         """
+        if not to:
+            raise InvalidRequestError(
+                'reset: to is empty, but must have at least one stream cut: "head" begins at the head'
+            )
         state = await self._synchronizer.fetch()
         view = await self._admin.reader_groups.get(self.scope, self.group)
         configuration = view.configuration

@@ -8,6 +8,7 @@ from headrace.api.reader_groups import ReaderGroupView, configuration_json
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import NotFoundError
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (
@@ -19,6 +20,7 @@ from headrace.model.reader_groups import (
 _PASSING = ("CREATING", "UPDATING")
 
 
+@checked_calls()
 class AsyncReaderGroupsAdmin:
     """Creates, changes and deletes reader groups. The methods wait for background work unless `wait=False`."""
 

@@ -9,12 +9,14 @@ from headrace.api.retention import RetentionDescription, SubscriberView
 from headrace.api.stream_cuts import offsets_json, optional_offsets_json
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages
+from headrace.model.arguments import checked_calls
 from headrace.model.limits import PAGE_ITEMS_MAX
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.subscribers import check_subscriber_name
 
 
+@checked_calls()
 class AsyncRetentionAdmin:
     """Describes the retention of a stream."""
 
@@ -28,6 +30,7 @@ class AsyncRetentionAdmin:
         )
 
 
+@checked_calls()
 class AsyncSubscribersAdmin:
     """Registers subscribers and publishes their positions. Reader groups with a retention type do this themselves."""
 

@@ -19,6 +19,7 @@ from headrace.client.segment_connections import EndpointSource, SegmentConnectio
 from headrace.client.segment_requests import REPLY_TIMEOUT_S, RETRY_TIMEOUT_S, MakeCommand, SegmentRequests
 from headrace.client.segment_stream import READ_TIMEOUT_S
 from headrace.codec.events import EventAssembler, frame_event
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
@@ -42,6 +43,7 @@ class RevisionedEntry(NamedTuple):
     value: bytes
 
 
+@checked_calls()
 class AsyncRevisionedStream:
     """Reads and writes the entries of one stream. Make it with `AsyncHeadrace.revisioned_stream`; use `async with`.
 

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from headrace import wire
+from headrace.client import elapsed_time
 from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.event_blocks import Block, SegmentQueue, Wants
 from headrace.client.large_events import append_large
+from headrace.client.ownership import other_loop
 from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import (
     ConflictError,
@@ -117,6 +118,7 @@ class SegmentAppender:
         self._last_number = 0
         self._must_renew = False
         self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def pump(self) -> None:
         """Sends the blocks that can be sent now. Connects first if there is no connection."""
@@ -128,6 +130,7 @@ class SegmentAppender:
 
     def stop(self) -> Awaitable[object]:
         """Stops appending at once. The outcome of the blocks in flight stays unknown. `await` the end of the task."""
+        self._is_stopped = True
         tasks = [] if self._task is None else [self._task]
         for task in tasks:
             task.cancel()
@@ -154,7 +157,10 @@ class SegmentAppender:
 
     def _broke(self, task: asyncio.Task[None]) -> None:
         """Fails the segment after an unexpected exception, because its writers would otherwise wait forever."""
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            if not self._is_stopped:  # the event loop ends
+                self._owner.segment_failed(self, other_loop())
+        elif (error := task.exception()) is not None:
             failure = HeadraceError(f"appending to {self.segment_name} failed unexpectedly: {error!r}")
             self._owner.segment_failed(self, failure)
 
@@ -272,7 +278,7 @@ class SegmentAppender:
 
     def _check_undecided(self) -> None:
         """Raises IllegalStateError if the store may have stored a block in flight, and forgotten the writer since."""
-        if self.in_flight and time.time() - self.in_flight[0].sent_at_s >= WRITER_KEPT_S_MIN:
+        if self.in_flight and self.in_flight[0].sent_at.elapsed_s() >= WRITER_KEPT_S_MIN:
             raise IllegalStateError(
                 f"events in flight to segment {self.segment_name} were sent more than {WRITER_KEPT_S_MIN:g} s ago: the "
                 "store may have forgotten whether it has stored them; read the stream to check, and open a new writer",
@@ -312,7 +318,7 @@ class SegmentAppender:
             acknowledged = False
             self._last_number += block.count
             block.last_number = self._last_number
-            block.sent_at_s = time.time()
+            block.sent_at = elapsed_time.now()
             self.in_flight.append(block)
             if not block.is_large:
                 self._send_block(flow, block)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.delegation_tokens import AsyncDelegationTokens
+from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
 from headrace.model.errors import HeadraceError, IllegalStateError
 from headrace.wire.connections.asynchronous import AsyncConnection, mark_retrieved, open_connection
 
@@ -20,7 +21,7 @@ class EndpointSource(Protocol):
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
 
 
-class SegmentConnections:
+class SegmentConnections(Unpicklable):
     """Connections to the stores of one stream's segments: one per store, opened on first use.
 
     They put `tokens` into requests, if the deployment wants delegation tokens. The connection to a store that stops
@@ -37,6 +38,8 @@ class SegmentConnections:
         self._tasks: set[asyncio.Task[AsyncConnection]] = set()
         self._searches: dict[AsyncConnection, asyncio.Task[None]] = {}
         self._is_closed = False
+        self._ownership = Ownership()
+        keep_in_children(self)
 
     async def to_segment(self, segment_id: int) -> AsyncConnection:
         """Returns a connection to the segment's store. Its address is cached, so the store may have lost the segment.
@@ -44,8 +47,9 @@ class SegmentConnections:
         Raises:
             UnavailableError: no store owns the segment now, or it cannot be reached. The next call looks it up again.
             NotFoundError: the stream or the segment does not exist.
-            IllegalStateError: the connections are closed.
+            IllegalStateError: the connections are closed, or belong to another process or event loop.
         """
+        self._ownership.check()
         endpoint = self._endpoints.get(segment_id)
         if endpoint is None:
             endpoint = await self._source.endpoint(self._scope, self._stream, segment_id)
@@ -63,6 +67,8 @@ class SegmentConnections:
     async def close(self) -> None:
         """Closes all connections at once. Requests that wait for one fail, so that none is opened behind the close."""
         self._is_closed = True
+        if self._ownership.has_gone():
+            return
         tasks, self._tasks = self._tasks, set()
         self._connections.clear()
         for task in tasks:

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from headrace.client.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
 from headrace.codec.synchronizer_entries import InitialEntry, UpdatesEntry, entry_bytes, parse_entry
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, TruncatedError
 
 S = TypeVar("S")
@@ -35,6 +36,7 @@ class StateForm(Generic[S, U]):
     parse_update: Callable[[bytes | memoryview], U]
 
 
+@checked_calls()
 class AsyncStateSynchronizer(Generic[S, U]):
     """A copy of a shared state. Make it with `AsyncHeadrace.state_synchronizer`, use it with `async with`.
 

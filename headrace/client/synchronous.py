@@ -29,6 +29,7 @@ from headrace.client.event_writer import (
 )
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent
 from headrace.client.loop_thread import LoopCaller
+from headrace.client.object_iterators import ObjectIterator
 from headrace.client.range_reader import AsyncRangeReader
 from headrace.client.segment_stream import EventBatch
 from headrace.client.time_windows import TimeWindow
@@ -128,7 +129,7 @@ class EventWriter:
             self._leave()
 
     def _leave(self) -> None:
-        self._thread.run(self._core.close(closed_error()))
+        self._thread.end(self._core.close(closed_error()))
 
 
 class TransactionEvents:
@@ -180,6 +181,8 @@ class EventReader:
     def __init__(self, thread: LoopCaller, reader: AsyncEventReader) -> None:
         self._thread = thread
         self._reader = reader
+        self._events: Iterator[EventRead] = iter(())
+        """Those of the newest batch, for an iterator over single events."""
 
     def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
         """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
@@ -191,6 +194,7 @@ class EventReader:
             UnavailableError: a segment's store could not be reached for too long.
             CorruptError: a segment does not contain valid events.
         """
+        self._events = iter(())
         return self._reader.returned(self._thread.run(self._reader.next_events(timeout_s)))
 
     def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
@@ -200,13 +204,21 @@ class EventReader:
 
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields Arrow batches until `ended` is true. See `AsyncEventReader.read_arrow_batch`."""
-        while (batch := self.read_arrow_batch()) is not None:
-            yield batch
+        return ObjectIterator(self.read_arrow_batch)
 
     def __iter__(self) -> Iterator[EventRead]:
         """Yields single events, and moves `position` past each. Waits at the tail; stops when `ended` is true."""
-        while (batch := self._thread.run(self._reader.next_events(None))) is not None:
-            yield from events_of(batch, self._reader.progress)
+        self._events = iter(())
+        return ObjectIterator(self._next_event)
+
+    def _next_event(self) -> EventRead | None:
+        while True:
+            for read in self._events:
+                return read
+            batch = self._thread.run(self._reader.next_events(None))
+            if batch is None:
+                return None
+            self._events = events_of(batch, self._reader.progress)
 
     @property
     def ended(self) -> bool:
@@ -225,7 +237,7 @@ class EventReader:
     def close(self) -> None:
         """Stops reading. `position` keeps its value. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._reader.close())
+            self._thread.end(self._reader.close())
 
     @property
     def closed(self) -> bool:
@@ -250,15 +262,26 @@ class GroupEvents:
 
     def __init__(self, reader: AsyncGroupReader) -> None:
         self._reader = reader
+        self._events: Iterator[GroupEvent] = iter(())
 
     def read_batch(self, timeout_s: float | None = None) -> GroupBatch | None:
         """Returns the next events of one segment. See `AsyncGroupReader.read_batch`."""
+        self._events = iter(())
         return self._reader.returned(self._thread.run(self._reader.next_events(timeout_s)))
 
     def __iter__(self) -> Iterator[GroupEvent]:
         """Yields single events. Waits at the tail; stops when `ended` is true."""
-        while (arrived := self._thread.run(self._reader.next_events(None))) is not None:
-            yield from self._reader.events_of(arrived)
+        self._events = iter(())
+        return ObjectIterator(self._next_event)
+
+    def _next_event(self) -> GroupEvent | None:
+        while True:
+            for event in self._events:
+                return event
+            arrived = self._thread.run(self._reader.next_events(None))
+            if arrived is None:
+                return None
+            self._events = self._reader.events_of(arrived)
 
     def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
         """Returns the next events of a segment as a record batch. See `AsyncGroupReader.read_arrow_batch`."""
@@ -266,8 +289,7 @@ class GroupEvents:
 
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields Arrow batches until `ended` is true. See `AsyncGroupReader.read_arrow_batch`."""
-        while (batch := self.read_arrow_batch()) is not None:
-            yield batch
+        return ObjectIterator(self.read_arrow_batch)
 
 
 class RangeEvents:
@@ -280,10 +302,13 @@ class RangeEvents:
 
     def __init__(self, reader: AsyncRangeReader) -> None:
         self._reader = reader
+        self._events: Iterator[EventRead] = iter(())
         self._turn = threading.Lock()
 
     def read_batch(self) -> EventBatch | None:
         """Returns the next events, None at the end of the range. See `AsyncRangeReader.read_batch`."""
+        self._events = iter(())
+        self._thread.check_process()
         while True:
             with self._turn:
                 batch = self._thread.run(self._reader.next_events())
@@ -292,11 +317,21 @@ class RangeEvents:
 
     def __iter__(self) -> Iterator[EventRead]:
         """Yields single events up to the end of the range, and moves `unread` past each."""
-        while (batch := self._thread.run(self._reader.next_events())) is not None:
-            yield from events_of(batch, self._reader.progress)
+        self._events = iter(())
+        return ObjectIterator(self._next_event)
+
+    def _next_event(self) -> EventRead | None:
+        while True:
+            for read in self._events:
+                return read
+            batch = self._thread.run(self._reader.next_events())
+            if batch is None:
+                return None
+            self._events = events_of(batch, self._reader.progress)
 
     def read_arrow_batch(self) -> pa.RecordBatch | None:
         """Returns the next events as a record batch. See `AsyncRangeReader.read_arrow_batch`."""
+        self._thread.check_process()
         while True:
             with self._turn:
                 batch = self._thread.run(self._reader.next_arrow_batch())
@@ -305,8 +340,7 @@ class RangeEvents:
 
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields Arrow batches up to the end of the range. See `AsyncRangeReader.read_arrow_batch`."""
-        while (batch := self.read_arrow_batch()) is not None:
-            yield batch
+        return ObjectIterator(self.read_arrow_batch)
 
 
 class ByteWrites:
@@ -329,6 +363,7 @@ class ByteWrites:
         """
         left = byte_view(data)
         count = len(left)
+        self._accumulator.changed.check()
         with self._writing:
             while left:
                 taken = self._accumulator.add_bytes(left)
@@ -366,6 +401,7 @@ class ByteReads:
 
     def read(self, size: int | None = -1) -> bytes:
         """Returns at most `size` bytes: those that have arrived, but at least one. See `AsyncByteReader.read`."""
+        self._thread.check_process()
         while True:
             with self._turn:
                 found = self._thread.run(self._reader.next_bytes(size))
@@ -376,6 +412,7 @@ class ByteReads:
     def readinto(self, buffer: WritableBuffer) -> int:
         """Reads bytes into a buffer, and returns their number. See `AsyncByteReader.readinto`."""
         target = writable_view(buffer)
+        self._thread.check_process()
         while True:
             with self._turn:
                 found = self._thread.run(self._reader.next_bytes(len(target)))
@@ -386,6 +423,7 @@ class ByteReads:
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Moves the position to an offset. Returns it. See `AsyncByteReader.seek`."""
+        self._thread.check_process()
         with self._turn:
             return self._thread.run(self._reader.seek(offset, whence))
 

@@ -47,7 +47,7 @@ class ByteReader(ByteReads):
     def close(self) -> None:
         """Stops reading. A call that waits raises IllegalStateError. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> ByteReader:
         return self
@@ -56,4 +56,4 @@ class ByteReader(ByteReads):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

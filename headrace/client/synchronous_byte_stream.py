@@ -87,7 +87,7 @@ class ByteStream:
     def close(self) -> None:
         """Flushes and closes all writers, and closes all readers. Raises the first error of a writer."""
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> ByteStream:
         return self
@@ -96,4 +96,4 @@ class ByteStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

@@ -50,7 +50,7 @@ class ByteWriter(ByteWrites):
     def close(self) -> None:
         """Flushes, then closes the connections. Raises the same errors as `flush`. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> ByteWriter:
         return self
@@ -59,4 +59,4 @@ class ByteWriter(ByteWrites):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

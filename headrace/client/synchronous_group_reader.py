@@ -75,7 +75,7 @@ class GroupReader(GroupEvents):
         second call waits for the first, or does nothing.
         """
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> GroupReader:
         return self
@@ -84,4 +84,4 @@ class GroupReader(GroupEvents):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

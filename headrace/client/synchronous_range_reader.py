@@ -46,7 +46,7 @@ class RangeReader(RangeEvents):
         thread closes the connections, when it is answered or has failed.
         """
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> RangeReader:
         return self
@@ -55,4 +55,4 @@ class RangeReader(RangeEvents):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

@@ -117,7 +117,7 @@ class ReaderGroup:
     def close(self) -> None:
         """Closes the connections. Readers are closed by themselves. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> ReaderGroup:
         return self
@@ -126,4 +126,4 @@ class ReaderGroup:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

@@ -91,7 +91,7 @@ class RevisionedStream:
     def close(self) -> None:
         """Closes the connections. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> RevisionedStream:
         return self
@@ -100,4 +100,4 @@ class RevisionedStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

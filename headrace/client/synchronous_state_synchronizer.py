@@ -76,7 +76,7 @@ class StateSynchronizer(Generic[S, U]):
     def close(self) -> None:
         """Closes the connections. The copy keeps its value. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> StateSynchronizer[S, U]:
         return self
@@ -85,4 +85,4 @@ class StateSynchronizer(Generic[S, U]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

@@ -109,7 +109,7 @@ class KeyValueTable:
     def close(self) -> None:
         """Closes the connections. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> KeyValueTable:
         return self
@@ -118,4 +118,4 @@ class KeyValueTable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

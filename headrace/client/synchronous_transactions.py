@@ -28,11 +28,13 @@ class Transaction(TransactionEvents):
     def commit(self, *, time: int | None = None, writer: str | None = None, wait: bool = False) -> None:
         """Flushes and commits. With `wait` it returns only when readers can see the events.
 
-        `writer` and `time` record for watermarks that later events of this writer are not older than `time`.
+        A commit can be repeated, also that of another client. `writer` and `time` record for watermarks that later
+        events of this writer are not older than `time`.
 
         Raises:
             IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired. With `wait` also
-                if a lost volume of a segment store took events of it.
+                if a lost volume of a segment store took events of it. Code "transaction_committed": another client
+                committed it before all events of this object were acknowledged.
         """
         self._thread.run(self._core.commit(time=time, writer=writer, wait=wait))
 
@@ -57,7 +59,7 @@ class Transaction(TransactionEvents):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.run(self._core.__aexit__(kind, error, trace))
+        (self._thread.run if error is None else self._thread.end)(self._core.__aexit__(kind, error, trace))
 
 
 class TransactionalWriter:
@@ -83,11 +85,13 @@ class TransactionalWriter:
         return Transaction(self._thread, self._thread.run(self._core.begin(label=label)))
 
     def transaction(self, transaction_id: str) -> Transaction:
-        """Continues an open transaction, which another process may have begun.
+        """Continues a transaction, which another process may have begun.
+
+        One that was committed accepts no more events. Its state can be read, and its commit can be repeated.
 
         Raises:
             NotFoundError: code "transaction_not_found".
-            IllegalStateError: code "transaction_committed" or "transaction_aborted".
+            IllegalStateError: code "transaction_aborted".
         """
         return Transaction(self._thread, self._thread.run(self._core.transaction(transaction_id)))
 
@@ -99,7 +103,7 @@ class TransactionalWriter:
     def close(self) -> None:
         """Closes the writer. Open transactions stay open until their leases expire. A second call does nothing."""
         if not self.closed:
-            self._thread.run(self._core.close())
+            self._thread.end(self._core.close())
 
     def __enter__(self) -> TransactionalWriter:
         return self
@@ -108,4 +112,4 @@ class TransactionalWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.closed:
-            self._thread.run(self._core.__aexit__(kind, error, trace))
+            self._thread.end(self._core.__aexit__(kind, error, trace))

@@ -57,13 +57,15 @@ class TransactionsAdmin:
         """
         return self._thread.run(self._core.get(scope, stream, transaction))
 
-    def ping(self, scope: str, stream: str, transaction: str, *, lease_ms: int) -> TransactionView:
-        """Renews the lease for `lease_ms` from now.
+    def ping(
+        self, scope: str, stream: str, transaction: str, *, lease_ms: int, retry_s: float | None = None
+    ) -> TransactionView:
+        """Renews the lease for `lease_ms` from now. A failed request is retried for `retry_s`, if not as the client's.
 
         Raises:
             IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
         """
-        return self._thread.run(self._core.ping(scope, stream, transaction, lease_ms=lease_ms))
+        return self._thread.run(self._core.ping(scope, stream, transaction, lease_ms=lease_ms, retry_s=retry_s))
 
     def commit(
         self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None

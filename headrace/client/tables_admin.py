@@ -7,11 +7,13 @@ from headrace.api.segments import SegmentEndpoint
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import AlreadyExistsError, NotFoundError
 from headrace.model.key_value_tables import TableConfiguration
 from headrace.model.names import check_scope_name, check_table_name
 
 
+@checked_calls()
 class AsyncTablesAdmin:
     """Creates, lists and deletes key-value tables. `create` and `delete` wait until it is done unless `wait=False`."""
 

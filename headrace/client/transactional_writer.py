@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -30,31 +31,49 @@ from headrace.client.event_writer import (
     event_bytes,
 )
 from headrace.client.ordered_calls import OrderedCalls
+from headrace.client.ownership import Ownership
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import SegmentAppender
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.transaction_segments import SegmentsOnDemand
 from headrace.client.transactions_admin import LEASE_MS_DEFAULT
+from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.transactions import check_lease
 
+_log = logging.getLogger("headrace.client")
+
+_COMMITTED = "transaction_committed"
+_ABORTED = "transaction_aborted"
 _WRITER_ID_BITS = 128
 _PINGS_PER_LEASE = 3
+_LOOKS_PER_PING = 4
+"""How often the pinger looks for leases to renew, so that a failed renewal is soon repeated."""
+
+_PINGS_AT_ONCE = 16
+_PING_LIMIT_MAX_S = 5.0
+"""How long one renewal may take: a controller that does not answer for one transaction must not delay the others."""
+
 _COMMIT_POLL_FIRST_S = 0.02
 _COMMIT_POLL_MAX_S = 0.5
 
 
+@checked_calls("write", "write_batch", "write_many", "segment_replaced", "segment_failed", "leave")
 class AsyncTransaction:
     """An open transaction. At its end an `async with` block commits it; after an exception it aborts it."""
 
-    def __init__(self, writer: AsyncTransactionalWriter, view: TransactionView) -> None:
+    def __init__(self, writer: AsyncTransactionalWriter, view: TransactionView, *, is_settled: bool = False) -> None:
         self._id = view.transaction
         self.accumulator = BatchAccumulator(
-            block_bytes=writer.options.block_bytes, buffer_bytes=writer.options.buffer_bytes
+            block_bytes=writer.options.block_bytes,
+            buffer_bytes=writer.options.buffer_bytes,
+            stream_name=f"{writer.scope}/{writer.stream}",
         )
         self._writer = writer
-        self._is_settled = False
+        self._is_settled = is_settled
+        self._ownership = Ownership()
+        self._ownership.check()
         self._calls = OrderedCalls(self.accumulator)
         self._segments = SegmentsOnDemand(self._create_segments, self._written_segments) if view.on_demand else None
         self._appenders = [self._appender(one) for one in view.segments]
@@ -103,13 +122,16 @@ class AsyncTransaction:
     async def commit(self, *, time: int | None = None, writer: str | None = None, wait: bool = False) -> None:
         """Flushes and commits. With `wait` it returns only when readers can see the events.
 
-        `writer` and `time` record for watermarks that later events of this writer are not older than `time`.
+        A commit can be repeated, also that of another client. `writer` and `time` record for watermarks that later
+        events of this writer are not older than `time`.
 
         Raises:
             IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired. With `wait` also
-                if a lost volume of a segment store took events of it.
+                if a lost volume of a segment store took events of it. Code "transaction_committed": another client
+                committed it before all events of this object were acknowledged.
         """
-        await self.flush()
+        if not self._is_committed_without_loss():
+            await self.flush()
         admin, scope, stream = self._writer.admin, self._writer.scope, self._writer.stream
         view = await admin.transactions.commit(scope, stream, self.id, writer=writer, time=time)
         self._is_settled = True
@@ -120,7 +142,7 @@ class AsyncTransaction:
                 raise IllegalStateError(
                     f"transaction {self.id} was aborted, since events of it may be lost: write its events again",
                     details={"transaction": self.id, "state": view.state},
-                    code="transaction_aborted",
+                    code=_ABORTED,
                 )
             await asyncio.sleep(poll_s)
             poll_s = min(poll_s * 2, _COMMIT_POLL_MAX_S)
@@ -138,8 +160,14 @@ class AsyncTransaction:
     async def abort(self) -> None:
         """Aborts the transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
         self._is_settled = True
-        await self.leave(_ended("aborted"))
-        await self._writer.admin.transactions.abort(self._writer.scope, self._writer.stream, self.id)
+        reason: HeadraceError = _ended("aborted")
+        try:
+            await self._writer.admin.transactions.abort(self._writer.scope, self._writer.stream, self.id)
+        except IllegalStateError as error:
+            reason = error
+            raise
+        finally:
+            await self.leave(reason)
 
     async def state(self) -> str:
         """Returns OPEN, COMMITTING, COMMITTED, ABORTING or ABORTED."""
@@ -149,6 +177,8 @@ class AsyncTransaction:
         """Stops writing and pinging without a change to the transaction. Unacknowledged events fail with `reason`."""
         self._writer.forget(self)
         self.accumulator.close(reason)
+        if self._ownership.has_gone():
+            return
         ends = [appender.stop() for appender in self._appenders]
         for appender in self._appenders:
             self.segment_failed(appender, reason)  # before it waits: the call may be cancelled
@@ -173,17 +203,25 @@ class AsyncTransaction:
     # AppendOwner
 
     async def segment_replaced(self, appender: SegmentAppender) -> None:
-        """Raises IllegalStateError: a transaction's segments have no successors, and are only deleted when it ends."""
+        """Raises why the transaction has ended: its segments have no successors, and are only deleted at its end."""
+        view = await self._writer.admin.transactions.get(self._writer.scope, self._writer.stream, self.id)
+        if view.state.is_commit:
+            raise _committed_elsewhere(self.id)
         raise IllegalStateError(
-            f"transaction {self.id} accepts no more events: it was committed or aborted, or its lease expired",
-            details={"transaction": self.id},
-            code="transaction_aborted",
+            f"transaction {self.id} accepts no more events: it was aborted, or its lease expired",
+            details={"transaction": self.id, "state": str(view.state)},
+            code=_ABORTED,
         )
 
     def segment_failed(self, appender: SegmentAppender, error: HeadraceError) -> None:
         """Fails the events of the segment, and all later writes in the transaction."""
         self.accumulator.fail(appender.queue, appender.in_flight, error)
         appender.in_flight.clear()
+
+    def _is_committed_without_loss(self) -> bool:
+        """Whether it was committed, and no event that was written here is missing from it."""
+        failure = self.accumulator.failure
+        return failure is not None and failure.specific_code == _COMMITTED and not self.accumulator.failed_events
 
     def _appender(self, segment: TransactionSegmentView) -> SegmentAppender:
         on_demand, segment_id, options = self._segments, segment.segment_id, self._writer.options
@@ -208,6 +246,7 @@ class AsyncTransaction:
         return [one.segment_id for one in queues]
 
 
+@checked_calls("forget")
 class AsyncTransactionalWriter:
     """Begins transactions on a stream. Open it with `AsyncHeadrace.transactional_writer`, use it with `async with`.
 
@@ -227,9 +266,12 @@ class AsyncTransactionalWriter:
         self.options = options or WriterOptions()
         self.connections = SegmentConnections(admin, scope, stream)
         self._lease_ms = check_lease(lease_ms)
-        self._open: set[AsyncTransaction] = set()
+        self._open: dict[AsyncTransaction, float] = {}
+        """The transactions that are pinged, and when the last lease began, in seconds of the event loop."""
+        self._pinger_failure: HeadraceError | None = None
         self._pinger: asyncio.Task[None] | None = None
         self._closed = False
+        self._ownership = Ownership()
 
     async def begin(self, *, label: str | None = None) -> AsyncTransaction:
         """Begins a transaction. Each of its segments is created when the first event is written to it.
@@ -241,24 +283,41 @@ class AsyncTransactionalWriter:
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed.
         """
+        self._check_pinger()
+        began_s = asyncio.get_running_loop().time()
         view = await self.admin.transactions.create(
             self.scope, self.stream, lease_ms=self._lease_ms, label=label, on_demand=True
         )
-        return self._opened(view)
+        return self._opened(view, began_s)
 
     async def transaction(self, transaction_id: str) -> AsyncTransaction:
-        """Continues an open transaction, which another process may have begun.
+        """Continues a transaction, which another process may have begun.
+
+        One that was committed accepts no more events. Its state can be read, and its commit can be repeated.
 
         Raises:
             NotFoundError: code "transaction_not_found".
-            IllegalStateError: code "transaction_committed" or "transaction_aborted".
+            IllegalStateError: code "transaction_aborted".
         """
-        await self._renew(transaction_id)
-        return self._opened(await self.admin.transactions.get(self.scope, self.stream, transaction_id))
+        self._check_pinger()
+        ended: IllegalStateError | None = None
+        began_s = asyncio.get_running_loop().time()
+        try:
+            await self._renew(transaction_id)
+        except IllegalStateError as error:
+            if error.specific_code != _COMMITTED:
+                raise
+            ended = error
+        view = await self.admin.transactions.get(self.scope, self.stream, transaction_id)
+        if ended is None:
+            return self._opened(view, began_s)
+        transaction = AsyncTransaction(self, view, is_settled=True)
+        await transaction.leave(ended)
+        return transaction
 
     def forget(self, transaction: AsyncTransaction) -> None:
         """Stops pinging a transaction."""
-        self._open.discard(transaction)
+        self._open.pop(transaction, None)
 
     @property
     def closed(self) -> bool:
@@ -270,9 +329,11 @@ class AsyncTransactionalWriter:
         if self._closed:
             return
         self._closed = True
+        if self._ownership.has_gone():
+            return
         pinger = () if self._pinger is None else (self._pinger,)
         reason = UnavailableError("the writer is closed", code="writer_closed")
-        leaving = (partial(transaction.leave, reason) for transaction in self._open)
+        leaving = [partial(transaction.leave, reason) for transaction in self._open]
         await close_all(partial(stop_tasks, pinger), *leaving, self.connections.close)
 
     async def __aenter__(self) -> AsyncTransactionalWriter:
@@ -283,28 +344,69 @@ class AsyncTransactionalWriter:
     ) -> None:
         await self.close()
 
-    def _opened(self, view: TransactionView) -> AsyncTransaction:
+    def _opened(self, view: TransactionView, began_s: float) -> AsyncTransaction:
+        self._ownership.check()
         transaction = AsyncTransaction(self, view)
-        self._open.add(transaction)
+        self._open[transaction] = began_s
         if self._pinger is None:
             self._pinger = asyncio.get_running_loop().create_task(self._ping())
         return transaction
 
-    async def _ping(self) -> None:
-        """Renews the leases. If another client has ended a transaction, it accepts no more events."""
-        while True:
-            await asyncio.sleep(self._lease_ms / 1000 / _PINGS_PER_LEASE)
-            for transaction in list(self._open):
-                try:
-                    await self._renew(transaction.id)
-                except HeadraceError as error:
-                    if error.retry == "never":
-                        await transaction.leave(error)
+    def _check_pinger(self) -> None:
+        if self._pinger_failure is not None:
+            raise self._pinger_failure
 
-    async def _renew(self, transaction: str) -> None:
+    async def _ping(self) -> None:
+        """Renews the leases until the writer is closed. If it fails, the transactions accept no more events."""
+        every_s = self._lease_ms / 1000 / _PINGS_PER_LEASE
+        try:
+            while True:
+                await asyncio.sleep(every_s / _LOOKS_PER_PING)
+                await self._ping_due(every_s)
+        except Exception as error:  # noqa: BLE001 - all transactions and later calls raise it
+            stream = f"{self.scope}/{self.stream}"
+            _log.error("event=pinger_failed stream=%r transactions=%d error=%r", stream, len(self._open), error)
+            self._pinger_failure = HeadraceError(
+                f"the leases of transactions on {stream} are not renewed any more ({error!r}): open another writer",
+                code="leases_not_renewed",
+            )
+            for transaction in list(self._open):
+                await transaction.leave(self._pinger_failure)
+
+    async def _ping_due(self, every_s: float) -> None:
+        """Renews the leases that began `every_s` ago, several at once, first those that end first."""
+        due_s = asyncio.get_running_loop().time() - every_s
+        due = sorted((one for one, began_s in self._open.items() if began_s <= due_s), key=self._open.__getitem__)
+        at_once, limit_s = asyncio.Semaphore(_PINGS_AT_ONCE), min(_PING_LIMIT_MAX_S, every_s)
+
+        async def ping(transaction: AsyncTransaction) -> None:
+            async with at_once:
+                if transaction in self._open:
+                    await self._ping_one(transaction, limit_s)
+
+        await asyncio.gather(*map(ping, due))
+
+    async def _ping_one(self, transaction: AsyncTransaction, limit_s: float) -> None:
+        """Tries once to renew a lease. If another client has ended the transaction, it accepts no more events."""
+        began_s = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._renew(transaction.id, retry_s=0.0)
+        except TimeoutError:
+            return  # the next look repeats it
+        except HeadraceError as error:
+            if error.retry == "never":
+                await transaction.leave(error)
+        else:
+            if transaction in self._open:
+                self._open[transaction] = began_s
+
+    async def _renew(self, transaction: str, *, retry_s: float | None = None) -> None:
         """Renews a lease. A transaction near its longest lifetime keeps the lease that it has."""
         try:
-            await self.admin.transactions.ping(self.scope, self.stream, transaction, lease_ms=self._lease_ms)
+            await self.admin.transactions.ping(
+                self.scope, self.stream, transaction, lease_ms=self._lease_ms, retry_s=retry_s
+            )
         except IllegalStateError as error:
             if error.specific_code != "max_execution_time_exceeded":
                 raise
@@ -323,6 +425,15 @@ def too_large_for_transaction(size_bytes: int) -> InvalidRequestError:
         f"an event of {size_bytes} bytes is too large for a transaction: at most {EVENT_BYTES_MAX} bytes",
         details={"bytes": size_bytes, "bytes_max": EVENT_BYTES_MAX},
         code="event_too_large",
+    )
+
+
+def _committed_elsewhere(transaction: str) -> IllegalStateError:
+    return IllegalStateError(
+        f"transaction {transaction} was committed by another client: do not write its events again; whether it has "
+        "those that were not acknowledged is not known, read the stream to check",
+        details={"transaction": transaction},
+        code=_COMMITTED,
     )
 
 

@@ -18,6 +18,7 @@ from headrace.api.transactions import (
 )
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages
+from headrace.model.arguments import checked_calls
 from headrace.model.commit_sets import check_set_epoch, check_set_writer
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.transaction_labels import check_label
@@ -26,6 +27,7 @@ from headrace.model.transactions import parse_transaction_id, transaction_text
 LEASE_MS_DEFAULT = 60_000
 
 
+@checked_calls()
 class AsyncTransactionsAdmin:
     """Creates, shows and ends transactions. A transaction id is 32 lower-case hex digits."""
 
@@ -79,14 +81,17 @@ class AsyncTransactionsAdmin:
         """
         return parsed(TransactionView.from_json, await self._api.request("GET", _path(scope, stream, transaction)))
 
-    async def ping(self, scope: str, stream: str, transaction: str, *, lease_ms: int) -> TransactionView:
-        """Renews the lease for `lease_ms` from now.
+    async def ping(
+        self, scope: str, stream: str, transaction: str, *, lease_ms: int, retry_s: float | None = None
+    ) -> TransactionView:
+        """Renews the lease for `lease_ms` from now. A failed request is retried for `retry_s`, if not as the client's.
 
         Raises:
             IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
         """
         path = f"{_path(scope, stream, transaction)}/lease"
-        return parsed(TransactionView.from_json, await self._api.request("PUT", path, body={"lease": lease_ms}))
+        answer = await self._api.request("PUT", path, body={"lease": lease_ms}, retry_s=retry_s)
+        return parsed(TransactionView.from_json, answer)
 
     async def commit(
         self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None

@@ -12,10 +12,12 @@ from headrace.api.segments import SegmentEndpoint
 from headrace.api.stream_cuts import offsets_json
 from headrace.api.watermarks import NewestWatermark
 from headrace.client.http_api import HttpApi, parsed
+from headrace.model.arguments import checked_calls
 from headrace.model.names import check_scope_name, check_stream_name, mark_stream_name
 from headrace.model.writer_marks import check_writer_name
 
 
+@checked_calls()
 class AsyncWatermarksAdmin:
     """Records the times of writers, and returns the newest watermark."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from headrace.model.arguments import check_fields
 from headrace.model.errors import ConflictError, InvalidRequestError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_PARTITIONS_MAX
@@ -45,6 +46,7 @@ class TableConfiguration:
     rollover_size_bytes: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_range("partitionCount", self.partition_count, 1, TABLE_PARTITIONS_MAX)
         _check_range("primaryKeyLength", self.primary_key_length, 1, TABLE_KEY_BYTES_MAX)
         most = TABLE_KEY_BYTES_MAX - self.primary_key_length

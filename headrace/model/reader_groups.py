@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
 
+from headrace.model.arguments import check_fields
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError
 from headrace.model.limits import READER_GROUP_POSITIONS_MAX, READER_GROUP_STREAMS_MAX
 from headrace.model.names import scoped_stream_name
@@ -67,6 +68,7 @@ class GroupStream:
         return scoped_stream_name(self.scope, self.stream)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for cut in (self.start, self.end):
             if cut is not None and (cut.scope, cut.stream) != (self.scope, self.stream):
                 raise invalid_cut(f"it belongs to {cut.scope}/{cut.stream}, not to {self.scoped_name}")
@@ -92,6 +94,7 @@ class ReaderGroupConfiguration:
     rollover_size_bytes: int = STATE_ROLLOVER_BYTES_DEFAULT
 
     def __post_init__(self) -> None:
+        check_fields(self)
         object.__setattr__(self, "streams", tuple(sorted(self.streams, key=lambda one: one.scoped_name)))
         _check_range("streams", len(self.streams), 1, READER_GROUP_STREAMS_MAX)
         if len(self.stream_names) != len(self.streams):

@@ -39,7 +39,11 @@ class KeyRange:
     high: float
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.low < self.high <= 1.0:
+        try:
+            is_valid = 0.0 <= self.low < self.high <= 1.0
+        except TypeError:
+            is_valid = False
+        if not is_valid:
             raise InvalidRequestError(
                 f"key range [{self.low}, {self.high}) is not inside [0, 1) with low < high",
                 details={"low": self.low, "high": self.high},

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.model import limits
+from headrace.model.arguments import check_argument, check_fields
 from headrace.model.errors import InvalidRequestError
 from headrace.model.log_classes import LogClass
 
@@ -55,6 +56,7 @@ class ScalingPolicy:
     scale_factor: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_range("minSegments", self.min_segments, 1, limits.SEGMENTS_PER_STREAM_MAX)
         if self.type is ScalingType.FIXED_NUM_SEGMENTS:
             _check_range("targetRate of a fixed scaling policy", self.target_rate, 0, 0)
@@ -86,6 +88,7 @@ class RetentionPolicy:
     max_value: int | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _, most = _RETENTION_UNITS[self.type]
         _check_range("retentionPolicy.value", self.value, 1, most)
         if self.max_value is not None:
@@ -117,6 +120,8 @@ class RetentionPolicy:
 
     @classmethod
     def _exact(cls, coarse: RetentionType, fine: RetentionType, least: int, most: int | None) -> RetentionPolicy:
+        check_argument("RetentionPolicy: the least", least, int)
+        check_argument("RetentionPolicy: the most", most, int | None)
         unit, number_max = _RETENTION_UNITS[coarse]
         is_exact = least % unit == 0 and (most or 0) % unit == 0 and max(least, most or 0) // unit <= number_max
         if not is_exact:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Final
 
 from headrace.model.errors import InvalidRequestError
@@ -31,7 +32,14 @@ class StreamCut:
     positions: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "positions", tuple(sorted(self.positions)))
+        try:
+            ordered = tuple(sorted(self.positions))
+            is_numeric = all(isinstance(offset, (int, Integral)) for pair in ordered for offset in pair)
+        except TypeError:
+            is_numeric = False
+        if not is_numeric:
+            raise invalid_cut("it has positions that are not pairs of a segment id and an offset")
+        object.__setattr__(self, "positions", ordered)
         if not 1 <= len(self.positions) <= SEGMENTS_PER_STREAM_MAX:
             raise invalid_cut(f"it names {len(self.positions)} segments, not 1 to {SEGMENTS_PER_STREAM_MAX}")
         if len(dict(self.positions)) != len(self.positions):
@@ -42,6 +50,8 @@ class StreamCut:
     @classmethod
     def of(cls, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamCut:
         """The cut at these offsets, in bytes, by segment id."""
+        if not isinstance(offsets, Mapping):
+            raise invalid_cut(f"its offsets are a {type(offsets).__name__}, not a mapping from segment ids to offsets")
         return cls(scope, stream, tuple(offsets.items()))
 
     def check_belongs_to(self, scope: str, stream: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 from scripted_cluster import Cluster
 
 from headrace import wire
-from headrace.client import HeadraceError, IllegalStateError, segment_appender
+from headrace.client import HeadraceError, IllegalStateError, elapsed_time
+from headrace.client.elapsed_time import Moment
 from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.wire.connections.asynchronous import AsyncConnection
 
@@ -86,13 +87,21 @@ def test_events_in_flight_of_a_forgotten_writer_fail(cluster: Cluster) -> None:
     assert store.refused == 1
 
 
+@pytest.mark.parametrize("clock_that_fails", ["wall", "running"])
 @pytest.mark.parametrize("away_s", [WRITER_KEPT_S_MIN - 60, WRITER_KEPT_S_MIN])
 def test_first_events_fail_if_the_store_may_forget_them(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, away_s: float
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, away_s: float, clock_that_fails: str
 ) -> None:
-    """To the store they look like those of a new writer: only the writer knows for how long it was away."""
-    now_s = 1_000.0
-    monkeypatch.setattr(segment_appender.time, "time", lambda: now_s)
+    """To the store they look like those of a new writer: only the writer knows for how long it was away.
+
+    The other clock is set back, or stands still because the machine sleeps.
+    """
+    now_s = 10_000.0
+
+    def now() -> Moment:
+        return Moment(now_s, 0.0) if clock_that_fails == "running" else Moment(10_000.0 - now_s, now_s)
+
+    monkeypatch.setattr(elapsed_time, "now", now)
 
     def away(number: int) -> bool:
         nonlocal now_s

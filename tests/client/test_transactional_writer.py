@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -350,3 +351,184 @@ def test_labelled_ones_are_aborted_page_by_page(
     ]
     with pytest.raises(InvalidRequestError):
         headrace.admin.transactions.abort_labelled("s", "t", "a b")
+
+
+def _commit_elsewhere(controller: Transactions, transaction: Transaction) -> None:
+    """As another process does it: the controller merges the segments and deletes them."""
+    controller.states[transaction.id] = "COMMITTED"
+    for identifier, segment in controller.cluster.segments.items():
+        segment.deleted = segment.deleted or identifier >> 64 == int(transaction.id, 16)
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_commit_can_be_repeated_on_the_same_object(headrace: Headrace, controller: Transactions, wait: bool):
+    with headrace.transactional_writer("s", "t") as writer:
+        transaction = writer.begin()
+        transaction.write(b"x")
+        transaction.commit()
+        transaction.commit(wait=wait)
+        with writer.begin() as block:
+            block.commit()
+            block.commit(wait=wait)
+    assert set(controller.states.values()) <= {"COMMITTING", "COMMITTED"}
+    assert controller.events(transaction.id) == [b"x"]
+
+
+def test_a_transaction_committed_elsewhere_is_not_aborted(headrace: Headrace, controller: Transactions):
+    """What its writes and acknowledgements say decides whether the program writes the events again."""
+    with headrace.transactional_writer("s", "t") as writer:
+        transaction = writer.begin()
+        transaction.write(b"x", "k").result(30)
+        _commit_elsewhere(controller, transaction)
+        controller.cluster.drop_connections()
+        ack = transaction.write(b"late", "k")
+        for wait in (lambda: ack.result(30), transaction.flush, transaction.commit, lambda: transaction.write(b"y")):
+            with pytest.raises(IllegalStateError, match="do not write its events again") as ended:
+                wait()
+            assert ended.value.specific_code == "transaction_committed"
+
+
+def test_a_commit_of_another_client_can_be_repeated(headrace: Headrace, controller: Transactions):
+    with headrace.transactional_writer("s", "t") as writer, writer.begin() as transaction:
+        transaction.write(b"x", "k").result(30)
+        headrace.admin.transactions.commit("s", "t", transaction.id)
+        transaction.commit()
+        transaction.commit(wait=True)
+    assert controller.states == {transaction.id: "COMMITTED"}
+
+
+@pytest.mark.anyio
+async def test_a_commit_is_repeated_though_a_ping_found_it(controller: Transactions, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 1_000)
+    transport = httpx.MockTransport(controller.handle)
+    client = AsyncHeadrace("http://controller", transport=transport, retry_s=1.0)
+    async with client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        transaction = await writer.begin()
+        await (await transaction.write(b"x"))
+        controller.refusal = 412, "transaction_committed"
+        await _until(lambda: transaction.accumulator.failure is not None)
+        controller.refusal = None
+        await transaction.commit(wait=True)
+        with pytest.raises(IllegalStateError) as ended:
+            await transaction.write(b"y")
+        assert ended.value.specific_code == "transaction_committed"
+
+
+def test_a_committed_transaction_can_be_opened_by_its_id(headrace: Headrace, controller: Transactions):
+    with headrace.transactional_writer("s", "t") as writer:
+        with writer.begin() as first:
+            first.write(b"x")
+        for _ in range(2):
+            opened = writer.transaction(first.id)
+            opened.commit(wait=True)
+            assert opened.state() == "COMMITTED"
+            with pytest.raises(IllegalStateError) as ended:
+                opened.write(b"y")
+            assert ended.value.specific_code == "transaction_committed"
+        with writer.transaction(first.id):
+            pass
+        with pytest.raises(IllegalStateError) as ended:
+            writer.transaction(first.id).abort()
+        assert ended.value.specific_code == "transaction_committed"
+    assert controller.states == {first.id: "COMMITTED"}
+
+
+def test_a_refused_abort_does_not_say_that_it_aborted(headrace: Headrace, controller: Transactions):
+    with headrace.transactional_writer("s", "t") as writer:
+        transaction = writer.begin()
+        headrace.admin.transactions.commit("s", "t", transaction.id)
+        for call in (transaction.abort, transaction.abort, lambda: transaction.write(b"y")):
+            with pytest.raises(IllegalStateError) as ended:
+                call()
+            assert ended.value.specific_code == "transaction_committed"
+
+
+def test_an_aborted_transaction_stays_aborted(headrace: Headrace, controller: Transactions):
+    with headrace.transactional_writer("s", "t") as writer:
+        transaction = writer.begin()
+        headrace.admin.transactions.abort("s", "t", transaction.id)
+        for call in (transaction.commit, lambda: writer.transaction(transaction.id)):
+            with pytest.raises(IllegalStateError) as ended:
+                call()
+            assert ended.value.specific_code == "transaction_aborted"
+
+
+@pytest.fixture
+def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 100)
+
+
+class Pinged:
+    """A controller on which the leases of some transactions cannot be renewed."""
+
+    def __init__(self, controller: Transactions) -> None:
+        self._controller = controller
+        self.counts: Counter[str] = Counter()
+        self.at_once = self.at_once_max = 0
+        self.unavailable: set[str] = set()
+        self.silent: set[str] = set()
+        self.problem: Exception | None = None
+
+    async def handle(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/lease"):
+            return self._controller.handle(request)
+        transaction = request.url.path.split("/")[-2]
+        if self.problem is not None:
+            raise self.problem
+        if transaction in self.unavailable:
+            return httpx.Response(503, json={"error": {"code": "unavailable", "message": "no", "retry": "later"}})
+        self.at_once += 1
+        self.at_once_max = max(self.at_once, self.at_once_max)
+        try:
+            await asyncio.sleep(3600 if transaction in self.silent else 0.001)
+        finally:
+            self.at_once -= 1
+        self.counts[transaction] += 1
+        return self._controller.handle(request)
+
+    def client(self) -> AsyncHeadrace:
+        return AsyncHeadrace("http://controller", transport=httpx.MockTransport(self.handle), retry_s=30.0)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["unavailable", "silent"])
+async def test_some_failing_leases_do_not_delay_the_others(controller: Transactions, quick_pings: None, kind: str):
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        begun = [await writer.begin() for _ in range(40)]
+        failing = {one.id for one in begun[:5]}
+        getattr(pinged, kind).update(failing)
+        healthy = [one.id for one in begun if one.id not in failing]
+        await _until(lambda: min(pinged.counts[one] for one in healthy) >= 3)
+        assert not any(pinged.counts[one] for one in failing)
+        assert 1 < pinged.at_once_max <= 16
+        getattr(pinged, kind).clear()
+        await _until(lambda: min(pinged.counts[one] for one in failing) >= 1)
+        assert all(one.accumulator.failure is None for one in begun)
+
+
+@pytest.mark.anyio
+async def test_the_lease_that_ends_first_is_renewed_first(controller: Transactions, quick_pings: None):
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        begun = [await writer.begin() for _ in range(3)]
+        for late, one in enumerate(reversed(begun)):
+            writer._open[one] = -100.0 + late
+        await writer._ping_due(1.0)
+        assert list(pinged.counts)[:3] == [one.id for one in reversed(begun)]
+
+
+@pytest.mark.anyio
+async def test_a_pinger_that_dies_says_so(
+    controller: Transactions, quick_pings: None, caplog: pytest.LogCaptureFixture
+):
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        transaction = await writer.begin()
+        pinged.problem = ZeroDivisionError("a defect")
+        await _until(lambda: transaction.accumulator.failure is not None)
+        for call in (lambda: transaction.write(b"x"), transaction.commit, writer.begin):
+            with pytest.raises(HeadraceError, match="not renewed any more") as failed:
+                await call()
+            assert failed.value.specific_code == "leases_not_renewed"
+    assert any("event=pinger_failed stream='s/t' transactions=1" in line for line in caplog.messages)

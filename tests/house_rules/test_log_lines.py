@@ -17,6 +17,7 @@ SOURCES = (
     "headrace/adapters/*.py",
     "segmentstore_fargate/*.py",
     "headrace/bridge/*.py",
+    "headrace/client/*.py",
     "headrace/spark/*.py",
 )
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}

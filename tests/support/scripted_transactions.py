@@ -35,7 +35,21 @@ class Transactions:
             status, code = self.refusal
             error = {"code": code, "message": "no", "retry": "never", "details": {}}
             return httpx.Response(status, json={"error": error})
-        return httpx.Response(200, json=self._answer(request.method, path.split("/")[1:], body))
+        parts = path.split("/")[1:]
+        if (refused := self._contradiction(parts, body)) is not None:
+            error = {"code": refused, "message": "it has ended", "retry": "never", "details": {}}
+            return httpx.Response(412, json={"error": error})
+        return httpx.Response(200, json=self._answer(request.method, parts, body))
+
+    def _contradiction(self, parts: list[str], body: Any) -> str | None:
+        """The code of the error of a ping, a commit or an abort that the state does not allow."""
+        state = self.states.get(parts[0], "") if parts else ""
+        wanted = {"lease": "OPEN", "state": (body or {}).get("state")}.get(parts[-1]) if len(parts) == 2 else None
+        if wanted is not None and state.startswith("COMMIT") and wanted != "COMMITTING":
+            return "transaction_committed"
+        if wanted is not None and state.startswith("ABORT") and wanted != "ABORTING":
+            return "transaction_aborted"
+        return None
 
     def _answer(self, method: str, parts: list[str], body: Any) -> dict[str, Any]:
         if parts[1:] == ["segments"]:
@@ -48,7 +62,7 @@ class Transactions:
                 self._segment(one, transaction)
         else:
             transaction = parts[0]
-        if parts[1:] == ["state"]:
+        if parts[1:] == ["state"] and self.states[transaction] == "OPEN":
             self.states[transaction] = body["state"]
         answer = self._view(transaction)
         if self.states[transaction] == "COMMITTING":

@@ -1,0 +1,147 @@
+"""The ends of processes: writers that were not closed are flushed and reported, or are left to the parent after a fork.
+
+At the exit of the interpreter the events of open writers are flushed, for `EXIT_FLUSH_S` at most, and a log line tells
+how many there were. Writers of an event loop that has ended cannot be flushed: their events are reported as lost.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Protocol
+from weakref import WeakSet
+
+EXIT_FLUSH_S = 10.0
+"""How long the exit of the interpreter waits for acknowledgements, of all writers together."""
+
+_log = logging.getLogger("headrace.client")
+
+
+class Unflushed(Protocol):
+    """What was written to one stream, as the exit sees it."""
+
+    stream_name: str
+    """Empty if the events are of no stream; then nothing is reported."""
+    acknowledged_events: int
+    failed_events: int
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the event loop that sends the events still runs."""
+        ...
+
+    def unacknowledged_events(self) -> int: ...
+
+    def wait_until_empty(self, timeout_s: float | None = None) -> bool: ...
+
+    def leave_to_parent(self) -> None:
+        """Called in a child process after a fork: the parent sends the events."""
+        ...
+
+
+class _Watched:
+    """The writers of this process."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.RLock()
+        self.all: WeakSet[Unflushed] = WeakSet()
+        self.is_registered = False
+
+    def snapshot(self) -> list[Unflushed]:
+        with self.lock:
+            return list(self.all)
+
+
+_watched = _Watched()
+
+
+def watch(one: Unflushed) -> None:
+    """Remembers what is flushed when the process ends without closing it."""
+    with _watched.lock:
+        _watched.all.add(one)
+        if not _watched.is_registered:
+            _watched.is_registered = True
+            _register(flush_at_exit)
+
+
+def flush_at_exit() -> None:
+    """Flushes all open writers, for `EXIT_FLUSH_S` at most, and reports those that had events left."""
+    deadline_s = time.monotonic() + EXIT_FLUSH_S
+    for one in _watched.snapshot():
+        if one.stream_name and not one.is_closed:
+            deadline_s = _flush(one, deadline_s)
+
+
+def collected(one: Unflushed) -> None:
+    """Reports a writer that is collected with events that were not acknowledged. Nothing sends them any more."""
+    lost = one.unacknowledged_events() + one.failed_events
+    if lost and one.stream_name and not one.is_closed:
+        _warn(one, lost)
+        _report_lost(one, lost)
+
+
+def _flush(one: Unflushed, deadline_s: float) -> float:
+    """Flushes a writer. Returns the deadline of the next one: an interrupt ends all waits."""
+    waiting, acknowledged = one.unacknowledged_events(), one.acknowledged_events
+    lost = waiting + one.failed_events
+    if waiting:
+        _warn(one, waiting)
+        if one.is_served:
+            _log.warning(
+                "event=writer_not_closed stream=%r events=%d seconds_max=%d", one.stream_name, waiting, EXIT_FLUSH_S
+            )
+            try:
+                one.wait_until_empty(max(0.0, deadline_s - time.monotonic()))
+            except KeyboardInterrupt:
+                deadline_s = 0.0
+            lost -= one.acknowledged_events - acknowledged
+    if lost > 0:
+        _report_lost(one, lost)
+    return deadline_s
+
+
+def _warn(one: Unflushed, events: int) -> None:
+    warnings.warn(
+        f"the writer of {one.stream_name} was not closed: {events} events are not acknowledged; use it with `with`, or "
+        "call `close`",
+        ResourceWarning,
+        source=one,
+        stacklevel=3,
+    )
+
+
+def _report_lost(one: Unflushed, lost: int) -> None:
+    _log.error("event=events_not_acknowledged stream=%r events=%d", one.stream_name, lost)
+
+
+def _register(end: Callable[[], None]) -> None:
+    """Has `end` called when the process ends. A child of `multiprocessing` ends without the functions of `atexit`."""
+    atexit.register(end)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, end, exitpriority=0)
+
+
+def _after_fork_in_child() -> None:
+    """Leaves the writers to the parent. They refuse calls, instead of waiting for a thread that is not here."""
+    global _watched
+    before, _watched = _watched, _Watched()
+    if before.is_registered:
+        atexit.unregister(flush_at_exit)
+    for one in list(before.all):
+        one.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
