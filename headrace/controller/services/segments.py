@@ -24,6 +24,7 @@ from headrace.api.segments import (
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.sealed_active_segments import SealedActiveSegments
 from headrace.controller.services.stream_ends import StreamEnds
+from headrace.controller.services.written_cuts import WrittenCuts
 from headrace.metadata.container_claim import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StoredStream, StreamRecords
@@ -63,6 +64,7 @@ class SegmentService:
         self._history = self._records.history
         self._cuts = PlacedCuts(self._history)
         self._ends = StreamEnds(self._history, segment_stores)
+        self._written = WrittenCuts(segment_stores)
         self._sealed = SealedActiveSegments(segment_stores, acceptance)
         self._layout = ContainerLayout(container_count, s3_containers)
 
@@ -235,6 +237,7 @@ class SegmentService:
         )
         if to_offsets is not None:
             self._cuts.check_ends(found, to_cut)
+            self._written.check(found, to_cut)  # the first cut is not after it
         return RangesBetween(tuple(range_between(found, one) for one in ranges), from_cut, to_cut)
 
     def _readable(self, scope: str, stream: str) -> Stream:
