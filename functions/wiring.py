@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
     from headrace.controller.acceptance import Acceptance
+    from headrace.controller.cut_rules import CheckWritten
     from headrace.controller.engine import RequestProcessor, Tools
     from headrace.controller.operations.abort_transaction import AbortProcessor
     from headrace.controller.operations.commit_transactions import CommitProcessor
@@ -218,11 +219,17 @@ def auto_scaling_service() -> AutoScalingService:
     return AutoScalingService(metadata_store(), acceptance(), clock())
 
 
+def _check_written() -> CheckWritten:
+    from headrace.controller.services.written_cuts import WrittenCuts
+
+    return WrittenCuts(segment_stores()).check
+
+
 @_once
 def reader_group_service() -> ReaderGroupService:
     from headrace.controller.services.reader_groups import ReaderGroupService
 
-    return ReaderGroupService(metadata_store(), request_queue(), clock())
+    return ReaderGroupService(metadata_store(), request_queue(), clock(), _check_written())
 
 
 @_once
@@ -289,7 +296,7 @@ def scaling_event_service() -> ScalingEventService:
 def subscriber_service() -> SubscriberService:
     from headrace.controller.services.subscribers import SubscriberService
 
-    return SubscriberService(metadata_store(), clock())
+    return SubscriberService(metadata_store(), clock(), _check_written())
 
 
 @_once

@@ -18,8 +18,14 @@ class CutRequest(WireModel):
         return offsets("cut", self.cut) or {}
 
 
+class CutProblem(WireModel):
+    code: str = Field(description="Of the error that a request with the cut would get")
+    message: str
+
+
 class CutCheck(WireModel):
     valid: bool = Field(description="A cut of this stream, behind its head and written already")
+    problem: CutProblem | None = Field(default=None, description="Why it is not valid")
 
 
 class CutDistance(WireModel):

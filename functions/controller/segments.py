@@ -67,7 +67,7 @@ def predecessors(scope: ScopeName, stream: StreamName, segment: SegmentId) -> mo
 
 @api.get(f"{_SEGMENTS}/<segment>/endpoint", summary="The segment store that serves a segment", tags=["Segments"])
 def endpoint(scope: ScopeName, stream: StreamName, segment: SegmentId) -> models.Endpoint:
-    return models.Endpoint.from_value(wiring.segment_service().endpoint(scope, stream, int(segment)))
+    return models.Endpoint.from_value(wiring.segment_service().endpoint_of_known(scope, stream, int(segment)))
 
 
 @api.get("/v1/scopes/<scope>/streams/<stream>/stream-cut", summary="The cut at an end", tags=["Segments"])

@@ -26,7 +26,10 @@ def truncate_stream(scope: ScopeName, stream: StreamName, request: models.CutReq
 
 @api.post(f"{_STREAM}/stream-cuts/check", summary="Whether a cut is valid", tags=["Stream cuts"])
 def check_stream_cut(scope: ScopeName, stream: StreamName, request: models.CutRequest) -> models.CutCheck:
-    return models.CutCheck(valid=wiring.stream_cut_service().is_valid(scope, stream, request.offsets()))
+    problem = wiring.stream_cut_service().problem(scope, stream, request.offsets())
+    if problem is None:
+        return models.CutCheck(valid=True)
+    return models.CutCheck(valid=False, problem=models.CutProblem(code=problem.specific_code, message=problem.message))
 
 
 @api.post(f"{_STREAM}/stream-cuts/distance", summary="How many bytes lie between", tags=["Stream cuts"])

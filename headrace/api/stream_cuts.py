@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.codec.stream_cut_text import stream_cut_text
+from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.stream_cuts import StreamCut
 
 
@@ -33,6 +34,16 @@ def stream_cut_json(cut: StreamCut) -> dict[str, Any]:
         "cut": offsets_json(cut),
         "text": stream_cut_text(cut),
     }
+
+
+def cut_problem(answer: Mapping[str, Any]) -> HeadraceError | None:
+    """Parses the answer to the check of a cut. An older controller gives no reason."""
+    if bool(answer["valid"]):
+        return None
+    found = answer.get("problem") or {"code": "invalid_request", "message": "the stream cut is not valid"}
+    code = str(found["code"])
+    kind = {"truncated": TruncatedError, "stream_not_ready": UnavailableError}.get(code, InvalidRequestError)
+    return kind(str(found["message"]), code=code)
 
 
 def stream_cut_from_json(document: Mapping[str, Any]) -> StreamCut:

@@ -44,6 +44,7 @@ from headrace.controller.services.streams import StreamService
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.services.watermarks import WatermarkService
+from headrace.controller.services.written_cuts import WrittenCuts
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues
 
@@ -80,14 +81,15 @@ class BridgeProcess:
             SqsRequestQueue(config.commits_queue_url, sqs_client()),
             SqsRequestQueue(config.aborts_queue_url, sqs_client()),
         )
-        groups = ReaderGroupService(metadata, requests, clock)
+        check_written = WrittenCuts(self._stores).check
+        groups = ReaderGroupService(metadata, requests, clock, check_written)
         # An rpc of a later part replaces the one of the same name in an earlier part.
         parts = (
             service,
             WatermarkRpcs(WatermarkService(metadata), MarkStreamService(metadata, self._stores), service.rpcs()),
             StreamChangeRpcs(streams, StreamCutService(metadata, self._stores, segments), waits),
             ScopeDeletionRpcs(scopes, ScopeDeletionService(metadata, requests, clock), waits),
-            SubscriberRpcs(SubscriberService(metadata, clock), groups),
+            SubscriberRpcs(SubscriberService(metadata, clock, check_written), groups),
             ReaderGroupRpcs(groups, waits),
             TableRpcs(tables, waits),
             TransactionRpcs(

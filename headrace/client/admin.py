@@ -20,7 +20,7 @@ from headrace.api.segments import (
     SegmentView,
     Successors,
 )
-from headrace.api.stream_cuts import offsets_json, optional_offsets_json, stream_cut_from_json
+from headrace.api.stream_cuts import cut_problem, offsets_json, optional_offsets_json, stream_cut_from_json
 from headrace.api.stream_policies import configuration_json
 from headrace.api.streams import (
     ScaleProgress,
@@ -44,6 +44,7 @@ from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import (
     AlreadyExistsError,
+    HeadraceError,
     IllegalStateError,
     InvalidRequestError,
     NotFoundError,
@@ -240,10 +241,20 @@ class AsyncAdmin:
 
     async def is_stream_cut_valid(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> bool:
         """Whether a reader can start or stop at the cut: it belongs to the stream, between head and tail."""
-        answer = await self._api.request(
-            "POST", f"{_path(scope, stream)}/stream-cuts/check", body={"cut": offsets_json(cut)}
-        )
-        return parsed(lambda found: bool(found["valid"]), answer)
+        return await self._cut_problem(scope, stream, cut) is None
+
+    async def check_stream_cut(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> None:
+        """Raises the reason why a reader can neither start nor stop at the cut.
+
+        Raises:
+            InvalidRequestError: code "invalid_stream_cut": it is not a position of the stream, or is beyond its tail.
+                Code "stream_recreated": it belongs to a deleted stream of this name.
+            TruncatedError: a part of the cut is before the head.
+            UnavailableError: the stream is being created.
+        """
+        problem = await self._cut_problem(scope, stream, cut)
+        if problem is not None:
+            raise problem
 
     async def stream_cut_distance(
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
@@ -394,6 +405,10 @@ class AsyncAdmin:
         body = {"ranges": [one.to_json() for one in ranges], "links": links}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/range-plans", body=body)
         return parsed(RangePlans.from_json, answer).plans
+
+    async def _cut_problem(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> HeadraceError | None:
+        path = f"{_path(scope, stream)}/stream-cuts/check"
+        return parsed(cut_problem, await self._api.request("POST", path, body={"cut": offsets_json(cut)}))
 
     async def _state_after(self, scope: str, stream: str, passing: str) -> StreamView:
         """Waits until the stream is not in the state `passing`; returns the stream."""

@@ -29,7 +29,7 @@ from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, Ev
 from headrace.client.time_order import SPANS_WAITING_MAX, TimeOrder
 from headrace.client.time_windows import TimeWindow, TimeWindows
 from headrace.model.arguments import check_fields, checked_calls
-from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
+from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
@@ -43,6 +43,9 @@ WINDOWS_BYTES_TOTAL = 64 * 1024 * 1024
 """The limit of all outstanding reads together. Many segments are therefore read in smaller windows."""
 
 BATCHES_WAITING_MAX = 4
+
+_CUTS_REFUSED = ("invalid_stream_cut", "stream_recreated")
+"""Codes of errors for cuts that a reader cannot start at, however long it waits."""
 
 TIME_RESOLUTION_S_DEFAULT = 0.1
 TIME_RESOLUTION_S_MAX = 3600.0
@@ -176,17 +179,21 @@ class AsyncEventReader:
 
         Raises:
             NotFoundError: there is no such stream.
-            InvalidRequestError: a stream cut belongs to another stream, or the end is before the start.
+            InvalidRequestError: a stream cut belongs to another stream, is inside an event or beyond the tail, or the
+                end is before the start.
         """
         self._ownership.check()
         for cut in (self._start, self._end):
             if isinstance(cut, StreamCut):
                 cut.check_belongs_to(self.scope, self.stream)
+                cut.check_between_events()
         start = await self._start_offsets()
         if self._end is None:
             if END_OF_SEGMENT in start.values():
                 # The lengths are needed for `position`, and a segment that was not reached must not be read.
                 start = (await self._admin.segments_between(self.scope, self.stream, start)).start.offsets
+            elif isinstance(self._start, StreamCut):
+                await self._refuse_invalid(self._start)
             self._progress = ReadProgress(start)
         else:
             between = await self._admin.segments_between(self.scope, self.stream, start, self._end)
@@ -331,6 +338,19 @@ class AsyncEventReader:
         if isinstance(self._start, StreamCut):
             return self._start.offsets
         return (await self._admin.stream_cut(self.scope, self.stream, at=self._start)).offsets
+
+    async def _refuse_invalid(self, start: StreamCut) -> None:
+        """A reader beyond the tail would wait there, and skip what is written up to it.
+
+        Truncated bytes are for the reads to skip or to report. While a store is away the cut cannot be checked.
+        """
+        try:
+            await self._admin.check_stream_cut(self.scope, self.stream, start)
+        except InvalidRequestError as problem:
+            if problem.specific_code in _CUTS_REFUSED:
+                raise
+        except (TruncatedError, UnavailableError):
+            pass
 
     def _begin(self, assemble: Assemble) -> None:
         """Starts to read, in the form in which the events are asked for first."""

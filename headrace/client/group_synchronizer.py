@@ -17,7 +17,6 @@ from headrace.model.group_state import GroupState, SharedConfiguration, initial_
 from headrace.model.group_updates import GroupUpdate, NoteUpdating, ReplaceState
 from headrace.model.names import StreamSegmentName
 from headrace.model.reader_groups import ReaderGroupState
-from headrace.model.segments import segment_id
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
 
 END_UNBOUNDED = (1 << 63) - 1
@@ -63,7 +62,7 @@ class GroupSynchronizer:
             _StateEndpoints(self._admin, self.group),
             self.scope,
             view.state_stream,
-            segment_id(0, 0),
+            await self._admin.reader_groups.state_segment(self.scope, self.group),
             self._give_up_after_s,
         )
         self._entries = AsyncStateSynchronizer(stream, _FORM, self._on_applied)
@@ -150,7 +149,7 @@ class _StateEndpoints:
         self._group = group
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
-        return await self._admin.reader_groups.state_segment_endpoint(scope, self._group)
+        return await self._admin.reader_groups.state_segment_endpoint(scope, self._group, segment_id)
 
 
 def _shared(view: ReaderGroupView) -> SharedConfiguration:

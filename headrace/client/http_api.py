@@ -6,6 +6,7 @@ error says that a retry can succeed. A request whose outcome is unknown is retri
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ REQUEST_TIMEOUT_S = 30.0
 CONNECTIONS_MAX = 20
 _BODY_TEXT_SHOWN = 200
 _PORTS = 65_536
+_PATH = re.compile(r"(?:(?:/|%2F)(?!\.{1,2}(?:/|%2F|$))[A-Za-z0-9._~:\-]+)+")
 
 _BY_STATUS: dict[int, type[errors.HeadraceError]] = {
     400: errors.InvalidRequestError,
@@ -90,11 +92,13 @@ class HttpApi(Unpicklable):
         long a failed request is retried, if not as long as the client's.
 
         Raises:
+            InvalidRequestError: code "invalid_path": a name in `path` could lead the request to another resource.
             HeadraceError: the error that the controller answered.
             UnavailableError: the controller could not be reached, or did not answer; it may have run the request.
             IllegalStateError: code "opened_before_fork" or "other_event_loop".
         """
         self._ownership.check()
+        _check_path(path)
         backoff = Backoff(self._retry_s if retry_s is None else retry_s)
         while True:
             try:
@@ -147,6 +151,18 @@ def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -
         raise errors.CorruptError(
             f"the controller's answer lacks a field or has an invalid one ({error!r}): {str(answer)[:300]}"
         ) from error
+
+
+def _check_path(path: str) -> None:
+    """Refuses a path that does not arrive as it is: the HTTP client and proxies remove dot segments, and '?' ends it.
+
+    A name in it would then select another resource or another route. `%2F` may be decoded on the way.
+    """
+    if not _PATH.fullmatch(path):
+        raise errors.InvalidRequestError(
+            f"no request is sent to the path {path[:_BODY_TEXT_SHOWN]!a}: a name in it is not allowed",
+            code="invalid_path",
+        )
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:

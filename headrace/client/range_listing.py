@@ -28,6 +28,8 @@ async def list_ranges(
     for cut in (start, end):
         if cut is not None:
             cut.check_belongs_to(scope, stream)
+    if end is not None:
+        await admin.check_stream_cut(scope, stream, end)
     found: list[SegmentRange] = []
     reached_end = False
     while not reached_end:

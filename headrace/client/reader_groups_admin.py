@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from headrace.api.reader_groups import ReaderGroupView, configuration_json
-from headrace.api.segments import SegmentEndpoint
+from headrace.api.segments import EpochSegments, SegmentEndpoint
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
 from headrace.model.arguments import checked_calls
@@ -90,10 +90,24 @@ class AsyncReaderGroupsAdmin:
         if wait:
             await until(f"deleting reader group {known.scope}/{known.group}", lambda: self._is_gone(known), bool)
 
-    async def state_segment_endpoint(self, scope: str, group: str) -> SegmentEndpoint:
-        """Returns the address of the store of the segment in which the group's readers keep their state."""
-        stream = state_stream_name(check_reader_group_name(group))
-        path = f"/v1/scopes/{check_scope_name(scope)}/streams/{stream}/segments/0/endpoint"
+    async def state_segment(self, scope: str, group: str) -> int:
+        """Returns the id of the segment in which the group's readers keep their state.
+
+        It is 0 only for the first group of a name: a group that is created again has another segment.
+
+        Raises:
+            NotFoundError: there is no such group, or it is being deleted.
+        """
+        answer = await self._api.request("GET", f"{_state_stream(scope, group)}/segments")
+        segments = parsed(EpochSegments.from_json, answer).segments
+        if len(segments) != 1:
+            raise NotFoundError(f"reader group {scope}/{group} has no state any more: it is being deleted")
+        return segments[0].segment_id
+
+    async def state_segment_endpoint(self, scope: str, group: str, segment_id: int | None = None) -> SegmentEndpoint:
+        """Returns the address of the store of a segment of the group's state, by default of the present one."""
+        wanted = await self.state_segment(scope, group) if segment_id is None else segment_id
+        path = f"{_state_stream(scope, group)}/segments/{wanted}/endpoint"
         return parsed(SegmentEndpoint.from_json, await self._api.request("GET", path))
 
     async def _settled(self, view: ReaderGroupView, *, wait: bool) -> ReaderGroupView:
@@ -111,6 +125,11 @@ class AsyncReaderGroupsAdmin:
 
 def _groups(scope: str) -> str:
     return f"/v1/scopes/{check_scope_name(scope)}/reader-groups"
+
+
+def _state_stream(scope: str, group: str) -> str:
+    stream = state_stream_name(check_reader_group_name(group))
+    return f"/v1/scopes/{check_scope_name(scope)}/streams/{stream}"
 
 
 def _path(scope: str, group: str) -> str:

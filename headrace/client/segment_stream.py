@@ -148,6 +148,7 @@ class SegmentStream(Generic[Batch]):
         self._backoff = backoff
         self._assemble = assemble
         self._assembler = assemble(segment_id, start)
+        self._began_at = start
         self._ended = stop is not None and start >= stop
 
     async def run(self, deliver: Callable[[Batch], Awaitable[None]]) -> None:
@@ -188,6 +189,7 @@ class SegmentStream(Generic[Batch]):
                     self.at_tail = reply.at_tail
                 batch = self._assembler.add(data) if data else None
                 del data, reply  # frees the receive buffer, so that the connection does not allocate another one
+                self._refuse_begin_inside_event()
                 if batch is not None:
                     await deliver(batch)
             check_ends_between_events(self._name, self._assembler)
@@ -216,6 +218,15 @@ class SegmentStream(Generic[Batch]):
         self._ended = self._ended_with(reply, asked_at + len(data))
         return data
 
+    def _refuse_begin_inside_event(self) -> None:
+        """Raises CorruptError if the last bytes of the segment, as it is now, are no whole event.
+
+        Events are stored whole. So the reading began inside the last one, and it would wait for the rest of something
+        that is no event.
+        """
+        if self.at_tail and self._stop is None and self._assembler.offset == self._began_at:
+            check_begins_between_events(self._name, self._assembler)
+
     def _ended_with(self, reply: wire.SegmentRead, offset: int) -> bool:
         if self._stop is None:
             return reply.end_of_segment
@@ -233,6 +244,7 @@ class SegmentStream(Generic[Batch]):
             self._ended = True
         elif isinstance(reply, wire.SegmentIsTruncated) and skip and reply.start_offset > self._next_offset:
             self._assembler = self._assemble(self.segment_id, reply.start_offset)
+            self._began_at = reply.start_offset
             self._ended = self._stop is not None and reply.start_offset >= self._stop
         elif isinstance(reply, wire.NoSuchSegment):
             raise TruncatedError(
@@ -241,6 +253,16 @@ class SegmentStream(Generic[Batch]):
             )
         else:
             raise problem_of(flow, reply)
+
+
+def check_begins_between_events(name: str, assembler: Assembler[Batch]) -> None:
+    """Raises CorruptError if all bytes that were read do not begin with a whole event."""
+    if assembler.cut_off_bytes:
+        raise CorruptError(
+            f"{name}: reading begins at offset {assembler.offset}, where no event begins; a stream cut must be between "
+            "two events",
+            details={"segment": name, "offset": assembler.offset},
+        )
 
 
 def check_ends_between_events(name: str, assembler: Assembler[Batch]) -> None:

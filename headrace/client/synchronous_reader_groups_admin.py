@@ -67,6 +67,16 @@ class ReaderGroupsAdmin:
         """
         self._thread.run(self._core.delete(known, wait=wait))
 
-    def state_segment_endpoint(self, scope: str, group: str) -> SegmentEndpoint:
-        """Returns the address of the store of the segment in which the group's readers keep their state."""
-        return self._thread.run(self._core.state_segment_endpoint(scope, group))
+    def state_segment(self, scope: str, group: str) -> int:
+        """Returns the id of the segment in which the group's readers keep their state.
+
+        It is 0 only for the first group of a name: a group that is created again has another segment.
+
+        Raises:
+            NotFoundError: there is no such group, or it is being deleted.
+        """
+        return self._thread.run(self._core.state_segment(scope, group))
+
+    def state_segment_endpoint(self, scope: str, group: str, segment_id: int | None = None) -> SegmentEndpoint:
+        """Returns the address of the store of a segment of the group's state, by default of the present one."""
+        return self._thread.run(self._core.state_segment_endpoint(scope, group, segment_id))

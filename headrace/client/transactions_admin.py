@@ -23,6 +23,7 @@ from headrace.model.commit_sets import check_set_epoch, check_set_writer
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.transaction_labels import check_label
 from headrace.model.transactions import parse_transaction_id, transaction_text
+from headrace.model.writer_marks import check_writer_name
 
 LEASE_MS_DEFAULT = 60_000
 
@@ -105,7 +106,7 @@ class AsyncTransactionsAdmin:
         """
         body: dict[str, Any] = {"state": "COMMITTING"}
         if writer is not None or time is not None:
-            body |= {"writer": writer, "time": time}
+            body |= {"writer": None if writer is None else check_writer_name(writer), "time": time}
         return parsed(
             TransactionView.from_json,
             await self._api.request("PUT", f"{_path(scope, stream, transaction)}/state", body=body),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.model.names import check_stream_name
+from headrace.model.names import check_stream_name, refuse_dot_segment
 from headrace.model.transactions import CommitOrder, reference_epoch_of
 
 SET_TRANSACTIONS_MAX = 2_500
@@ -126,6 +126,11 @@ def _pending(writer: CommitWriter) -> PendingSet:
 
 def check_set_writer(writer: str) -> str:
     """Raises InvalidRequestError, code "invalid_commit_set"."""
+    return refuse_dot_segment("writer", check_stored_set_writer(writer), "invalid_commit_set")
+
+
+def check_stored_set_writer(writer: str) -> str:
+    """As `check_set_writer`, but accepts '.' and '..', which earlier releases stored."""
     if not _WRITER.fullmatch(writer):
         raise InvalidRequestError(
             f"{writer[:100]!a} cannot be the writer of a commit set: use 1 to {WRITER_CHARACTERS_MAX} of "

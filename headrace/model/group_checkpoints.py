@@ -76,12 +76,16 @@ class Checkpoints:
             )
 
     def begun(self, name: str, readers: Collection[str], unassigned: Positions) -> Checkpoints:
-        """After the begin of a checkpoint; a name that exists changes nothing."""
+        """After the begin of a checkpoint; a name that exists changes nothing.
+
+        Without readers it is complete at once.
+        """
         if name in self.positions:
             return self
         waiting = {**self.waiting_for, name: tuple(readers)} if readers else self.waiting_for
         positions = {**self.positions, name: dict(unassigned)}
-        return replace(self, names=(*self.names, name), waiting_for=waiting, positions=positions)
+        begun = replace(self, names=(*self.names, name), waiting_for=waiting, positions=positions)
+        return begun if readers else begun._completed(name)
 
     def reached(self, name: str, reader: str, positions: Positions) -> Checkpoints:
         """After a reader has added its positions. A checkpoint that no longer waits for any reader is unchanged.
@@ -99,9 +103,7 @@ class Checkpoints:
         if left:
             return replace(self, waiting_for={**self.waiting_for, name: left}, positions=merged)
         waiting = {one: others for one, others in self.waiting_for.items() if one != name}
-        if is_silent(name):
-            return replace(self, waiting_for=waiting, positions=merged)
-        return replace(self, waiting_for=waiting, positions=merged, last=merged[name], last_published=False)
+        return replace(self, waiting_for=waiting, positions=merged)._completed(name)
 
     def without_reader(self, reader: str, positions: Positions) -> Checkpoints:
         """After a reader has left: each checkpoint that waits for it gets these positions."""
@@ -121,6 +123,10 @@ class Checkpoints:
         """Without those that are neither silent nor complete."""
         dropped = self.outstanding
         return self._only(tuple(name for name in self.names if name not in dropped))
+
+    def _completed(self, name: str) -> Checkpoints:
+        """After the last reader has added its positions. A silent checkpoint is not where readers begin."""
+        return self if is_silent(name) else replace(self, last=self.positions[name], last_published=False)
 
     def _only(self, kept: tuple[str, ...]) -> Checkpoints:
         return replace(

@@ -12,6 +12,9 @@ from headrace.model.segments import segment_epoch, segment_id, segment_number
 _USER_NAME = re.compile(r"[A-Za-z0-9.\-]+")
 _KNOWN_NAME = re.compile(r"_?[A-Za-z0-9.\-]+")
 _SEGMENT_NAME_PART = re.compile(r"[A-Za-z0-9._\-]+")
+_DOT_SEGMENTS = (".", "..")
+"""Names that HTTP clients and proxies take out of a path, so that the request would reach another resource."""
+
 _EPOCH_DELIMITER = ".#epoch."
 _TRANSACTION_DELIMITER = "#transaction."
 _TRANSIENT_DELIMITER = "#transient."
@@ -46,13 +49,29 @@ def check_table_name(name: str) -> str:
 
 
 def check_known_name(kind: str, name: str) -> str:
-    """Returns `name` if a scope or stream can have it, made by a user or (with a leading '_') by the system."""
+    """Returns `name` if a request may name a scope or stream so, one of a user or (after a '_') of the system."""
+    return refuse_dot_segment(kind, check_stored_name(kind, name))
+
+
+def check_stored_name(kind: str, name: str) -> str:
+    """As `check_known_name`, for stored keys: it accepts '.' and '..', which earlier releases gave to resources."""
     if not _KNOWN_NAME.fullmatch(name) or len(name) > limits.SCOPE_NAME_CHARACTERS_MAX:
         raise InvalidRequestError(
             f"{kind} name {name[:300]!r} cannot exist: names are 1 to {limits.SCOPE_NAME_CHARACTERS_MAX} of the "
             "letters A-Z and a-z, the digits, '.' and '-', after at most one '_'",
             details={"kind": kind, "characters_max": limits.SCOPE_NAME_CHARACTERS_MAX},
             code="invalid_name",
+        )
+    return name
+
+
+def refuse_dot_segment(kind: str, name: str, code: str = "invalid_name") -> str:
+    """Returns `name`; raises InvalidRequestError for '.' and '..', which are removed from the paths of requests."""
+    if name in _DOT_SEGMENTS:
+        raise InvalidRequestError(
+            f"{kind} name {name!r} is not allowed: '.' and '..' have another meaning in the path of a request",
+            details={"kind": kind},
+            code=code,
         )
     return name
 
@@ -65,7 +84,7 @@ def check_segment_name_part(kind: str, name: str) -> str:
             details={"kind": kind},
             code="invalid_name",
         )
-    return name
+    return refuse_dot_segment(kind, name)
 
 
 def _check_user_name(kind: str, name: str, characters_max: int) -> str:
@@ -76,7 +95,7 @@ def _check_user_name(kind: str, name: str, characters_max: int) -> str:
             details={"kind": kind, "characters_max": characters_max},
             code="invalid_name",
         )
-    return name
+    return refuse_dot_segment(kind, name)
 
 
 def scoped_stream_name(scope: str, stream: str) -> str:

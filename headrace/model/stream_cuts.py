@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Final
 
 from headrace.model.errors import InvalidRequestError
-from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.limits import EVENT_HEADER_BYTES, SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import segment_epoch
 
 END_OF_SEGMENT: Final = -1
@@ -61,6 +61,16 @@ class StreamCut:
                 f"the stream cut belongs to {self.scope}/{self.stream}, not to {scope}/{stream}",
                 code="invalid_stream_cut",
             )
+
+    def check_between_events(self) -> None:
+        """Refuses an offset at which no event can begin: the header of the first one is there, whatever follows.
+
+        Raises:
+            InvalidRequestError: code "invalid_stream_cut".
+        """
+        for identifier, offset in self.positions:
+            if 0 < offset < EVENT_HEADER_BYTES:
+                raise invalid_cut(f"offset {offset} of segment {identifier} is inside the first event")
 
     @property
     def offsets(self) -> dict[int, int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX, WRITER_NAME_CHARACTERS_MAX
+from headrace.model.names import refuse_dot_segment
 from headrace.model.segments import StreamSegment
 
 TIME_MIN, TIME_MAX = -(1 << 63) + 1, (1 << 63) - 1
@@ -45,6 +46,11 @@ class WriterMark:
 
 def check_writer_name(name: str) -> str:
     """Returns `name` if it may be a writer's id, else raises InvalidRequestError."""
+    return refuse_dot_segment("writer", check_stored_writer_name(name))
+
+
+def check_stored_writer_name(name: str) -> str:
+    """As `check_writer_name`, but accepts '.' and '..', which earlier releases stored."""
     if not _WRITER_NAME.fullmatch(name) or len(name) > WRITER_NAME_CHARACTERS_MAX:
         raise InvalidRequestError(
             f"writer id {name[:300]!r} is not allowed: use 1 to {WRITER_NAME_CHARACTERS_MAX} of the letters A-Z and "

@@ -171,7 +171,9 @@ FUNCTIONS = (
         "subscribers",
         handler="functions.controller.subscribers.handler",
         description="Subscribers of streams: list, register, publish a position, unregister",
-        grants=("metadata:read", "metadata:write"),
+        # Positions beyond the tail are refused, and only the stores know the tail. So it is with reader groups.
+        grants=("metadata:read", "metadata:write", "token-keys:read"),
+        reaches_segment_stores=True,
     ),
     Function(
         "history",
@@ -198,7 +200,8 @@ FUNCTIONS = (
         "reader-groups",
         handler="functions.controller.reader_groups.handler",
         description="Reader groups: create, get, list, update, reset, delete",
-        grants=("metadata:read", "metadata:write", "requests:send"),
+        grants=("metadata:read", "metadata:write", "requests:send", "token-keys:read"),
+        reaches_segment_stores=True,
     ),
     Function(
         "key-value-tables",

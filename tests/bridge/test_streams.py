@@ -48,6 +48,17 @@ def test_scopes(bridge: Bridge):
     assert bridge.call("deleteScope", pb.ScopeInfo(scope="s")).status == pb.DeleteScopeStatus.SCOPE_NOT_EMPTY
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_dot_names_are_refused(bridge: Bridge, name: str):
+    before = bridge.world.everything()
+    assert bridge.call("createScope", pb.ScopeInfo(scope=name)).status == pb.CreateScopeStatus.INVALID_SCOPE_NAME
+    assert bridge.call("createStream", config(name)).status == pb.CreateStreamStatus.INVALID_STREAM_NAME
+    assert bridge.call("deleteScope", pb.ScopeInfo(scope=name)).status == pb.DeleteScopeStatus.SCOPE_NOT_FOUND
+    assert bridge.call("deleteStream", info(name)).status == pb.DeleteStreamStatus.STREAM_NOT_FOUND
+    assert bridge.call("deleteStream", info("t", name)).status == pb.DeleteStreamStatus.STREAM_NOT_FOUND
+    assert bridge.world.everything() == before
+
+
 def test_creation_and_deletion_are_complete_when_answered(bridge: Bridge):
     assert bridge.call("createStream", config()).status == pb.CreateStreamStatus.SUCCESS
     assert bridge.world.streams.get_stream("s", "t").state is StreamState.ACTIVE

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from functions_in_memory import Call, FunctionWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from headrace.topology import ROUTES
+from headrace.topology.kinds import Route
 
 STREAMS = "/v1/scopes/s/streams"
 STREAM = f"{STREAMS}/t"
@@ -141,6 +145,19 @@ def test_bad_input(
     assert set(answer.body["error"]) == {"code", "message", "retry", "details"}
     assert world.contents() == before
     assert call("GET", STREAM).body["state"] == "ACTIVE"
+
+
+@pytest.mark.parametrize("name", [".", "..", "%2E%2E"])
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_dot_names_in_paths_are_refused(call: Call, world: FunctionWorld, active_stream: str, route: Route, name: str):
+    """HTTP clients and proxies remove them, so that a request for one resource reaches another."""
+    before = world.contents()
+    parameters = re.findall(r"\{(\w+)\}", route.path)
+    for parameter in parameters:
+        names = {one: "s" if one == "scope" else "t" for one in parameters} | {parameter: name}
+        answer = call(route.method, route.path.format(**names), None)
+        assert answer.status == 400, parameter
+    assert world.contents() == before
 
 
 QUERIES = {

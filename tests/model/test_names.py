@@ -18,13 +18,13 @@ TRANSACTION = names.transaction_segment_name(SEGMENT, 5)
 TRANSIENT = names.transient_segment_name(SEGMENT, 1, 2)
 
 
-@pytest.mark.parametrize("name", ["a", "A-1.b", ".", "-", "x" * 250])
+@pytest.mark.parametrize("name", ["a", "A-1.b", "...", ".a", "-", "x" * 250])
 def test_names_that_users_may_give(name: str):
     assert names.check_scope_name(name) == name
     assert names.check_stream_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "_a", "a b", "a/b", "a\n", "ä", "a#b", "x" * 256])
+@pytest.mark.parametrize("name", ["", "_a", "a b", "a/b", "a\n", "ä", "a#b", ".", "..", "x" * 256])
 def test_invalid_names_are_refused(name: str):
     for check in (names.check_scope_name, names.check_stream_name):
         with pytest.raises(InvalidRequestError) as refused:
@@ -40,9 +40,16 @@ def test_scopes_may_be_a_little_longer_than_streams():
 
 def test_names_of_the_system_are_known_but_not_given():
     assert names.check_known_name("stream", "_MARKt") == "_MARKt"
-    for name in ("__a", "_", "a_b", "", "a/b", "x" * 256):
+    for name in ("__a", "_", "a_b", "", "a/b", ".", "..", "x" * 256):
         with pytest.raises(InvalidRequestError):
             names.check_known_name("stream", name)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_stored_names_may_be_dots(name: str):
+    assert names.check_stored_name("stream", name) == name
+    with pytest.raises(InvalidRequestError):
+        names.check_segment_name_part("stream", name)
 
 
 @pytest.mark.parametrize(

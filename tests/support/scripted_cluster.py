@@ -173,6 +173,8 @@ class Cluster:
             case ["segments", identifier, "endpoint"]:
                 container = int(identifier) & 7
                 return {"host": "127.0.0.1", "port": self.port, "zone": "local", "container": container, "epoch": 0}
+            case ["stream-cuts", "check"]:
+                return {"valid": True}
             case ["writers", writer, "position"]:
                 position = {int(key): offset for key, offset in body["position"].items()}
                 self.notes.append((writer, body["time"], position))

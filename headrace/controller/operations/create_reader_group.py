@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.controller.acceptance import Acceptance
+from headrace.controller.cut_rules import NO_RULES, CutRules
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.group_streams import OPEN, SUBSCRIBE, check_streams, stream_keys
 from headrace.controller.steps.internal_streams import ensure_stream
@@ -20,11 +21,10 @@ def accept(
     group: str,
     group_id: str,
     configuration: ReaderGroupConfiguration,
-    *,
-    at_checkpoint: bool = False,
+    rules: CutRules = NO_RULES,
 ) -> ReaderGroup:
     """Accept a new group; raises as `ReaderGroupService.create_reader_group` does."""
-    return acceptance.repeat(lambda: _accept(acceptance, scope, group, group_id, configuration, at_checkpoint))
+    return acceptance.repeat(lambda: _accept(acceptance, scope, group, group_id, configuration, rules))
 
 
 def _accept(
@@ -33,7 +33,7 @@ def _accept(
     name: str,
     group_id: str,
     configuration: ReaderGroupConfiguration,
-    at_checkpoint: bool,
+    rules: CutRules,
 ) -> ReaderGroup:
     wanted = [scope_guard_key(scope), scope_door_key(scope, name), reader_group_key(scope, name)]
     guard, door, current, *streams = acceptance.store.get_many(wanted + stream_keys(configuration.streams))
@@ -44,7 +44,7 @@ def _accept(
         if stored.group.state is ReaderGroupState.DELETING:
             raise ConflictError(f"reader group {scope}/{name} is being deleted: repeat when it is gone")
         return stored.group
-    check_streams(acceptance, configuration.streams, streams, at_checkpoint=at_checkpoint)
+    check_streams(acceptance, configuration.streams, streams, rules)
     version = 0 if current is None else current.version + 1
     created = new_reader_group(scope, name, group_id, configuration, version)
     intent = acceptance.intent(scope, name, created.pending)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.controller.acceptance import Acceptance
+from headrace.controller.cut_rules import NO_RULES, CutRules
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.group_streams import (
     OPEN,
@@ -25,13 +26,10 @@ def accept(
     group_id: str,
     generation: int,
     configuration: ReaderGroupConfiguration | None,
-    *,
-    at_checkpoint: bool = False,
+    rules: CutRules = NO_RULES,
 ) -> ReaderGroup:
     """Accept another configuration, or a reset with None; raises as the methods of `ReaderGroupService` do."""
-    return acceptance.repeat(
-        lambda: _accept(acceptance, scope, group, group_id, generation, configuration, at_checkpoint)
-    )
+    return acceptance.repeat(lambda: _accept(acceptance, scope, group, group_id, generation, configuration, rules))
 
 
 def _accept(
@@ -41,7 +39,7 @@ def _accept(
     group_id: str,
     generation: int,
     configuration: ReaderGroupConfiguration | None,
-    at_checkpoint: bool,
+    rules: CutRules,
 ) -> ReaderGroup:
     """A reset cannot be distinguished from an older update, so a repeated reset is rejected."""
     stored = ReaderGroupRecords(acceptance.store).get(scope, name)
@@ -53,7 +51,7 @@ def _accept(
     changed = [one for one in wanted.streams if one not in known]
     if changed:
         records = acceptance.store.get_many(stream_keys(changed))
-        check_streams(acceptance, changed, records, at_checkpoint=at_checkpoint)
+        check_streams(acceptance, changed, records, rules)
     return change_group(acceptance, stored, updated)
 
 

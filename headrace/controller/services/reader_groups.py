@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headrace.api.pages import Listing
 from headrace.controller.acceptance import Acceptance
+from headrace.controller.cut_rules import CheckWritten, CutRules
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.reader_group import ReaderGroupRecords
 from headrace.metadata.scope import no_such_scope, scope_exists, scope_guard_key
@@ -28,9 +29,13 @@ from headrace.ports.request_queue import RequestQueue
 class ReaderGroupService:
     """Called by the reader group routes of the API; safe for any number of threads."""
 
-    def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
+    def __init__(
+        self, store: MetadataStore, queue: RequestQueue, clock: Clock, check_written: CheckWritten | None = None
+    ) -> None:
+        """`check_written` refuses cuts beyond the tail of a stream; without it they are accepted."""
         self._store = store
         self._records = ReaderGroupRecords(store)
+        self._check_written = check_written
         self._acceptance = Acceptance(store, queue, clock)
 
     def create_reader_group(
@@ -58,7 +63,12 @@ class ReaderGroupService:
         from headrace.controller.operations import create_reader_group
 
         return create_reader_group.accept(
-            self._acceptance, scope, group, identifier, configuration, at_checkpoint=at_checkpoint
+            self._acceptance,
+            scope,
+            group,
+            identifier,
+            configuration,
+            CutRules(at_checkpoint, self._check_written),
         )
 
     def get_reader_group(self, scope: str, group: str) -> ReaderGroup:
@@ -107,7 +117,13 @@ class ReaderGroupService:
         from headrace.controller.operations import update_reader_group
 
         return update_reader_group.accept(
-            self._acceptance, scope, group, identifier, generation, configuration, at_checkpoint=at_checkpoint
+            self._acceptance,
+            scope,
+            group,
+            identifier,
+            generation,
+            configuration,
+            CutRules(at_checkpoint, self._check_written),
         )
 
     def reset_reader_group(self, scope: str, group: str, group_id: str, generation: int) -> ReaderGroup:

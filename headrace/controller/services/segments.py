@@ -24,6 +24,7 @@ from headrace.api.segments import (
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.sealed_active_segments import SealedActiveSegments
 from headrace.controller.services.stream_ends import StreamEnds
+from headrace.controller.services.written_cuts import WrittenCuts
 from headrace.metadata.container_claim import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StoredStream, StreamRecords
@@ -32,7 +33,7 @@ from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.log_classes import ContainerLayout
-from headrace.model.names import check_segment_name_part, segment_name
+from headrace.model.names import check_segment_name_part, segment_name, stream_of_mark_stream
 from headrace.model.segments import StreamSegment, segment_epoch, segment_number
 from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut, invalid_cut
@@ -63,6 +64,7 @@ class SegmentService:
         self._history = self._records.history
         self._cuts = PlacedCuts(self._history)
         self._ends = StreamEnds(self._history, segment_stores)
+        self._written = WrittenCuts(segment_stores)
         self._sealed = SealedActiveSegments(segment_stores, acceptance)
         self._layout = ContainerLayout(container_count, s3_containers)
 
@@ -178,6 +180,21 @@ class SegmentService:
         claim, epoch = found
         return SegmentEndpoint(claim.host, claim.port, claim.zone, container, epoch)
 
+    def endpoint_of_known(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
+        """As `endpoint`, for a segment that the stream has or had; the mark segment of a stream is one, too.
+
+        Raises:
+            NotFoundError: there is no such stream, or it never had the segment.
+            UnavailableError: no segment store has claimed the container yet.
+        """
+        marked = stream_of_mark_stream(stream)
+        found = self._records.get(scope, marked or stream).stream
+        if marked is None:
+            self._segment(found, segment_id)
+        elif segment_id != 0:
+            raise _no_such_segment(found, segment_id)
+        return self.endpoint(scope, stream, segment_id)
+
     def stream_cut(self, scope: str, stream: str, at: Literal["head", "tail"]) -> StreamCut:
         """The stream cut at the head or the tail of the stream."""
         if at == "head":
@@ -235,6 +252,7 @@ class SegmentService:
         )
         if to_offsets is not None:
             self._cuts.check_ends(found, to_cut)
+            self._written.check(found, to_cut)  # the first cut is not after it
         return RangesBetween(tuple(range_between(found, one) for one in ranges), from_cut, to_cut)
 
     def _readable(self, scope: str, stream: str) -> Stream:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.controller.services.segments import SegmentService
+from headrace.controller.services.written_cuts import WrittenCuts
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
-from headrace.model.errors import InvalidRequestError, TruncatedError, UnavailableError
-from headrace.model.names import segment_name
-from headrace.model.stream_cuts import StreamCut, invalid_cut
+from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError, UnavailableError
+from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
-from headrace.model.streams import Stream
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 
@@ -27,23 +26,30 @@ class StreamCutService:
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, segments: SegmentService) -> None:
         self._records = StreamRecords(store)
         self._cuts = PlacedCuts(self._records.history)
-        self._segment_stores = segment_stores
+        self._written = WrittenCuts(segment_stores)
         self._segments = segments
 
-    def is_valid(self, scope: str, stream: str, offsets: Mapping[int, int]) -> bool:
-        """Whether reading can start or end at this cut: it belongs to the stream, is not truncated and is written."""
+    def problem(self, scope: str, stream: str, offsets: Mapping[int, int]) -> HeadraceError | None:
+        """Why reading can neither start nor end at this cut; None if it belongs to the stream, is left and is written.
+
+        Raises UnavailableError if a segment store could not be reached.
+        """
         StreamCut.of(scope, stream, offsets)  # Refuses a malformed cut before any read.
         stored, truncation = self._records.get_with_truncation(scope, stream)
         if stored.stream.state is StreamState.CREATING:
-            return False
+            return UnavailableError(f"stream {stored.stream.scoped_name} is being created", code="stream_not_ready")
         try:
             cut = self._cuts.resolved(stored.stream, offsets)
             self._cuts.check(stored.stream, cut)
             self._cuts.check_left(stored.stream, cut, truncation)
-            self._check_written(stored.stream, cut)
-        except (InvalidRequestError, TruncatedError):
-            return False
-        return True
+            self._written.check(stored.stream, cut)
+        except (InvalidRequestError, TruncatedError) as error:
+            return error
+        return None
+
+    def is_valid(self, scope: str, stream: str, offsets: Mapping[int, int]) -> bool:
+        """Whether reading can start or end at this cut, see `problem`."""
+        return self.problem(scope, stream, offsets) is None
 
     def check_reached(self, scope: str, stream: str, offsets: Mapping[int, int]) -> None:
         """Reject a cut that is beyond the written bytes of an active segment; costs one call to the segment stores.
@@ -56,7 +62,7 @@ class StreamCutService:
         found = self._records.get(scope, stream).stream
         if found.state is StreamState.CREATING:
             raise UnavailableError(f"stream {found.scoped_name} is being created", code="stream_not_ready")
-        self._check_written(found, self._cuts.resolved(found, offsets))
+        self._written.check(found, self._cuts.resolved(found, offsets))
 
     def distance_bytes(
         self, scope: str, stream: str, from_offsets: Mapping[int, int] | None, to_offsets: Mapping[int, int] | None
@@ -64,16 +70,3 @@ class StreamCutService:
         """The number of bytes between two cuts; None is the head, or the tail. Raises as `SegmentService.between`."""
         found = self._segments.between(scope, stream, from_offsets, to_offsets)
         return sum(one.end_offset - one.start_offset for one in found.ranges)
-
-    def _check_written(self, stream: Stream, cut: StreamCut) -> None:
-        if stream.state is StreamState.SEALED:
-            return  # All segments are sealed, and their lengths have been checked with the metadata.
-        active = [one for one, offset in cut.positions if one in stream.epoch.by_id and offset > 0]
-        names = [segment_name(stream.scope, stream.name, identifier) for identifier in active]
-        infos = self._segment_stores.segment_infos(names) if names else []
-        offsets = cut.offsets
-        for identifier, info in zip(active, infos, strict=True):
-            if offsets[identifier] > info.length:
-                raise invalid_cut(
-                    f"it is at {offsets[identifier]} of segment {identifier}, which has {info.length} bytes"
-                )

@@ -7,20 +7,25 @@ on request: it no longer needs the events before the cut. A position never moves
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from headrace.api.pages import Listing
+from headrace.controller.cut_rules import CheckWritten
 from headrace.controller.services.paging import check_page_limit
 from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords, register_writes, unregister_writes
 from headrace.metadata.subscriptions import SubscriberPlaces
-from headrace.model.stream_cut_order import CutOrder, compare_cuts
+from headrace.model.errors import InvalidRequestError, UnavailableError
+from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
+from headrace.model.streams import Stream
 from headrace.model.subscribers import (
     Subscriber,
     check_generation,
     check_group_generation,
     check_subscriber_name,
+    cut_not_valid,
     moved,
     registered_again,
 )
@@ -37,13 +42,15 @@ class SubscriberService:
     invalid subscriber name.
     """
 
-    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+    def __init__(self, store: MetadataStore, clock: Clock, check_written: CheckWritten | None = None) -> None:
+        """`check_written` refuses positions beyond the tail of the stream; without it they are accepted."""
         self._store = store
         self._streams = StreamRecords(store)
         self._records = SubscriberRecords(store)
         self._places = SubscriberPlaces(self._streams.history)
         self._groups = ReaderGroupRecords(store)
         self._clock = clock
+        self._check_written = check_written
 
     def list_subscribers(self, scope: str, stream: str, limit: int, after: str | None = None) -> Listing[Subscriber]:
         """Subscribers in the order of their names, after `after`."""
@@ -114,11 +121,22 @@ class SubscriberService:
             check_group_generation(name, group.group.generation, generation)
         before, retention = self._records.find_with_retention(stored.stream, name)
         place = self._places.begin(stored.stream, truncation, running, start)
+        if start is not None:
+            self._refuse_unwritten(stored.stream, place)
         after = Subscriber(name, generation, place, self._clock.now_ms())
         writes = register_writes(stored, before, after, retention, from_start=start is not None)
         if writes:
             self._store.write(*writes, *([group.unchanged] if group else []))
         return registered_again(before.subscriber, after, from_start=start is not None) if before else after
+
+    def _refuse_unwritten(self, stream: Stream, place: PlacedCut) -> None:
+        """A position beyond the tail would let retention delete events that no reader has seen."""
+        if self._check_written is None:
+            return
+        try:
+            self._check_written(stream, place.cut)
+        except InvalidRequestError as error:
+            raise cut_not_valid(error.message, error.details) from error
 
     def _group_of(self, name: str) -> StoredGroup | None:
         """The reader group of this name, or None."""
@@ -135,5 +153,7 @@ class SubscriberService:
         after = moved(stored.subscriber, generation, place, self._clock.now_ms())
         if compare_cuts(stored.subscriber.position, place) is CutOrder.EQUAL_OR_AFTER:
             return stored.subscriber
+        with suppress(UnavailableError):  # a group goes on while a store is away; a truncation checks the length again
+            self._refuse_unwritten(found, place)
         self._records.replace(found, stored, after)
         return after

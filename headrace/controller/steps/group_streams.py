@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.controller.acceptance import Acceptance
+from headrace.controller.cut_rules import CutRules
 from headrace.controller.engine import Step, Tools
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
 from headrace.metadata.stream import current_key
@@ -24,13 +25,13 @@ def stream_keys(streams: Sequence[GroupStream]) -> list[Key]:
 
 
 def check_streams(
-    acceptance: Acceptance, streams: Sequence[GroupStream], records: Sequence[Record | None], *, at_checkpoint: bool
+    acceptance: Acceptance, streams: Sequence[GroupStream], records: Sequence[Record | None], rules: CutRules
 ) -> None:
     """Check that each stream exists, and that the group's cuts are cuts of it. `records` are those of `stream_keys`.
 
-    With `at_checkpoint` a starting cut may be a checkpoint of Pravega's readers: if the stream is sealed or the group
-    has an ending cut, it may leave out parts of the key space, but not a part that is merged later with one that is
-    still to be read.
+    With `rules.at_checkpoint` a starting cut may be a checkpoint of Pravega's readers: if the stream is sealed or the
+    group has an ending cut, it may leave out parts of the key space, but not a part that is merged later with one that
+    is still to be read.
 
     Raises:
         NotFoundError: code "stream_not_found".
@@ -49,15 +50,21 @@ def check_streams(
         end = None if wanted.end is None else cuts.resolved(stream, wanted.end.offsets)
         if end is not None:
             cuts.check(stream, end)
+        start = None
         if wanted.start is not None:
             start = cuts.resolved(stream, wanted.start.offsets)
             # Readers that finish a part of the key space leave it out of their checkpoints, and can continue from them.
             # Elsewhere they would wait forever for the part that is left out.
             finishes = end is not None or stream.state is StreamState.SEALED
-            if at_checkpoint and finishes:
+            if rules.at_checkpoint and finishes:
                 cuts.check_checkpoint(stream, start, end)
             else:
                 cuts.check(stream, start)
+        for cut in (start, end):
+            if cut is not None:
+                cut.check_between_events()
+            if cut is not None and rules.check_written is not None:
+                rules.check_written(stream, cut)
 
 
 def change_group(acceptance: Acceptance, stored: StoredGroup, after: ReaderGroup) -> ReaderGroup:
