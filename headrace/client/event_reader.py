@@ -19,7 +19,7 @@ from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_all, stop_tasks
 from headrace.client.column_errors import arrow_missing
-from headrace.client.object_iterators import AsyncObjectIterator
+from headrace.client.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.ownership import Ownership
 from headrace.client.read_progress import ReadProgress
 from headrace.client.recorded_successors import recorded_successors
@@ -169,7 +169,7 @@ class AsyncEventReader:
         self._unread: AnyBatch | None = None
         """The newest batch. A caller that stops before its end gets the rest from the next call."""
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
-        self._events: Iterator[EventRead] = iter(())
+        self._unreturned: Iterator[EventRead] = iter(())
         """Those of the newest batch, for an iterator over single events."""
         self._is_closed = False
         self._ownership = Ownership()
@@ -253,8 +253,8 @@ class AsyncEventReader:
 
     def __aiter__(self) -> AsyncIterator[EventRead]:
         """Yields single events, and moves `position` past each of them. Stops when `ended` is true."""
-        self._events = iter(())
-        return AsyncObjectIterator(self._next_event)
+        self._unreturned = iter(())
+        return AsyncEventIterator(self)
 
     @property
     def closed(self) -> bool:
@@ -285,7 +285,7 @@ class AsyncEventReader:
 
     async def next_events(self, timeout_s: float | None) -> EventBatch | None:
         """Returns the next events. They are returned again unless the caller moves `progress` past them."""
-        self._events = iter(())
+        self._unreturned = iter(())
         batch = await self._next_unread(EventBatches, timeout_s)
         assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
         return batch
@@ -303,13 +303,14 @@ class AsyncEventReader:
         return batch
 
     async def _next_event(self) -> EventRead | None:
+        """See `AsyncEventSource`."""
         while True:
-            for read in self._events:
+            for read in self._unreturned:
                 return read
             batch = await self.next_events(None)
             if batch is None:
                 return None
-            self._events = events_of(batch, self._progress)
+            self._unreturned = events_of(batch, self._progress)
 
     async def _next_unread(self, assemble: Assemble, timeout_s: float | None) -> AnyBatch | None:
         self._ownership.check()

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.event_reader import AnyBatch, Assemble, EventRead, arrow_assembler, events_of
-from headrace.client.object_iterators import AsyncObjectIterator
+from headrace.client.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.object_reads import ObjectReads
 from headrace.client.ownership import Ownership
 from headrace.client.range_bytes import HistorySource, RangeBytes, Window, gathered, read_ahead_thread
@@ -71,7 +71,7 @@ class AsyncRangeReader:
         self._stopped = Event()
         self._turn = asyncio.Lock()
         self._ownership = Ownership()
-        self._events: Iterator[EventRead] = iter(())
+        self._unreturned: Iterator[EventRead] = iter(())
         self.progress = ReadProgress({part.segment_id: part.start})
 
     @property
@@ -109,12 +109,12 @@ class AsyncRangeReader:
 
     def __aiter__(self) -> AsyncIterator[EventRead]:
         """Yields single events up to the end of the range, and moves `unread` past each."""
-        self._events = iter(())
-        return AsyncObjectIterator(self._next_event)
+        self._unreturned = iter(())
+        return AsyncEventIterator(self)
 
     async def next_events(self) -> EventBatch | None:
         """Returns the next events. They are returned again unless the caller moves `progress` past them."""
-        self._events = iter(())
+        self._unreturned = iter(())
         batch = await self._next(EventBatches)
         assert not isinstance(batch, ArrowBatch), "the assembler makes batches of events"
         return batch
@@ -165,13 +165,14 @@ class AsyncRangeReader:
         await self.close()
 
     async def _next_event(self) -> EventRead | None:
+        """See `AsyncEventSource`."""
         while True:
-            for read in self._events:
+            for read in self._unreturned:
                 return read
             batch = await self.next_events()
             if batch is None:
                 return None
-            self._events = events_of(batch, self.progress)
+            self._unreturned = events_of(batch, self.progress)
 
     async def _next(self, assemble: Assemble) -> AnyBatch | None:
         self._ownership.check()

@@ -29,7 +29,7 @@ from headrace.client.event_writer import (
 )
 from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent
 from headrace.client.loop_thread import LoopCaller
-from headrace.client.object_iterators import ObjectIterator
+from headrace.client.object_iterators import EventIterator, ObjectIterator
 from headrace.client.range_reader import AsyncRangeReader
 from headrace.client.segment_stream import EventBatch
 from headrace.client.time_windows import TimeWindow
@@ -181,7 +181,7 @@ class EventReader:
     def __init__(self, thread: LoopCaller, reader: AsyncEventReader) -> None:
         self._thread = thread
         self._reader = reader
-        self._events: Iterator[EventRead] = iter(())
+        self._unreturned: Iterator[EventRead] = iter(())
         """Those of the newest batch, for an iterator over single events."""
 
     def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
@@ -194,7 +194,7 @@ class EventReader:
             UnavailableError: a segment's store could not be reached for too long.
             CorruptError: a segment does not contain valid events.
         """
-        self._events = iter(())
+        self._unreturned = iter(())
         return self._reader.returned(self._thread.run(self._reader.next_events(timeout_s)))
 
     def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
@@ -208,17 +208,18 @@ class EventReader:
 
     def __iter__(self) -> Iterator[EventRead]:
         """Yields single events, and moves `position` past each. Waits at the tail; stops when `ended` is true."""
-        self._events = iter(())
-        return ObjectIterator(self._next_event)
+        self._unreturned = iter(())
+        return EventIterator(self)
 
     def _next_event(self) -> EventRead | None:
+        """See `EventSource`."""
         while True:
-            for read in self._events:
+            for read in self._unreturned:
                 return read
             batch = self._thread.run(self._reader.next_events(None))
             if batch is None:
                 return None
-            self._events = events_of(batch, self._reader.progress)
+            self._unreturned = events_of(batch, self._reader.progress)
 
     @property
     def ended(self) -> bool:
@@ -262,26 +263,27 @@ class GroupEvents:
 
     def __init__(self, reader: AsyncGroupReader) -> None:
         self._reader = reader
-        self._events: Iterator[GroupEvent] = iter(())
+        self._unreturned: Iterator[GroupEvent] = iter(())
 
     def read_batch(self, timeout_s: float | None = None) -> GroupBatch | None:
         """Returns the next events of one segment. See `AsyncGroupReader.read_batch`."""
-        self._events = iter(())
+        self._unreturned = iter(())
         return self._reader.returned(self._thread.run(self._reader.next_events(timeout_s)))
 
     def __iter__(self) -> Iterator[GroupEvent]:
         """Yields single events. Waits at the tail; stops when `ended` is true."""
-        self._events = iter(())
-        return ObjectIterator(self._next_event)
+        self._unreturned = iter(())
+        return EventIterator(self)
 
     def _next_event(self) -> GroupEvent | None:
+        """See `EventSource`."""
         while True:
-            for event in self._events:
+            for event in self._unreturned:
                 return event
             arrived = self._thread.run(self._reader.next_events(None))
             if arrived is None:
                 return None
-            self._events = self._reader.events_of(arrived)
+            self._unreturned = self._reader.events_of(arrived)
 
     def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
         """Returns the next events of a segment as a record batch. See `AsyncGroupReader.read_arrow_batch`."""
@@ -302,12 +304,12 @@ class RangeEvents:
 
     def __init__(self, reader: AsyncRangeReader) -> None:
         self._reader = reader
-        self._events: Iterator[EventRead] = iter(())
+        self._unreturned: Iterator[EventRead] = iter(())
         self._turn = threading.Lock()
 
     def read_batch(self) -> EventBatch | None:
         """Returns the next events, None at the end of the range. See `AsyncRangeReader.read_batch`."""
-        self._events = iter(())
+        self._unreturned = iter(())
         self._thread.check_process()
         while True:
             with self._turn:
@@ -317,17 +319,18 @@ class RangeEvents:
 
     def __iter__(self) -> Iterator[EventRead]:
         """Yields single events up to the end of the range, and moves `unread` past each."""
-        self._events = iter(())
-        return ObjectIterator(self._next_event)
+        self._unreturned = iter(())
+        return EventIterator(self)
 
     def _next_event(self) -> EventRead | None:
+        """See `EventSource`."""
         while True:
-            for read in self._events:
+            for read in self._unreturned:
                 return read
             batch = self._thread.run(self._reader.next_events())
             if batch is None:
                 return None
-            self._events = events_of(batch, self._reader.progress)
+            self._unreturned = events_of(batch, self._reader.progress)
 
     def read_arrow_batch(self) -> pa.RecordBatch | None:
         """Returns the next events as a record batch. See `AsyncRangeReader.read_arrow_batch`."""
