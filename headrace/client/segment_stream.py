@@ -219,10 +219,10 @@ class SegmentStream(Generic[Batch]):
         return data
 
     def _refuse_begin_inside_event(self) -> None:
-        """Raises CorruptError if the last bytes of the segment, as it is now, are no whole event.
+        """Raises CorruptError if the last bytes of the segment, as it is now, are part of an event.
 
-        Events are stored whole. So the reading began inside the last one, and it would wait for the rest of something
-        that is no event.
+        Events are stored whole. So the reading began inside the last one, and it would wait for more
+        bytes that are not an event.
         """
         if self.at_tail and self._stop is None and self._assembler.offset == self._began_at:
             check_begins_between_events(self._name, self._assembler)

@@ -63,7 +63,7 @@ class StreamCut:
             )
 
     def check_between_events(self) -> None:
-        """Refuses an offset at which no event can begin: the header of the first one is there, whatever follows.
+        """Refuses an offset at which no event can begin: the header of the first one is there.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut".
