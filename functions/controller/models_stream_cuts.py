@@ -25,6 +25,9 @@ class CutProblem(WireModel):
 
 class CutCheck(WireModel):
     valid: bool = Field(description="A cut of this stream, behind its head and written already")
+
+
+class ExplainedCutCheck(CutCheck):
     problem: CutProblem | None = Field(default=None, description="Why it is not valid")
 
 

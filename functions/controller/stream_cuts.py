@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Annotated
+
+from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from functions import wiring
 from functions.controller import models_stream_cuts as models
@@ -15,6 +18,8 @@ api = http_api()
 
 _STREAM = "/v1/scopes/<scope>/streams/<stream>"
 
+Explain = Annotated[bool, Query(description="Also say why the cut is not valid")]
+
 
 @api.post(f"{_STREAM}/truncate", summary="Truncate at a cut", tags=["Stream cuts"], status_code=HTTPStatus.ACCEPTED)
 def truncate_stream(scope: ScopeName, stream: StreamName, request: models.CutRequest) -> StreamStateAnswer:
@@ -25,11 +30,16 @@ def truncate_stream(scope: ScopeName, stream: StreamName, request: models.CutReq
 
 
 @api.post(f"{_STREAM}/stream-cuts/check", summary="Whether a cut is valid", tags=["Stream cuts"])
-def check_stream_cut(scope: ScopeName, stream: StreamName, request: models.CutRequest) -> models.CutCheck:
+def check_stream_cut(
+    scope: ScopeName, stream: StreamName, request: models.CutRequest, explain: Explain = False
+) -> models.CutCheck | models.ExplainedCutCheck:
     problem = wiring.stream_cut_service().problem(scope, stream, request.offsets())
+    if not explain:
+        return models.CutCheck(valid=problem is None)
     if problem is None:
-        return models.CutCheck(valid=True)
-    return models.CutCheck(valid=False, problem=models.CutProblem(code=problem.specific_code, message=problem.message))
+        return models.ExplainedCutCheck(valid=True)
+    shown = models.CutProblem(code=problem.specific_code, message=problem.message)
+    return models.ExplainedCutCheck(valid=False, problem=shown)
 
 
 @api.post(f"{_STREAM}/stream-cuts/distance", summary="How many bytes lie between", tags=["Stream cuts"])

@@ -408,7 +408,8 @@ class AsyncAdmin:
 
     async def _cut_problem(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> HeadraceError | None:
         path = f"{_path(scope, stream)}/stream-cuts/check"
-        return parsed(cut_problem, await self._api.request("POST", path, body={"cut": offsets_json(cut)}))
+        body, query = {"cut": offsets_json(cut)}, {"explain": "true"}  # an older controller does not know the query
+        return parsed(cut_problem, await self._api.request("POST", path, query=query, body=body))
 
     async def _state_after(self, scope: str, stream: str, passing: str) -> StreamView:
         """Waits until the stream is not in the state `passing`; returns the stream."""

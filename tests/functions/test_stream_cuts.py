@@ -69,6 +69,10 @@ def test_checks_of_cuts(call: Call, scaled_stream: str):
     assert call("POST", check, _cut(s0=1)).body == {"valid": False}
     assert call("POST", check, _cut(s0=-1, s1=20)).body == {"valid": True}
     assert call("POST", check, _cut(s0=10, s1=-1)).body == {"valid": False}
+    assert call("POST", check, _cut(s0=10, s1=20), explain="true").body == {"valid": True, "problem": None}
+    explained = call("POST", check, _cut(s0=11, s1=20), explain="true").body
+    assert (explained["valid"], explained["problem"]["code"]) == (False, "invalid_stream_cut")
+    assert "segment 0" in explained["problem"]["message"]
     strange: dict[str, Any]
     for strange in ({"cut": {}}, {"cut": {"x": 1}}, {"cut": {"0": -2}}, {}, {"cut": None}):
         assert call("POST", check, strange).status == 400
