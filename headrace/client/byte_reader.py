@@ -16,7 +16,7 @@ from headrace.client.byte_writer import byte_view
 from headrace.client.ownership import Ownership
 from headrace.client.segment_stream import SegmentStream
 from headrace.model.arguments import checked_calls
-from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, TruncatedError
+from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, NotFoundError, TruncatedError
 
 WINDOW_BYTES = 1024 * 1024
 WINDOWS_WAITING_MAX = 4
@@ -279,6 +279,8 @@ class AsyncByteReader:
         return info.is_sealed and offset > info.write_offset
 
     def _explained(self, error: Exception, offset: int) -> Exception:
+        if isinstance(error, NotFoundError):
+            return self._segment.deleted()
         if not isinstance(error, TruncatedError):
             return error
         head = error.details.get("start_offset")

@@ -19,6 +19,7 @@ from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_all, stop_tasks
 from headrace.client.column_errors import arrow_missing
+from headrace.client.cut_check import refuse_invalid_cut
 from headrace.client.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.ownership import Ownership
 from headrace.client.read_progress import ReadProgress
@@ -29,7 +30,7 @@ from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, Ev
 from headrace.client.time_order import SPANS_WAITING_MAX, TimeOrder
 from headrace.client.time_windows import TimeWindow, TimeWindows
 from headrace.model.arguments import check_fields, checked_calls
-from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError, TruncatedError, UnavailableError
+from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
@@ -43,9 +44,6 @@ WINDOWS_BYTES_TOTAL = 64 * 1024 * 1024
 """The limit of all outstanding reads together. Many segments are therefore read in smaller windows."""
 
 BATCHES_WAITING_MAX = 4
-
-_CUTS_REFUSED = ("invalid_stream_cut", "stream_recreated")
-"""Codes of errors for cuts that a reader cannot start at, however long it waits."""
 
 TIME_RESOLUTION_S_DEFAULT = 0.1
 TIME_RESOLUTION_S_MAX = 3600.0
@@ -193,7 +191,7 @@ class AsyncEventReader:
                 # The lengths are needed for `position`, and a segment that was not reached must not be read.
                 start = (await self._admin.segments_between(self.scope, self.stream, start)).start.offsets
             elif isinstance(self._start, StreamCut):
-                await self._refuse_invalid(self._start)
+                await refuse_invalid_cut(self._admin, self._start)
             self._progress = ReadProgress(start)
         else:
             between = await self._admin.segments_between(self.scope, self.stream, start, self._end)
@@ -339,19 +337,6 @@ class AsyncEventReader:
         if isinstance(self._start, StreamCut):
             return self._start.offsets
         return (await self._admin.stream_cut(self.scope, self.stream, at=self._start)).offsets
-
-    async def _refuse_invalid(self, start: StreamCut) -> None:
-        """A reader beyond the tail would wait there, and skip what is written up to it.
-
-        Truncated bytes are for the reads to skip or to report. While a store is away the cut cannot be checked.
-        """
-        try:
-            await self._admin.check_stream_cut(self.scope, self.stream, start)
-        except InvalidRequestError as problem:
-            if problem.specific_code in _CUTS_REFUSED:
-                raise
-        except (TruncatedError, UnavailableError):
-            pass
 
     def _begin(self, assemble: Assemble) -> None:
         """Starts to read, in the form in which the events are asked for first."""

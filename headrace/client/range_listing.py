@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from headrace.api.plans import RangeToPlan
 from headrace.client.admin import AsyncAdmin
+from headrace.client.cut_check import refuse_invalid_cut
 from headrace.client.segment_ranges import SegmentRange, joined_ranges, ranges_to_read, segment_ranges
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PIECES_PER_PLAN_MAX, RANGES_PER_PLAN_MAX
@@ -29,7 +30,7 @@ async def list_ranges(
         if cut is not None:
             cut.check_belongs_to(scope, stream)
     if end is not None:
-        await admin.check_stream_cut(scope, stream, end)
+        await refuse_invalid_cut(admin, end)
     found: list[SegmentRange] = []
     reached_end = False
     while not reached_end:

@@ -19,5 +19,12 @@ class CutRules:
     at_checkpoint: bool = False
     check_written: CheckWritten | None = None
 
+    def check_place(self, stream: Stream, cut: StreamCut) -> None:
+        """Refuse a cut inside the first event or beyond the tail. Checkpoints are made by readers, between events."""
+        if not self.at_checkpoint:
+            cut.check_between_events()
+        if self.check_written is not None:
+            self.check_written(stream, cut)
+
 
 NO_RULES = CutRules()

@@ -56,7 +56,7 @@ ROUTES = (
     Route("GET", f"{_STREAM}/segments/{{segment}}/endpoint", "segments"),
     Route("GET", f"{_STREAM}/stream-cut", "segments"),
     Route("POST", f"{_STREAM}/truncate", "stream-cuts"),
-    Route("POST", f"{_STREAM}/stream-cuts/check", "stream-cuts"),
+    Route("POST", f"{_STREAM}/stream-cuts/check", "stream-cuts", Access.READ),
     Route("POST", f"{_STREAM}/stream-cuts/distance", "stream-cuts", Access.READ),
     Route("GET", f"{_STREAM}/segments/{{segment}}/chunks", "history"),
     Route("POST", f"{_STREAM}/next-cut", "plans", Access.READ),

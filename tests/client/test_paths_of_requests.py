@@ -59,6 +59,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
+        self.runner = asyncio.Runner()  # a client belongs to one event loop
         self.api = HttpApi("http://controller/base", transport=httpx.MockTransport(self._note), retry_s=0)
 
     def _note(self, request: httpx.Request) -> httpx.Response:
@@ -69,7 +70,7 @@ class Sent:
         """The request of a call; None if the call was refused, which must have sent nothing."""
         self.requests.clear()
         try:
-            asyncio.run(call())
+            self.runner.run(call())
         except _SentElsewhere:
             (request,) = self.requests
             return request
