@@ -327,7 +327,7 @@ def chunk_links() -> ChunkLinks:
 def history_service() -> HistoryService:
     from headrace.controller.services.history import HistoryService
 
-    return HistoryService(metadata_store(), chunk_links())
+    return HistoryService(metadata_store(), segment_stores(), chunk_links())
 
 
 @_once

@@ -14,7 +14,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
-from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_all, stop_tasks
@@ -22,15 +21,17 @@ from headrace.client.column_errors import arrow_missing
 from headrace.client.cut_check import refuse_invalid_cut
 from headrace.client.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.ownership import Ownership
+from headrace.client.range_listing import ranges_between
 from headrace.client.read_progress import ReadProgress
 from headrace.client.recorded_successors import recorded_successors
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.segment_ranges import SegmentRange, segment_ranges
 from headrace.client.segment_requests import SegmentRequests
 from headrace.client.segment_stream import ArrowBatch, Assembler, EventBatch, EventBatches, OnTruncation, SegmentStream
 from headrace.client.time_order import SPANS_WAITING_MAX, TimeOrder
 from headrace.client.time_windows import TimeWindow, TimeWindows
 from headrace.model.arguments import check_fields, checked_calls
-from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
+from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError, TruncatedError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
@@ -159,7 +160,7 @@ class AsyncEventReader:
         self._start, self._end = start, end
         self._options = options
         self._connections = SegmentConnections(admin, scope, stream)
-        self._plan: dict[int, RangeBetween] | None = None
+        self._plan: dict[int, SegmentRange] | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._arrived = self._arrivals()
         self._assemble: Assemble | None = None
@@ -177,6 +178,8 @@ class AsyncEventReader:
 
         Raises:
             NotFoundError: there is no such stream.
+            TruncatedError: events after the start have been truncated, and `on_truncation` is "error". Without an end
+                the first read may raise it instead.
             InvalidRequestError: a stream cut belongs to another stream, is inside an event or beyond the tail, or the
                 end is before the start.
         """
@@ -189,16 +192,16 @@ class AsyncEventReader:
         if self._end is None:
             if END_OF_SEGMENT in start.values():
                 # The lengths are needed for `position`, and a segment that was not reached must not be read.
-                start = (await self._admin.segments_between(self.scope, self.stream, start)).start.offsets
+                start = await self._resolved(start)
             elif isinstance(self._start, StreamCut):
                 await refuse_invalid_cut(self._admin, self._start)
             self._progress = ReadProgress(start)
         else:
-            between = await self._admin.segments_between(self.scope, self.stream, start, self._end)
-            self._plan = {one.segment.segment_id: one for one in between.ranges}
-            if not self._plan.keys() >= between.start.offsets.keys():
+            begin, ranges = await self._ranges_up_to(start, self._end)
+            self._plan = {one.segment_id: one for one in ranges}
+            if not self._plan.keys() >= begin.offsets.keys():
                 raise CorruptError("the controller's answer lacks segments of the start cut")
-            self._progress = ReadProgress(between.start.offsets)
+            self._progress = ReadProgress(begin.offsets)
 
     async def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
         """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
@@ -338,6 +341,29 @@ class AsyncEventReader:
             return self._start.offsets
         return (await self._admin.stream_cut(self.scope, self.stream, at=self._start)).offsets
 
+    async def _resolved(self, start: Mapping[int, int]) -> dict[int, int]:
+        """The start with the lengths of the segments at whose ends it is."""
+        try:
+            return (await self._admin.segments_between(self.scope, self.stream, start)).start.offsets
+        except TruncatedError:
+            if self._options.on_truncation == "error":
+                raise
+        # One byte is enough: the batch begins where reading does.
+        left = await self._admin.next_cut(self.scope, self.stream, start, bytes_max=1, on_truncation="skip")
+        return left.start.offsets
+
+    async def _ranges_up_to(self, start: Mapping[int, int], end: StreamCut) -> tuple[StreamCut, Sequence[SegmentRange]]:
+        """Where reading begins, and the ranges up to the end cut; what was truncated of them may be skipped."""
+        try:
+            between = await self._admin.segments_between(self.scope, self.stream, start, end)
+        except TruncatedError:
+            if self._options.on_truncation == "error":
+                raise
+        else:
+            return between.start, segment_ranges(between)
+        await refuse_invalid_cut(self._admin, end)
+        return await ranges_between(self._admin, self.scope, self.stream, start, end, on_truncation="skip")
+
     def _begin(self, assemble: Assemble) -> None:
         """Starts to read, in the form in which the events are asked for first."""
         if self._assemble is assemble:
@@ -363,7 +389,7 @@ class AsyncEventReader:
         self._tasks[segment_id] = task
 
     async def _read_segment(self, segment_id: int, start: int) -> None:
-        stop = None if self._plan is None else self._plan[segment_id].end_offset
+        stop = None if self._plan is None else self._plan[segment_id].end
         waiting_max = SPANS_WAITING_MAX if self._options.order is ReadOrder.TIME else 1
         window_bytes = WINDOWS_BYTES_TOTAL // waiting_max // max(1, self._progress.open_segments)
         assert self._assemble is not None, "only called after `_begin`"

@@ -27,7 +27,7 @@ from headrace.client.reader_group import AsyncReaderGroup
 from headrace.client.revisioned_stream import AsyncRevisionedStream
 from headrace.client.segment_ranges import SegmentRange
 from headrace.client.segment_requests import RETRY_TIMEOUT_S
-from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
+from headrace.client.state_synchronizer import STATE_TRUNCATED, AsyncStateSynchronizer, StateForm
 from headrace.client.stream_ranges import StreamRanges
 from headrace.client.synchronous import EventReader, EventWriter
 from headrace.client.synchronous_admin import Admin
@@ -42,7 +42,7 @@ from headrace.client.time_cuts import stream_cut_at
 from headrace.client.transactional_writer import AsyncTransactionalWriter
 from headrace.client.transactions_admin import LEASE_MS_DEFAULT
 from headrace.model.arguments import checked_calls
-from headrace.model.errors import InvalidRequestError
+from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.stream_cuts import StreamCut
 
 DEFAULT_URL = "http://127.0.0.1:10080"
@@ -172,12 +172,16 @@ class AsyncHeadrace:
     async def state_synchronizer(self, scope: str, stream: str, form: StateForm[S, U]) -> AsyncStateSynchronizer[S, U]:
         """Opens a state that several processes share in a stream of one segment. Reads it as far as it is written.
 
+        If the state was truncated, the synchronizer has none: its `initialize` writes one.
+
         Raises the same errors as `revisioned_stream`, and CorruptError if the stream holds something else.
         """
         synchronizer = AsyncStateSynchronizer(await self.revisioned_stream(scope, stream), form)
         try:
             await synchronizer.fetch()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, TruncatedError) and error.specific_code == STATE_TRUNCATED:
+                return synchronizer
             await synchronizer.close()
             raise
         return synchronizer

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from headrace.api.plans import RangeToPlan
-from headrace.client.admin import AsyncAdmin
+from headrace.api.plans import OnTruncation, RangeToPlan
+from headrace.client.admin import AsyncAdmin, CutLike
 from headrace.client.cut_check import refuse_invalid_cut
 from headrace.client.segment_ranges import SegmentRange, joined_ranges, ranges_to_read, segment_ranges
-from headrace.model.errors import InvalidRequestError
+from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.limits import PIECES_PER_PLAN_MAX, RANGES_PER_PLAN_MAX
 from headrace.model.range_pieces import pieces_at_best
 from headrace.model.stream_cuts import StreamCut
@@ -31,13 +31,8 @@ async def list_ranges(
             cut.check_belongs_to(scope, stream)
     if end is not None:
         await refuse_invalid_cut(admin, end)
-    found: list[SegmentRange] = []
-    reached_end = False
-    while not reached_end:
-        batch = await admin.next_cut(scope, stream, start, end=end)
-        found += segment_ranges(batch.batch)
-        start, reached_end = batch.end, batch.reached_end
-    ranges = ranges_to_read(joined_ranges(found))
+    _, found = await ranges_between(admin, scope, stream, start, end)
+    ranges = ranges_to_read(found)
     if bytes_max is None:
         return ranges
     pieces: list[SegmentRange] = []
@@ -47,6 +42,40 @@ async def list_ranges(
         for part, plan in zip(parts, plans, strict=True):
             pieces += (replace(part, start=piece.start, end=piece.end) for piece in plan.pieces)
     return pieces
+
+
+async def ranges_between(
+    admin: AsyncAdmin,
+    scope: str,
+    stream: str,
+    start: CutLike,
+    end: StreamCut | None,
+    *,
+    on_truncation: OnTruncation = "fail",
+) -> tuple[StreamCut, list[SegmentRange]]:
+    """Returns the cut at which the ranges begin, and the ranges, also those without bytes.
+
+    With "skip" both cuts are moved forward to the head where they are before it. If the stream is truncated again in
+    the meantime, the ranges are listed again: those of later batches would not follow those of earlier ones.
+    """
+    begin: StreamCut | None = None
+    position: CutLike = start
+    found: list[SegmentRange] = []
+    while True:
+        try:
+            batch = await admin.next_cut(
+                scope, stream, position, end=end, on_truncation=on_truncation if begin is None else "fail"
+            )
+        except TruncatedError:
+            if begin is None or on_truncation == "fail":
+                raise
+            begin, position, found = None, start, []
+            continue
+        begin = begin or batch.start
+        found += segment_ranges(batch.batch)
+        if batch.reached_end:
+            return begin, joined_ranges(found)
+        position = batch.end
 
 
 def plan_requests(ranges: Sequence[SegmentRange], piece_bytes: int) -> Iterator[list[SegmentRange]]:

@@ -162,8 +162,16 @@ class AsyncRevisionedStream:
         return reply.success
 
     async def truncate(self, revision: int) -> None:
-        """Removes the entries before a revision. Does nothing if they are removed already."""
-        await self._requests.truncate_segment(self._segment_id, self._name, revision)
+        """Removes the entries before a revision. Does nothing if they are removed already.
+
+        Raises:
+            InvalidRequestError: `revision` is negative, or the stream ends before it.
+        """
+        if revision < 0 or not await self._requests.truncate_segment(self._segment_id, self._name, revision):
+            raise InvalidRequestError(
+                f"{self.scope}/{self.stream} cannot be truncated at revision {revision}: it has no such revision",
+                details={"revision": revision},
+            )
 
     @property
     def closed(self) -> bool:

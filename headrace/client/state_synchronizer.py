@@ -15,7 +15,16 @@ from typing import Generic, TypeVar
 from headrace.client.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
 from headrace.codec.synchronizer_entries import InitialEntry, UpdatesEntry, entry_bytes, parse_entry
 from headrace.model.arguments import checked_calls
-from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, TruncatedError
+from headrace.model.errors import (
+    CorruptError,
+    HeadraceError,
+    IllegalStateError,
+    InvalidRequestError,
+    TruncatedError,
+)
+
+STATE_TRUNCATED = "state_truncated"
+"""The code of the error for a state that was removed with the entries that lead to it."""
 
 S = TypeVar("S")
 U = TypeVar("U")
@@ -41,7 +50,9 @@ class AsyncStateSynchronizer(Generic[S, U]):
     """A copy of a shared state. Make it with `AsyncHeadrace.state_synchronizer`, use it with `async with`.
 
     Every method that asks the store raises NotFoundError if the stream was deleted, UnavailableError if its store could
-    not be reached for too long, and CorruptError if it holds something else than entries of such a state.
+    not be reached for too long, and CorruptError if it holds something else than entries of such a state. If something
+    else than `compact` has truncated the stream and the state is gone, it raises TruncatedError, code
+    "state_truncated", until `initialize` writes a state.
     """
 
     def __init__(
@@ -68,13 +79,27 @@ class AsyncStateSynchronizer(Generic[S, U]):
         return self._revision
 
     async def initialize(self, state: S) -> bool:
-        """Writes the first state, if there is none yet. Returns whether there was none. The copy is then up to date."""
+        """Writes the first state, if there is none yet. Returns whether there was none. The copy is then up to date.
+
+        If the state was truncated, a first state is written behind what is left.
+        """
         entry = entry_bytes(InitialEntry(self._form.state_bytes(state)))
-        written = await self._entries.write_conditionally(0, entry)
-        if written is not None and self._revision < written:
+        revision = 0
+        while (written := await self._entries.write_conditionally(revision, entry)) is None:
+            try:
+                await self.fetch()
+            except TruncatedError as error:
+                if error.specific_code != STATE_TRUNCATED:
+                    raise
+                revision = error.details["latest"]
+                continue
+            return False
+        if self._revision < written:
             self._state, self._revision = state, written
+        if revision > 0:
+            await self._mark(revision)  # what is before it may be a part of an entry
         await self.fetch()
-        return written is not None
+        return True
 
     async def fetch(self) -> S | None:
         """Brings the copy up to date. Returns it, None if there is no state yet."""
@@ -145,9 +170,7 @@ class AsyncStateSynchronizer(Generic[S, U]):
                 break
         if self._revision == revision:
             self._revision = written
-        before = await self._entries.mark()
-        if before is None or before < revision:
-            await self._entries.compare_and_set_mark(before, revision)
+        before = await self._mark(revision)
         if before is not None:
             await self._entries.truncate(min(before, revision))
 
@@ -167,20 +190,34 @@ class AsyncStateSynchronizer(Generic[S, U]):
     ) -> None:
         await self.close()
 
+    async def _mark(self, revision: int) -> int | None:
+        """Marks the revision before a state, unless a later one is marked. Returns what was marked before."""
+        before = await self._entries.mark()
+        if before is None or before < revision:
+            await self._entries.compare_and_set_mark(before, revision)
+        return before
+
     async def _load(self) -> None:
         """Reads from the mark, or from the oldest revision. Entries before the first state there are skipped."""
         while True:
-            start = await self._entries.mark()
+            mark = await self._entries.mark() or 0
             oldest = await self._entries.oldest_revision()
-            start = oldest if start is None else max(start, oldest)
+            start = max(mark, oldest)
             end = await self._entries.latest_revision()
+            was_cut = oldest > mark  # a compaction leaves the state at the mark
             try:
                 found = [entry async for entry in self._entries.read(start, end)]
             except TruncatedError:
                 continue  # another process has compacted in the meantime
+            except (CorruptError, InvalidRequestError) as error:
+                if not was_cut:
+                    raise
+                raise self._state_truncated(oldest, end) from error  # cut inside an entry
             break
         first = next((n for n, one in enumerate(found) if isinstance(self._parsed(one), InitialEntry)), None)
         if first is None:
+            if was_cut:
+                raise self._state_truncated(oldest, end)
             if found:
                 raise CorruptError(
                     f"stream {self._entries.scope}/{self._entries.stream} has updates and no state before them: was it "
@@ -235,6 +272,14 @@ class AsyncStateSynchronizer(Generic[S, U]):
         if self._on_applied is not None:
             for update, state in zip(updates, states, strict=True):
                 self._on_applied(update, state)
+
+    def _state_truncated(self, oldest: int, latest: int) -> TruncatedError:
+        return TruncatedError(
+            f"the state in stream {self._entries.scope}/{self._entries.stream} was truncated: no state is left after "
+            f"revision {oldest}; initialize it again, or compact it where a copy is still up to date",
+            details={"oldest": oldest, "latest": latest},
+            code=STATE_TRUNCATED,
+        )
 
     def _no_state(self) -> IllegalStateError:
         return IllegalStateError(

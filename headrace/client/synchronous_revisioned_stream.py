@@ -81,7 +81,11 @@ class RevisionedStream:
         return self._thread.run(self._core.compare_and_set_mark(expected, revision))
 
     def truncate(self, revision: int) -> None:
-        """Removes the entries before a revision. Does nothing if they are removed already."""
+        """Removes the entries before a revision. Does nothing if they are removed already.
+
+        Raises:
+            InvalidRequestError: `revision` is negative, or the stream ends before it.
+        """
         self._thread.run(self._core.truncate(revision))
 
     @property

@@ -17,7 +17,9 @@ class StateSynchronizer(Generic[S, U]):
     """A copy of a shared state. Make it with `Headrace.state_synchronizer`, use it with `with`.
 
     Every method that asks the store raises NotFoundError if the stream was deleted, UnavailableError if its store could
-    not be reached for too long, and CorruptError if it holds something else than entries of such a state.
+    not be reached for too long, and CorruptError if it holds something else than entries of such a state. If something
+    else than `compact` has truncated the stream and the state is gone, it raises TruncatedError, code
+    "state_truncated", until `initialize` writes a state.
     """
 
     def __init__(self, thread: LoopCaller, core: AsyncStateSynchronizer[S, U]) -> None:
@@ -35,7 +37,10 @@ class StateSynchronizer(Generic[S, U]):
         return self._core.revision
 
     def initialize(self, state: S) -> bool:
-        """Writes the first state, if there is none yet. Returns whether there was none. The copy is then up to date."""
+        """Writes the first state, if there is none yet. Returns whether there was none. The copy is then up to date.
+
+        If the state was truncated, a first state is written behind what is left.
+        """
         return self._thread.run(self._core.initialize(state))
 
     def fetch(self) -> S | None:

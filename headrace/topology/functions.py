@@ -179,7 +179,9 @@ FUNCTIONS = (
         "history",
         handler="functions.controller.history.handler",
         description="Chunks of a segment range, with links to read them straight from S3",
-        grants=("metadata:read", "chunks:read"),
+        grants=("metadata:read", "chunks:read", "token-keys:read"),
+        # Bytes that were truncated are not listed, and only the stores know where a segment starts.
+        reaches_segment_stores=True,
     ),
     Function(
         "plans",

@@ -12,6 +12,7 @@ from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_s
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.ports.chunk_links import ChunkLink
 from headrace.ports.metadata_store import Create, Key
+from headrace.ports.segment_stores import SegmentScaleRate
 from headrace.topology import CONTAINER_COUNT
 
 NEW_LOW, NEW_HIGH = (1 << 32) + 2, (1 << 32) + 3
@@ -109,6 +110,7 @@ class FakeLinks:
 def with_history(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> MemoryMetadataStore:
     monkeypatch.setattr(wiring, "chunk_links", FakeLinks)
     name = "s/t/0.#epoch.0"
+    world.segment_stores.create_segment(name, SegmentScaleRate())
     for run in (ChunkRun(0, 10, "o-1", 5), ChunkRun(10, 10, "o-2", 0)):
         world.store.write(Create(Key(chunk_partition(name), chunk_sort(run.offset)), chunk_body(run)))
     return world.store

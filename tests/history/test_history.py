@@ -14,8 +14,9 @@ from headrace.api.chunks import Chunks
 from headrace.controller.services import paging
 from headrace.controller.services.history import OFFSET_MAX
 from headrace.model.chunks import ChunkRun, RunLink, chunk_sort, link_body
-from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
+from headrace.model.errors import CorruptError, InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX
+from headrace.ports.segment_stores import SegmentInfo
 
 SOURCE = "s/t/7.#epoch.0#transaction." + "0" * 31 + "1"
 
@@ -180,6 +181,32 @@ def test_truncated_bytes_are_said_to_be_gone(history: History):
     assert truncated.value.details["startOffset"] == 10
     assert bounds(history.chunks(10)) == [(10, 20)]
     assert bounds(history.chunks(0, 10)) == []
+
+
+def test_bytes_before_the_segments_start_have_no_links(three_runs: History):
+    """Tier 2 keeps a run as long as some of its bytes are left, and an object for a while longer."""
+    three_runs.segment_stores.extend(three_runs.name, 60)
+    three_runs.segment_stores.truncate_segment(three_runs.name, 25)
+    for start in (0, 10, 24):
+        with pytest.raises(TruncatedError) as truncated:
+            three_runs.chunks(start)
+        assert truncated.value.details["startOffset"] == 25
+    assert bounds(three_runs.chunks(25)) == [(25, 30), (30, 60)]
+
+
+def test_a_deleted_segment_has_no_links(three_runs: History):
+    three_runs.segment_stores.delete_segment(three_runs.name)
+    with pytest.raises(NotFoundError):
+        three_runs.chunks()
+
+
+def test_links_wait_for_a_store_that_knows_the_start(three_runs: History, monkeypatch: pytest.MonkeyPatch):
+    def away(names: list[str]) -> list[SegmentInfo]:
+        raise UnavailableError(f"no store has {names}")
+
+    monkeypatch.setattr(three_runs.segment_stores, "segment_infos", away)
+    with pytest.raises(UnavailableError):
+        three_runs.chunks()
 
 
 def test_overlapping_runs_are_read_once(three_runs: History):

@@ -9,11 +9,13 @@ from typing import Any
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
+from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.api.chunks import Chunks
 from headrace.controller.services.history import HistoryService
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.names import segment_name
 from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Page
+from headrace.ports.segment_stores import SegmentScaleRate
 
 SEGMENT_ID = 7
 
@@ -51,8 +53,11 @@ class History:
         self.storage = MemoryChunkStorage()
         self.links = MemoryChunkLinks(self.storage, 60, FixedClock())
         self.counting: Any = CountingStore(self.store)
-        self.service = HistoryService(self.counting, self.links)
-        self.partition = chunk_partition(segment_name("s", "t", SEGMENT_ID))
+        self.segment_stores = MemorySegmentStores()
+        self.name = segment_name("s", "t", SEGMENT_ID)
+        self.segment_stores.create_segment(self.name, SegmentScaleRate())
+        self.service = HistoryService(self.counting, self.segment_stores, self.links)
+        self.partition = chunk_partition(self.name)
         self._objects = 0
 
     def add(self, offset: int, data: bytes, *, padding: int = 5, segment: str | None = None) -> ChunkRun:

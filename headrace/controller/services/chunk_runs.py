@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from headrace.controller.services.segment_starts import truncated_before
 from headrace.model.chunks import ChunkRun, RunLink, chunk_partition, chunk_run, chunk_sort, is_link, run_link
 from headrace.model.errors import CorruptError, TruncatedError, UnavailableError
 from headrace.ports.metadata_store import MetadataStore, Record
@@ -116,10 +117,7 @@ def _gap(
     name: str, from_offset: int, following: ChunkRun | RunLink, *, is_head: bool
 ) -> TruncatedError | UnavailableError:
     if is_head:
-        return TruncatedError(
-            f"segment {name} starts at {following.offset} in tier 2: the bytes at {from_offset} were truncated",
-            details={"segment": name, "offset": from_offset, "startOffset": following.offset},
-        )
+        return truncated_before(name, from_offset, following.offset)
     return _being_rewritten(name, from_offset, following.offset)
 
 

@@ -1,8 +1,9 @@
 """History: which parts of tier-2 objects contain a range of a segment, with signed links to read them from S3.
 
-The service reads the chunk directory and signs links. It does not read the objects or call a segment store, so bytes
-that are not in tier 2 yet are not listed. A page costs one metadata query if it starts at the start of a run, as the
-head of an untruncated segment and every continuation do; otherwise it costs two (`chunk_runs`).
+The service reads the chunk directory and signs links. It does not read the objects, and bytes that are not in tier 2
+yet are not listed. A page costs one metadata query if it starts at the start of a run, as the head of an untruncated
+segment and every continuation do; otherwise it costs two (`chunk_runs`). If it has links, it also costs a question to
+the segment's store: where the segment starts now (`segment_starts`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 from headrace.api.chunks import Chunk, Chunks
 from headrace.controller.services.chunk_runs import ChunkRuns
 from headrace.controller.services.paging import PageRoom
+from headrace.controller.services.segment_starts import SegmentStarts
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.names import check_scope_name, check_stream_name, segment_name
 from headrace.ports.chunk_links import ChunkLinks
 from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.segment_stores import SegmentStores
 
 OFFSET_MAX = (1 << 63) - 1
 SEGMENT_ID_MAX = (1 << 63) - 1
@@ -24,8 +27,9 @@ SEGMENT_ID_MAX = (1 << 63) - 1
 class HistoryService:
     """Lists chunks for readers that read from S3 themselves."""
 
-    def __init__(self, store: MetadataStore, links: ChunkLinks) -> None:
+    def __init__(self, store: MetadataStore, segment_stores: SegmentStores, links: ChunkLinks) -> None:
         self._runs = ChunkRuns(store)
+        self._starts = SegmentStarts(segment_stores)
         self._links = links
 
     def chunks(
@@ -44,7 +48,9 @@ class HistoryService:
         Raises:
             InvalidRequestError: a name, an offset or the limit is out of bounds.
             TruncatedError: the bytes at `from_offset` were truncated; `details` tells where the segment starts.
-            UnavailableError: the directory is being rewritten around `from_offset`; repeat.
+            NotFoundError: the segment was deleted, and its runs are still there.
+            UnavailableError: the directory is being rewritten around `from_offset`, or no store knows where the segment
+                starts; repeat.
         """
         stop = _check_range(from_offset, to_offset)
         if not 1 <= limit <= PAGE_ITEMS_MAX:
@@ -55,6 +61,8 @@ class HistoryService:
         if from_offset == stop:
             return Chunks((), from_offset, None)
         found = self._runs.read(name, from_offset, stop, limit)
+        if found.runs:
+            self._starts.check({name: from_offset})
         linked: list[Chunk] = []
         room = PageRoom()
         reached = from_offset

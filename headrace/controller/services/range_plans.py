@@ -11,6 +11,7 @@ from headrace.api.plans import PlannedPiece, RangePlan, RangePlans, RangeToPlan
 from headrace.api.segments import SegmentEndpoint
 from headrace.controller.services.chunk_runs import ChunkRuns, StoredRuns
 from headrace.controller.services.history import linked_chunk
+from headrace.controller.services.segment_starts import SegmentStarts
 from headrace.controller.services.segments import created_stream
 from headrace.controller.services.stream_ends import StreamEnds
 from headrace.metadata.container_claim import find_claims
@@ -49,7 +50,8 @@ class RangePlanService:
 
     A plan reads the stream, the ends of sealed segments and the claims of containers in batches of a hundred, and asks
     the segment stores for all split points at once. It reads the chunk directories of several segments at a time, with
-    one or two queries for each range, as long as the answer has room for links.
+    one or two queries for each range, as long as the answer has room for links. Then it asks the stores at once where
+    the segments with links start.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class RangePlanService:
         self._ends = StreamEnds(self._history, segment_stores)
         self._segment_stores = segment_stores
         self._runs = ChunkRuns(store)
+        self._starts = SegmentStarts(segment_stores)
         self._links = links
         self._workers = workers
         self._layout = ContainerLayout(container_count, s3_containers)
@@ -147,9 +150,7 @@ class RangePlanService:
         try:
             located = self._segment_stores.locate_offsets(named) if named else []
         except NotFoundError as gone:
-            raise UnavailableError(
-                f"stream {stream.scoped_name} is being truncated or deleted: repeat soon", details=gone.details
-            ) from gone
+            raise _changing(stream, gone) from gone
         boundaries = dict(zip(targets, located, strict=True))
         return [
             list(split_pieces(one.start, one.end, one.piece_bytes, _Boundaries(boundaries, one).after))
@@ -176,12 +177,15 @@ class RangePlanService:
         """The pieces with links, in their order, until the answer is full; the rest has none."""
         room = _LinkRoom()
         planned: list[list[PlannedPiece]] = []
+        linked: list[RangeToPlan] = []
         for first in range(0, len(ranges), DIRECTORIES_AT_ONCE):
             wave = range(first, min(first + DIRECTORIES_AT_ONCE, len(ranges)))
             stored = {} if room.is_full else self._stored(stream, ranges, wave, room.links)
+            linked += (ranges[index] for index, one in stored.items() if one.runs)
             for index in wave:
                 runs = stored.get(index)
                 planned.append([self._linked_piece(start, end, runs, room) for start, end in pieces[index]])
+        self._check_starts(stream, linked)
         return planned
 
     def _stored(self, stream: Stream, ranges: Sequence[RangeToPlan], wave: range, limit: int) -> dict[int, StoredRuns]:
@@ -204,6 +208,17 @@ class RangePlanService:
 
         self._workers.each(read, iter(wave))
         return found
+
+    def _check_starts(self, stream: Stream, linked: Sequence[RangeToPlan]) -> None:
+        """Check that none of the ranges begins before the start that its segment has now."""
+        offsets: dict[str, int] = {}
+        for one in linked:
+            name = segment_name(stream.scope, stream.name, one.segment_id)
+            offsets[name] = min(one.start, offsets.get(name, one.start))
+        try:
+            self._starts.check(offsets)
+        except NotFoundError as gone:
+            raise _changing(stream, gone) from gone
 
     def _linked_piece(self, start: int, end: int, stored: StoredRuns | None, room: _LinkRoom) -> PlannedPiece:
         if stored is None or room.is_full or (stored.stored_until < end and not stored.is_complete):
@@ -248,6 +263,12 @@ class _LinkRoom:
                 return None
             taken.append(chunk)
         return tuple(taken)
+
+
+def _changing(stream: Stream, gone: NotFoundError) -> UnavailableError:
+    return UnavailableError(
+        f"stream {stream.scoped_name} is being truncated or deleted: repeat soon", details=gone.details
+    )
 
 
 def _clipped(runs: Sequence[ChunkRun], start: int, end: int) -> Iterator[ChunkRun]:

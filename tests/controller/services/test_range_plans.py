@@ -31,6 +31,7 @@ from headrace.ports.workers import InTurn
 
 APPEND_BYTES = 10
 LOCATE = "segment store locate_offsets"
+INFOS = "segment store segment_infos"
 
 
 def service_of(world: StreamWorld, threads: int = 0) -> RangePlanService:
@@ -204,7 +205,9 @@ def test_a_directory_that_is_rewritten_gives_no_links(orders: StreamWorld) -> No
 
 
 def test_what_a_plan_costs(world: StreamWorld) -> None:
-    """One call to the segment stores for all split points, one batch read for all endpoints, a query for each range."""
+    """Two calls to the segment stores, for all split points and all starts. One batch read for all endpoints, a query
+    for each range.
+    """
     count = 200
     world.create(segments=count)
     for identifier in range(count):
@@ -217,7 +220,7 @@ def test_what_a_plan_costs(world: StreamWorld) -> None:
     found = plans.plan("s", "t", [RangeToPlan(one, 0, 100, 40) for one in range(count)]).plans
     assert sum(len(one.pieces) for one in found) == 3 * count
     assert all(piece.stored_until == piece.end for one in found for piece in one.pieces)
-    assert dict(world.calls.counts) == {"read": 2, "query": count, LOCATE: 1}
+    assert dict(world.calls.counts) == {"read": 2, "query": count, LOCATE: 1, INFOS: 1}
 
 
 @given(

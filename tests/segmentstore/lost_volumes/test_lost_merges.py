@@ -14,9 +14,11 @@ from store_world import RunningStore, WireClient, World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
+from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.services.history import HistoryService
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.ports.metadata_store import Write
+from headrace.ports.segment_stores import SegmentScaleRate
 from headrace.segmentstore.tiering import chunk_directory
 
 pytestmark = pytest.mark.anyio
@@ -139,7 +141,9 @@ def events_in(data: bytes, events: list[bytes]) -> list[int]:
 def history(world: World) -> bytes:
     """What readers of the chunk directory see of the stream, two runs at a time."""
     links = MemoryChunkLinks(world.chunks, 60, world.clock)
-    service = HistoryService(world.metadata, links)
+    stores = MemorySegmentStores()
+    stores.create_segment("scope/stream/0.#epoch.0", SegmentScaleRate())
+    service = HistoryService(world.metadata, stores, links)
     data, offset = b"", 0
     while offset is not None:
         page = service.chunks("scope", "stream", 0, offset, limit=2)
