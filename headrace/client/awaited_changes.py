@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from headrace.client.ownership import forked
+from headrace.client.ownership import Unpicklable, forked
 
 
-class AwaitedChanges:
+class AwaitedChanges(Unpicklable):
     """A `lock`, and the threads that wait for what changes under it.
 
     A `threading.Condition` is entered, left and waited for in Python code, where an interrupt can leave its lock locked
