@@ -47,7 +47,7 @@ class AwaitedChanges(Unpicklable):
                 waiting = threading.Lock()
                 waiting.acquire()
                 self._waiting.append(waiting)
-            if not waiting.acquire(timeout=-1 if deadline_s is None else max(0.0, deadline_s - time.monotonic())):
+            if not waiting.acquire(timeout=-1 if deadline_s is None else _left_s(deadline_s)):
                 with self.lock:
                     if waiting in self._waiting:
                         self._waiting.remove(waiting)
@@ -58,3 +58,8 @@ class AwaitedChanges(Unpicklable):
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             one.release()
+
+
+def _left_s(deadline_s: float) -> float:
+    """The time until then, as a lock accepts it: not negative, and not more than centuries."""
+    return min(max(0.0, deadline_s - time.monotonic()), threading.TIMEOUT_MAX)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -230,3 +231,16 @@ def test_numbers_and_arrays_of_numpy_are_accepted(headrace: Headrace, cluster: C
     assert cluster.all_events() == [b"x", b"y"]
     with pytest.raises(AssertionError, match="scale"):  # the request arrives: the double knows no such route
         headrace.admin.scale_stream("s", "t", seal=[np.int64(0)], ranges=[(np.float64(0), 1.0)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("timeout_s", [float("inf"), 1e300, 10**30])
+def test_a_wait_may_be_endless(headrace: Headrace, cluster: Cluster, timeout_s: float):
+    answers = threading.Event()
+    cluster.before_append = lambda _: not answers.wait(30)
+    with headrace.writer("s", "t") as writer:
+        ack = writer.write(b"x")
+        later = threading.Timer(0.05, answers.set)
+        later.start()
+        ack.result(timeout_s)
+        writer.flush(timeout_s)
+        later.join()
