@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from headrace.client.ownership import forked
+from headrace.client.ownership import Unpicklable, forked
 
 
-class AwaitedChanges:
+class AwaitedChanges(Unpicklable):
     """A `lock`, and the threads that wait for what changes under it.
 
     A `threading.Condition` is entered, left and waited for in Python code, where an interrupt can leave its lock locked
@@ -47,7 +47,7 @@ class AwaitedChanges:
                 waiting = threading.Lock()
                 waiting.acquire()
                 self._waiting.append(waiting)
-            if not waiting.acquire(timeout=-1 if deadline_s is None else max(0.0, deadline_s - time.monotonic())):
+            if not waiting.acquire(timeout=-1 if deadline_s is None else _left_s(deadline_s)):
                 with self.lock:
                     if waiting in self._waiting:
                         self._waiting.remove(waiting)
@@ -58,3 +58,8 @@ class AwaitedChanges:
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             one.release()
+
+
+def _left_s(deadline_s: float) -> float:
+    """The time until then, as a lock accepts it: not negative, and not more than centuries."""
+    return min(max(0.0, deadline_s - time.monotonic()), threading.TIMEOUT_MAX)

@@ -73,6 +73,7 @@ class BatchAccumulator(Unpicklable):
         self.acknowledged_events = 0
         self.failed_events = 0
         self.is_closed = False
+        self.is_reported = False
         self.filled_blocks = 0
         """The number of full blocks so far."""
         self._block_bytes = block_bytes

@@ -325,10 +325,11 @@ def checked_batch(
     check_argument("write_batch: routing_keys", routing_keys, Sequence)
     if len(routing_keys) != len(payloads):
         raise InvalidRequestError(f"{len(payloads)} events came with {len(routing_keys)} routing keys")
-    if not set(map(type, routing_keys)) <= {str, NoneType}:
-        for key in routing_keys:
+    keys = routing_keys if isinstance(routing_keys, list | tuple) else list(routing_keys)  # not an array of numpy
+    if not set(map(type, keys)) <= {str, NoneType}:
+        for key in keys:
             check_routing_key(key)
-    return payloads, routing_keys
+    return payloads, keys
 
 
 def column_slices(

@@ -6,8 +6,10 @@ error says that a retry can succeed. A request whose outcome is unknown is retri
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import httpx
@@ -25,6 +27,7 @@ REQUEST_TIMEOUT_S = 30.0
 CONNECTIONS_MAX = 20
 _BODY_TEXT_SHOWN = 200
 _PORTS = 65_536
+_JSON = {"content-type": "application/json"}
 _PATH = re.compile(r"(?:(?:/|%2F)(?!\.{1,2}(?:/|%2F|$))[A-Za-z0-9._~:\-]+)+")
 
 _BY_STATUS: dict[int, type[errors.HeadraceError]] = {
@@ -99,10 +102,11 @@ class HttpApi(Unpicklable):
         """
         self._ownership.check()
         _check_path(path)
+        content, headers = (None, None) if body is None else (_json_bytes(body), _JSON)
         backoff = Backoff(self._retry_s if retry_s is None else retry_s)
         while True:
             try:
-                response = await self._client.request(method, path, json=body, params=query)
+                response = await self._client.request(method, path, content=content, headers=headers, params=query)
             except httpx.TransportError as failure:
                 problem: errors.HeadraceError = errors.UnavailableError(
                     f"the controller at {self.url} does not answer ({type(failure).__name__}: {failure}); is it up?",
@@ -151,6 +155,26 @@ def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -
         raise errors.CorruptError(
             f"the controller's answer lacks a field or has an invalid one ({error!r}): {str(answer)[:300]}"
         ) from error
+
+
+def _json_bytes(body: Mapping[str, Any]) -> bytes:
+    """Raises InvalidRequestError for what JSON cannot have: infinite numbers, and text that is not Unicode."""
+    try:
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_number)
+        return text.encode()
+    except ValueError as error:
+        raise errors.InvalidRequestError(
+            f"an argument cannot be sent to the controller: {error}", code="invalid_argument"
+        ) from error
+
+
+def _number(value: object) -> int | float:
+    """A number of numpy as one of Python. Raises TypeError for other objects."""
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(f"a {type(value).__name__} is no value of JSON")
 
 
 def _check_path(path: str) -> None:

@@ -8,10 +8,10 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from contextvars import ContextVar
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from headrace.adapters.standard_descriptors import occupy_closed_standard_descriptors
 from headrace.client.closing import stop_tasks, wait_for_closings
@@ -20,6 +20,7 @@ from headrace.model.errors import IllegalStateError
 from headrace.wire.connections.asynchronous import mark_retrieved
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 LOOP_CHECK_S = 1.0
 """How often a waiting thread looks whether the loop was closed, and the coroutine forgotten, or it was cancelled."""
@@ -247,12 +248,32 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+class _Resolver(ThreadPoolExecutor):
+    """Resolves names for asyncio's loop, also at the exit of the interpreter, when writers are flushed.
+
+    By then pools take no more work, so that the loop could connect to no store. Its own thread then waits for the name.
+    """
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        try:
+            return super().submit(function, *args, **kwargs)
+        except RuntimeError:  # the interpreter ends
+            done: Future[T] = Future()
+            try:
+                done.set_result(function(*args, **kwargs))
+            except Exception as error:  # noqa: BLE001 - raised where it is awaited
+                done.set_exception(error)
+            return done
+
+
 def _new_loop() -> asyncio.AbstractEventLoop:
     occupy_closed_standard_descriptors()
     make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     try:
         import uvloop
     except ImportError:
-        return make()
+        loop = make()
+        loop.set_default_executor(_Resolver(thread_name_prefix="headrace-resolver"))
+        return loop
     make = uvloop.new_event_loop
     return make()

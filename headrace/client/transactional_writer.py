@@ -51,9 +51,16 @@ _PINGS_PER_LEASE = 3
 _LOOKS_PER_PING = 4
 """How often the pinger looks for leases to renew, so that a failed renewal is soon repeated."""
 
-_PINGS_AT_ONCE = 16
+_PINGS_AT_ONCE = 12
+_REPEATS_AT_ONCE = 4
+"""How many renewals that got no answer are repeated at once, apart from the others."""
+
+_PING_LIMIT_FIRST_S = 1.0
 _PING_LIMIT_MAX_S = 5.0
 """How long one renewal may take: a controller that does not answer for one transaction must not delay the others."""
+
+_UNANSWERED_MAX = 3
+"""The limit of a renewal is doubled so often at most."""
 
 _COMMIT_POLL_FIRST_S = 0.02
 _COMMIT_POLL_MAX_S = 0.5
@@ -268,6 +275,12 @@ class AsyncTransactionalWriter:
         self._lease_ms = check_lease(lease_ms)
         self._open: dict[AsyncTransaction, float] = {}
         """The transactions that are pinged, and when the last lease began, in seconds of the event loop."""
+        self._pinged: set[AsyncTransaction] = set()
+        """Those whose renewal runs or waits for its turn."""
+        self._unanswered: dict[AsyncTransaction, int] = {}
+        """How many renewals in a row got no answer in time."""
+        self._pings_at_once = asyncio.Semaphore(_PINGS_AT_ONCE)
+        self._repeats_at_once = asyncio.Semaphore(_REPEATS_AT_ONCE)
         self._pinger_failure: HeadraceError | None = None
         self._pinger: asyncio.Task[None] | None = None
         self._closed = False
@@ -318,6 +331,7 @@ class AsyncTransactionalWriter:
     def forget(self, transaction: AsyncTransaction) -> None:
         """Stops pinging a transaction."""
         self._open.pop(transaction, None)
+        self._unanswered.pop(transaction, None)
 
     @property
     def closed(self) -> bool:
@@ -360,11 +374,14 @@ class AsyncTransactionalWriter:
         """Renews the leases until the writer is closed. If it fails, the transactions accept no more events."""
         every_s = self._lease_ms / 1000 / _PINGS_PER_LEASE
         try:
-            while True:
-                await asyncio.sleep(every_s / _LOOKS_PER_PING)
-                await self._ping_due(every_s)
-        except Exception as error:  # noqa: BLE001 - all transactions and later calls raise it
-            stream = f"{self.scope}/{self.stream}"
+            async with asyncio.TaskGroup() as pings:
+                while True:
+                    await asyncio.sleep(every_s / _LOOKS_PER_PING)
+                    for one in self._due(every_s):
+                        self._pinged.add(one)
+                        pings.create_task(self._ping_one(one, every_s))
+        except ExceptionGroup as group:  # all transactions and later calls raise its first error
+            error, stream = group.exceptions[0], f"{self.scope}/{self.stream}"
             _log.error("event=pinger_failed stream=%r transactions=%d error=%r", stream, len(self._open), error)
             self._pinger_failure = HeadraceError(
                 f"the leases of transactions on {stream} are not renewed any more ({error!r}): open another writer",
@@ -373,31 +390,37 @@ class AsyncTransactionalWriter:
             for transaction in list(self._open):
                 await transaction.leave(self._pinger_failure)
 
-    async def _ping_due(self, every_s: float) -> None:
-        """Renews the leases that began `every_s` ago, several at once, first those that end first."""
+    def _due(self, every_s: float) -> list[AsyncTransaction]:
+        """Those whose lease began `every_s` ago, first those that end first."""
         due_s = asyncio.get_running_loop().time() - every_s
-        due = sorted((one for one, began_s in self._open.items() if began_s <= due_s), key=self._open.__getitem__)
-        at_once, limit_s = asyncio.Semaphore(_PINGS_AT_ONCE), min(_PING_LIMIT_MAX_S, every_s)
+        due = [one for one, began_s in self._open.items() if began_s <= due_s and one not in self._pinged]
+        return sorted(due, key=self._open.__getitem__)
 
-        async def ping(transaction: AsyncTransaction) -> None:
-            async with at_once:
+    async def _ping_one(self, transaction: AsyncTransaction, every_s: float) -> None:
+        """Tries once to renew a lease. Few of those that got no answer wait at once: they must not delay the others."""
+        unanswered = self._unanswered.get(transaction, 0)
+        limit_s = min(_PING_LIMIT_MAX_S, every_s, _PING_LIMIT_FIRST_S * 2**unanswered)
+        try:
+            async with self._repeats_at_once if unanswered else self._pings_at_once:
                 if transaction in self._open:
-                    await self._ping_one(transaction, limit_s)
+                    await self._ping_once(transaction, limit_s)
+        finally:
+            self._pinged.discard(transaction)
 
-        await asyncio.gather(*map(ping, due))
-
-    async def _ping_one(self, transaction: AsyncTransaction, limit_s: float) -> None:
-        """Tries once to renew a lease. If another client has ended the transaction, it accepts no more events."""
+    async def _ping_once(self, transaction: AsyncTransaction, limit_s: float) -> None:
+        """If another client has ended the transaction, it accepts no more events."""
         began_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limit_s):
                 await self._renew(transaction.id, retry_s=0.0)
         except TimeoutError:
-            return  # the next look repeats it
+            if transaction in self._open:  # a later look repeats it
+                self._unanswered[transaction] = min(self._unanswered.get(transaction, 0) + 1, _UNANSWERED_MAX)
         except HeadraceError as error:
             if error.retry == "never":
                 await transaction.leave(error)
         else:
+            self._unanswered.pop(transaction, None)
             if transaction in self._open:
                 self._open[transaction] = began_s
 

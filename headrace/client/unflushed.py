@@ -30,6 +30,8 @@ class Unflushed(Protocol):
     """Empty if the events are of no stream; then nothing is reported."""
     acknowledged_events: int
     failed_events: int
+    is_reported: bool
+    """Whether its lost events are told already: at the exit, which comes before it is collected."""
 
     @property
     def is_closed(self) -> bool: ...
@@ -85,7 +87,7 @@ def flush_at_exit() -> None:
 def collected(one: Unflushed) -> None:
     """Reports a writer that is collected with events that were not acknowledged. Nothing sends them any more."""
     lost = one.unacknowledged_events() + one.failed_events
-    if lost and one.stream_name and not one.is_closed:
+    if lost and one.stream_name and not one.is_closed and not one.is_reported:
         _warn(one, lost)
         _report_lost(one, lost)
 
@@ -94,17 +96,17 @@ def _flush(one: Unflushed, deadline_s: float) -> float:
     """Flushes a writer. Returns the deadline of the next one: an interrupt ends all waits."""
     waiting, acknowledged = one.unacknowledged_events(), one.acknowledged_events
     lost = waiting + one.failed_events
-    if waiting:
-        _warn(one, waiting)
-        if one.is_served:
-            _log.warning(
-                "event=writer_not_closed stream=%r events=%d seconds_max=%d", one.stream_name, waiting, EXIT_FLUSH_S
-            )
-            try:
-                one.wait_until_empty(max(0.0, deadline_s - time.monotonic()))
-            except KeyboardInterrupt:
-                deadline_s = 0.0
-            lost -= one.acknowledged_events - acknowledged
+    if lost:
+        _warn(one, lost)
+    if waiting and one.is_served:
+        _log.warning(
+            "event=writer_not_closed stream=%r events=%d seconds_max=%d", one.stream_name, waiting, EXIT_FLUSH_S
+        )
+        try:
+            one.wait_until_empty(max(0.0, deadline_s - time.monotonic()))
+        except KeyboardInterrupt:
+            deadline_s = 0.0
+        lost -= one.acknowledged_events - acknowledged
     if lost > 0:
         _report_lost(one, lost)
     return deadline_s
@@ -121,6 +123,7 @@ def _warn(one: Unflushed, events: int) -> None:
 
 
 def _report_lost(one: Unflushed, lost: int) -> None:
+    one.is_reported = True
     _log.error("event=events_not_acknowledged stream=%r events=%d", one.stream_name, lost)
 
 

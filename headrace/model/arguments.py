@@ -126,12 +126,19 @@ def _accepts(hint: Any, value: Any) -> bool:
     if hint is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if hint is float:
-        return isinstance(value, Integral | float) and not isinstance(value, bool) and not math.isnan(value)
+        return isinstance(value, Integral | float) and not isinstance(value, bool) and _is_number(value)
     if hint in (Iterable, Sequence):
         return _accepts_generic(hint, (), value)
     if hint is Any or not isinstance(hint, type) or getattr(hint, "_is_protocol", False):
         return True
     return isinstance(value, hint)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return not math.isnan(value)
+    except OverflowError:  # an integer that is too large for a float
+        return False
 
 
 def _accepts_generic(origin: Any, arguments: tuple[Any, ...], value: Any) -> bool:

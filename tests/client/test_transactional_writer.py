@@ -514,8 +514,25 @@ async def test_the_lease_that_ends_first_is_renewed_first(controller: Transactio
         begun = [await writer.begin() for _ in range(3)]
         for late, one in enumerate(reversed(begun)):
             writer._open[one] = -100.0 + late
-        await writer._ping_due(1.0)
-        assert list(pinged.counts)[:3] == [one.id for one in reversed(begun)]
+        assert writer._due(1.0) == list(reversed(begun))
+        await _until(lambda: len(pinged.counts) == 3)
+        assert list(pinged.counts) == [one.id for one in reversed(begun)]
+
+
+@pytest.mark.anyio
+async def test_unanswered_renewals_take_few_turns(controller: Transactions, quick_pings: None):
+    """Far more leases than turns get no answer: they would be first each time, and the others would end."""
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        begun = [await writer.begin() for _ in range(45)]
+        pinged.silent.update(one.id for one in begun[:40])
+        await _until(lambda: set(begun[:40]) <= set(writer._unanswered))
+        pinged.at_once_max = 0
+        counted = dict(pinged.counts)
+        await _until(lambda: all(pinged.counts[one.id] >= counted.get(one.id, 0) + 3 for one in begun[40:]))
+        assert 0 < pinged.at_once_max <= 4 + 5, "four repeats, and the five that are answered"
+        pinged.silent.clear()
+        await _until(lambda: not writer._unanswered)
 
 
 @pytest.mark.anyio

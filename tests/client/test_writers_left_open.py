@@ -53,6 +53,20 @@ def test_events_are_stored_though_no_writer_is_closed(write: str):
     assert "event=writer_not_closed stream='s/t' events=" in ended.stderr
 
 
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_names_are_resolved_at_the_exit_too(loop: str):
+    """asyncio's loop resolves them in a pool of threads, which takes no more work by then."""
+    program = f"""
+        if "{loop}" == "asyncio": sys.modules["uvloop"] = None
+        answer = cluster._answer
+        cluster._answer = lambda *asked: answer(*asked) | ({{"host": "localhost"}} if "endpoint" in asked[0] else {{}})
+        writer = cluster.client().writer("s", "t")
+        for number in range(100): writer.write(b"x", str(number))
+    """
+    ended = ran(program)
+    assert (ended.returncode, ended.stdout) == (0, "100\n"), ended.stderr
+
+
 def test_a_warning_names_the_writer_and_its_events():
     program = """
         cluster.before_append = lambda _: True
@@ -64,6 +78,27 @@ def test_a_warning_names_the_writer_and_its_events():
     assert ended.stdout == "0\n"
     assert "ResourceWarning: the writer of s/t was not closed: 7 events" in ended.stderr
     assert "event=events_not_acknowledged stream='s/t' events=7" in ended.stderr
+
+
+@pytest.mark.parametrize("end", ["", "del writer"])
+def test_lost_events_are_reported_once(end: str):
+    """At the exit, and not again when the writer is collected."""
+    program = f"""
+        import asyncio
+        from headrace.client import AsyncHeadrace
+        unflushed.EXIT_FLUSH_S = 0.0
+        cluster.before_append = lambda _: True
+        client = AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle))
+        async def write():
+            writer = await client.writer("s", "t")
+            for number in range(7): await writer.write(b"x")
+            return writer
+        writer = asyncio.run(write())
+        {end}
+    """
+    ended = ran(program, "-W", "always::ResourceWarning")
+    assert ended.stderr.count("event=events_not_acknowledged") == 1, ended.stderr
+    assert ended.stderr.count("7 events are not acknowledged") == 1, ended.stderr
 
 
 def test_events_that_failed_unseen_are_reported():

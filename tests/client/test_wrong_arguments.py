@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from scripted_cluster import Cluster
 from scripted_transactions import Transactions
@@ -154,6 +156,10 @@ REFUSED: list[Callable[[Headrace], object]] = [
     lambda client: client.admin.scale_stream("s", "t", seal=[0], ranges=[(NAN, 1.0)]),
     lambda client: client.admin.scale_stream("s", "t", seal=0, ranges=[(0.0, 1.0)]),  # type: ignore[arg-type]
     lambda client: client.admin.scale_stream("s", "t", seal=[0], ranges=[0.5]),  # type: ignore[list-item]
+    lambda client: client.admin.scale_stream("s", "t", seal=[0], ranges=[(0.0, float("inf"))]),
+    lambda client: client.admin.transactions.create("s", "t", lease_ms=10_000, label="\ud800"),
+    lambda client: client.writer("s", "t").flush(10**400),
+    lambda client: client.reader("s", "t").read_batch(10**400),
     lambda client: client.admin.create_stream("s", "t", tags="abc"),
     lambda client: client.admin.get_stream("s", 5),  # type: ignore[arg-type]
     lambda client: client.admin.transactions.get("s", "t", 5),  # type: ignore[arg-type]
@@ -217,3 +223,24 @@ def test_right_arguments_are_accepted(headrace: Headrace):
     with headrace.writer("s", "t", WriterOptions(give_up_after_s=5)) as writer:
         writer.write_batch((one for one in [b"x"]), ("k",)).result(30)
         writer.flush(30)
+
+
+def test_numbers_and_arrays_of_numpy_are_accepted(headrace: Headrace, cluster: Cluster):
+    with headrace.writer("s", "t") as writer:
+        writer.write_batch([b"x", b"y"], np.array(["k", "k"])).result(30)  # type: ignore[arg-type]
+    assert cluster.all_events() == [b"x", b"y"]
+    with pytest.raises(AssertionError, match="scale"):  # the request arrives: the double knows no such route
+        headrace.admin.scale_stream("s", "t", seal=[np.int64(0)], ranges=[(np.float64(0), 1.0)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("timeout_s", [float("inf"), 1e300, 10**30])
+def test_a_wait_may_be_endless(headrace: Headrace, cluster: Cluster, timeout_s: float):
+    answers = threading.Event()
+    cluster.before_append = lambda _: not answers.wait(30)
+    with headrace.writer("s", "t") as writer:
+        ack = writer.write(b"x")
+        later = threading.Timer(0.05, answers.set)
+        later.start()
+        ack.result(timeout_s)
+        writer.flush(timeout_s)
+        later.join()
