@@ -47,7 +47,7 @@ NUMBER_DIGITS_MAX = 9
 
 _ROUTABLE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 """The private networks of RFC 1918. Others that are not public, such as 127.0.0.0/8, cannot be routed in a VPC."""
-_SETTING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_OF_THE_CDK = re.compile(r"[:/]")
 """Keys of the CDK have a colon or a slash. Those with hyphens may be its own, too."""
 _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
@@ -226,12 +226,12 @@ def _check_names(node: Node) -> None:
         return
     known = [field.name for field in fields(Settings)]
     for key in node.get_all_context():
-        if key in known or not _SETTING_NAME.fullmatch(key):
+        if key in known or _OF_THE_CDK.search(key):
             continue
-        near = difflib.get_close_matches(key.lower().replace("-", "_"), known, n=1)
+        near = difflib.get_close_matches(key.strip().lower().replace("-", "_"), known, n=1)
         if near or "-" not in key:
             hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(known)}"
-            raise ValueError(f"{key}: there is no such setting; {hint}")
+            raise ValueError(f"{key or repr(key)}: there is no such setting; {hint}")
 
 
 def _private_network(name: str, text: str) -> ipaddress.IPv4Network:

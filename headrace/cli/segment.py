@@ -20,12 +20,11 @@ from headrace.cli.parameters import (
     ToCut,
     checked,
     number,
-    parse_number,
     positive,
     segment_text,
 )
 from headrace.cli.session import Session
-from headrace.cli.times import POINT_HELP, Point, local_point
+from headrace.cli.times import POINT_HELP, Point, local_point, parse_time_ms
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.segments import segment_epoch
 
@@ -72,7 +71,7 @@ def segment_rows(segments: Iterable[SegmentView]) -> list[tuple[Any, ...]]:
 
 def _point(text: str) -> Point | int:
     """A point as of `event read`, or a time in milliseconds since 1970."""
-    return parse_number(text) if text.isdecimal() else local_point(text)
+    return parse_time_ms(text) if text.isdecimal() else local_point(text)
 
 
 @action(

@@ -9,11 +9,11 @@ import typer
 
 from headrace.cli.actions import action
 from headrace.cli.outcome import Outcome, time_text
-from headrace.cli.parameters import CutArgument, FromCut, NoWait, StreamName, ToCut, number, segment_text
+from headrace.cli.parameters import CutArgument, FromCut, NoWait, StreamName, ToCut, segment_text
 from headrace.cli.quantities import size_text
 from headrace.cli.segment import segment_document
 from headrace.cli.session import Session
-from headrace.cli.times import TIME_HELP, moment
+from headrace.cli.times import TIME_HELP, milliseconds, moment
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.stream_cuts import StreamCut
 
@@ -70,9 +70,11 @@ def distance(session: Session, stream: StreamName, from_cut: FromCut = None, to_
 def scaling_events(
     session: Session,
     stream: StreamName,
-    from_ms: Annotated[int, typer.Option(parser=number, metavar="MS", help="milliseconds since 1970 (default 0)")] = 0,
+    from_ms: Annotated[
+        int, typer.Option(parser=milliseconds, metavar="MS", help="milliseconds since 1970 (default 0)")
+    ] = 0,
     to_ms: Annotated[
-        int | None, typer.Option(parser=number, metavar="MS", help="milliseconds since 1970 (default: now)")
+        int | None, typer.Option(parser=milliseconds, metavar="MS", help="milliseconds since 1970 (default: now)")
     ] = None,
 ) -> Outcome:
     """List the scales between two times, oldest first."""

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Literal
 
 from headrace.cli.local_zone import Tell, local_now, moment_of, tell_nothing
-from headrace.cli.parameters import checked, parse_cut
+from headrace.cli.parameters import checked, parse_cut, parse_number
 from headrace.cli.standard_streams import print_message
 from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import EVENT_TIME_MS_MIN
 
 TIME_HELP = "10:05, 2026-11-23T10:05:30Z, -5m"
 POINT_HELP = f"earliest, latest, a time ({TIME_HELP}), or a stream cut"
@@ -64,12 +65,28 @@ def local_point(text: str) -> Point:
     return parse_point(text, local_now(), _tell)
 
 
+def parse_time_ms(text: str) -> int:
+    """Parses a time in milliseconds since 1970. Small numbers, such as 0, are before all events.
+
+    Raises:
+        InvalidRequestError: it is not a number, or one that is a time of today only in seconds.
+    """
+    time_ms = parse_number(text)
+    if time_ms < EVENT_TIME_MS_MIN <= time_ms * 1000:
+        raise InvalidRequestError(
+            f"{text} is a time before 2001, since such times are in milliseconds. If it is in seconds, append three "
+            f"zeros: {text}000"
+        )
+    return time_ms
+
+
 def _local_time(text: str) -> datetime:
     return parse_time(text, local_now(), _tell)
 
 
 point = checked(local_point)
 moment = checked(_local_time)
+milliseconds = checked(parse_time_ms)
 
 
 def _tell(sentence: str) -> None:

@@ -78,5 +78,8 @@ TABLE_PARTITIONS_MAX = 1_000
 WRITER_KEPT_S_MIN = 3_600.0
 """The shortest time for which a segment keeps the last event number of a writer after its connection ended (ours)."""
 
+EVENT_TIME_MS_MIN = 978_307_200_000
+"""2001-01-01, long before the first event. Seconds of today, taken for milliseconds, are days of January 1970."""
+
 WRITER_MARKS_PER_STREAM_MAX = 1_000
 """Writers of one stream that note their time (ours: a watermark is computed from all marks, in one read)."""

@@ -16,6 +16,7 @@ from headrace.api.plans import OnTruncation
 from headrace.client.range_bytes import HistorySource
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import EVENT_TIME_MS_MIN
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.spark.event_schemas import EventType, Field, ScalarType, StructType, parse_event_schema, quoted_name
 from headrace.spark.option_values import (
@@ -49,8 +50,7 @@ TIME_PREFIX = "time:"
 """Of a checked start or end that is a time, in milliseconds since the Unix epoch."""
 TIME_DIGITS_MAX = 14
 """Times up to the year 5138. Those in micro- or nanoseconds have more digits."""
-TIME_MS_MIN = 978_307_200_000
-"""2001-01-01, long before the first event. Seconds of today, taken for milliseconds, are days of January 1970."""
+TIME_MS_MIN = EVENT_TIME_MS_MIN
 
 _TEXT_SCHEMA = StructType((Field("event", ScalarType("string")),))
 _START_WORDS = ("earliest", "latest", "unbounded")

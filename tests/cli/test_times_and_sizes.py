@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.cli import segment, times
 from headrace.cli.local_zone import LocalZone, local_now
 from headrace.cli.quantities import BYTES_MAX, duration_text, parse_size, rate_text, size_text
-from headrace.cli.times import parse_point, parse_time
+from headrace.cli.times import parse_point, parse_time, parse_time_ms
 from headrace.model.errors import InvalidRequestError
 
 NOW = datetime(2026, 11, 23, 0, 30, tzinfo=timezone(timedelta(hours=1)))
@@ -195,6 +195,18 @@ def test_every_option_with_a_time_uses_the_local_zone(
         assert capsys.readouterr().err == ""
         assert parse("2025-10-26T02:30") == datetime(2025, 10, 26, 0, 30, tzinfo=UTC)
         assert capsys.readouterr().err.startswith("headrace: clocks showed 2025-10-26 02:30:00 twice")
+
+
+@pytest.mark.parametrize("seconds", ["978307200", "1700000000", "17000000000"])
+def test_seconds_are_not_taken_for_milliseconds(seconds: str):
+    with pytest.raises(InvalidRequestError, match=f"in seconds, append three zeros: {seconds}000"):
+        parse_time_ms(seconds)
+    assert parse_time_ms(f"{seconds}000") == int(seconds) * 1000
+
+
+@pytest.mark.parametrize("before_all", [0, 1, 978_307_199])
+def test_small_times_are_before_all_events(before_all: int):
+    assert parse_time_ms(str(before_all)) == before_all
 
 
 @given(text=st.text(max_size=30) | st.from_regex(r"-?[0-9:.TZ@,+dhms-]{0,20}"))

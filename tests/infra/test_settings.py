@@ -179,6 +179,10 @@ def test_wrong_choices_are_refused_by_name(context, word):
         ("vpc-cidr", "vpc-cidr: there is no such setting; did you mean vpc_cidr?"),
         ("keepData", "keepData: .*did you mean keep_data?"),
         ("SPARK_JOB", "SPARK_JOB: .*did you mean spark_job"),
+        ("keep_data ", "keep_data : .*did you mean keep_data?"),
+        ("zones.", "zones.: .*did you mean zones?"),
+        ("_colour", "_colour: there is no such setting; the settings are"),
+        ("", "'': there is no such setting; the settings are"),
         ("colour", "colour: there is no such setting; the settings are zones, vpc_cidr, "),
     ],
 )

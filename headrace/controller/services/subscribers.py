@@ -30,9 +30,14 @@ from headrace.model.subscribers import (
     registered_again,
 )
 from headrace.ports.clock import Clock
+from headrace.ports.deadlines import time_limit
 from headrace.ports.metadata_store import MetadataStore
 
 GENERATION_MAX = (1 << 63) - 1
+
+TAIL_CHECK_S = 3.0
+"""How long a published position waits for the stores to say where the tail is. The reader that publishes waits for the
+answer, and enough time must be left to note the position."""
 
 
 class SubscriberService:
@@ -153,7 +158,8 @@ class SubscriberService:
         after = moved(stored.subscriber, generation, place, self._clock.now_ms())
         if compare_cuts(stored.subscriber.position, place) is CutOrder.EQUAL_OR_AFTER:
             return stored.subscriber
-        with suppress(UnavailableError):  # a group goes on while a store is away; a truncation checks the length again
+        # A group goes on while a store is away; a truncation checks the length again.
+        with suppress(UnavailableError), time_limit(self._clock, TAIL_CHECK_S):
             self._refuse_unwritten(found, place)
         self._records.replace(found, stored, after)
         return after

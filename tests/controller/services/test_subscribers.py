@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.controller.services.subscribers import SubscriberService
-from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, NotFoundError
+from headrace.controller.services.subscribers import TAIL_CHECK_S, SubscriberService
+from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.streams import Stream
+from headrace.ports.deadlines import time_left_s, time_limit
 
 S2, S3 = 1 << 32 | 2, 1 << 32 | 3
 MERGED = 2 << 32 | 4
@@ -158,3 +161,21 @@ def test_nobody_registers_with_a_stream_that_is_gone(world: StreamWorld, subscri
     with world.calls.overtaken("transaction", gone):
         assert _code(NotFoundError, lambda: subscribers.register("s", "t", "group", 0)) == "not_found"
     assert [sort for _, sort in world.everything() if sort.startswith("subscriber/")] == []
+
+
+def test_a_store_that_is_away_does_not_delay_a_position(world: StreamWorld, subscribers: SubscriberService):
+    """The reader that publishes waits for the answer, and the function must have time left to note the position."""
+
+    def store_is_away(_stream: Stream, _cut: StreamCut) -> None:
+        waited_s = time_left_s(20.0)
+        world.clock.advance(int(waited_s * 1000))
+        raise UnavailableError(f"no answer within {waited_s} s")
+
+    subscribers.register("s", "t", "group", 0)
+    asking = SubscriberService(world.store, world.clock, store_is_away)
+    began_s = world.clock.monotonic_s()
+    with time_limit(world.clock, 21.0):
+        asking.update_stream_cut("s", "t", "group", 0, {0: 10, 1: 10})
+        assert time_left_s() > 21.0 - TAIL_CHECK_S - 1
+    assert world.clock.monotonic_s() - began_s <= TAIL_CHECK_S
+    assert subscribers.get_subscriber("s", "t", "group").position.cut.offsets == {0: 10, 1: 10}
