@@ -243,8 +243,12 @@ class AsyncAdmin:
         """Whether a reader can start or stop at the cut: it belongs to the stream, between head and tail."""
         return await self._cut_problem(scope, stream, cut) is None
 
-    async def check_stream_cut(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> None:
+    async def check_stream_cut(
+        self, scope: str, stream: str, cut: StreamCut | Mapping[int, int], *, retry_s: float | None = None
+    ) -> None:
         """Raises the reason why a reader can neither start nor stop at the cut.
+
+        A failed request is retried for `retry_s`, if not as the client's.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut": it is not a position of the stream, or is beyond its tail.
@@ -252,7 +256,7 @@ class AsyncAdmin:
             TruncatedError: a part of the cut is before the head.
             UnavailableError: the stream is being created.
         """
-        problem = await self._cut_problem(scope, stream, cut)
+        problem = await self._cut_problem(scope, stream, cut, retry_s)
         if problem is not None:
             raise problem
 
@@ -406,10 +410,12 @@ class AsyncAdmin:
         answer = await self._api.request("POST", f"{_path(scope, stream)}/range-plans", body=body)
         return parsed(RangePlans.from_json, answer).plans
 
-    async def _cut_problem(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> HeadraceError | None:
+    async def _cut_problem(
+        self, scope: str, stream: str, cut: StreamCut | Mapping[int, int], retry_s: float | None = None
+    ) -> HeadraceError | None:
         path = f"{_path(scope, stream)}/stream-cuts/check"
         body, query = {"cut": offsets_json(cut)}, {"explain": "true"}  # an older controller does not know the query
-        return parsed(cut_problem, await self._api.request("POST", path, query=query, body=body))
+        return parsed(cut_problem, await self._api.request("POST", path, query=query, body=body, retry_s=retry_s))
 
     async def _state_after(self, scope: str, stream: str, passing: str) -> StreamView:
         """Waits until the stream is not in the state `passing`; returns the stream."""

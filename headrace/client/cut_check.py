@@ -22,7 +22,7 @@ async def refuse_invalid_cut(admin: AsyncAdmin, cut: StreamCut) -> None:
         InvalidRequestError: code "invalid_stream_cut" or "stream_recreated".
     """
     try:
-        await admin.check_stream_cut(cut.scope, cut.stream, cut)
+        await admin.check_stream_cut(cut.scope, cut.stream, cut, retry_s=0.0)
     except InvalidRequestError as problem:
         if problem.specific_code in _REFUSED:
             raise

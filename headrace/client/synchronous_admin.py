@@ -170,8 +170,12 @@ class Admin:
         """Whether a reader can start or stop at the cut: it belongs to the stream, between head and tail."""
         return self._thread.run(self._core.is_stream_cut_valid(scope, stream, cut))
 
-    def check_stream_cut(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> None:
+    def check_stream_cut(
+        self, scope: str, stream: str, cut: StreamCut | Mapping[int, int], *, retry_s: float | None = None
+    ) -> None:
         """Raises the reason why a reader can neither start nor stop at the cut.
+
+        A failed request is retried for `retry_s`, if not as the client's.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut": it is not a position of the stream, or is beyond its tail.
@@ -179,7 +183,7 @@ class Admin:
             TruncatedError: a part of the cut is before the head.
             UnavailableError: the stream is being created.
         """
-        self._thread.run(self._core.check_stream_cut(scope, stream, cut))
+        self._thread.run(self._core.check_stream_cut(scope, stream, cut, retry_s=retry_s))
 
     def stream_cut_distance(self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None) -> int:
         """Returns the number of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
+from api_in_memory import ApiInMemory
 from command_line import ReadJson, Run, Show
 
 FIELDS = {
@@ -20,7 +21,9 @@ def group(stream: str, ok: Show) -> str:
     return "s/g"
 
 
-def test_a_group_is_created_with_all_that_can_be_said_of_it(stream: str, ok: Show, as_json: ReadJson):
+def test_a_group_is_created_with_all_that_can_be_said_of_it(api: ApiInMemory, stream: str, ok: Show, as_json: ReadJson):
+    for segment in ("s/t/0.#epoch.0", "s/t/1.#epoch.0"):
+        api.segment_stores.extend(segment, 9)
     identifier = str(UUID(int=7))
     made = as_json(
         "group", "create", "s/g", "--stream", "s/t", "--start", "s/t=0:0,1:0", "--end", "s/t=0:9,1:9",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from api_in_memory import ApiInMemory
 from command_line import ReadJson, Run, Show
 
 
@@ -27,7 +28,9 @@ def test_the_policy_is_shown(ok: Show, as_json: ReadJson):
     assert found["nextCutMs"] == found["timeMs"]
 
 
-def test_a_subscriber_from_beginning_to_end(stream: str, ok: Show, as_json: ReadJson, run: Run):
+def test_a_subscriber_from_beginning_to_end(api: ApiInMemory, stream: str, ok: Show, as_json: ReadJson, run: Run):
+    for segment in ("s/t/0.#epoch.0", "s/t/1.#epoch.0"):
+        api.segment_stores.extend(segment, 20)
     assert ok("subscriber", "register", stream, "s/group") == "s/group needs no bytes of s/t before 0@0:0,1@0:0\n"
     moved = as_json("subscriber", "publish", stream, "s/group", "0:10,1:20")
     assert (moved["subscriber"], moved["generation"], moved["cut"]) == ("s/group", 0, {"0": 10, "1": 20})

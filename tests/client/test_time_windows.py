@@ -73,6 +73,9 @@ def test_a_reader_finds_its_watermark_among_many(
     monkeypatch.setattr(time_windows, "READ_BYTES", 200)
     monkeypatch.setattr(time_windows, "WATERMARK_BYTES_USUAL", 60)
     count = 64
+    with headrace.writer("shop", "orders") as writer:
+        for number in range(100):
+            writer.write(b"twenty bytes of event", str(number))
     bucket = bucket_of_stream("shop/orders", topology.BUCKET_COUNT)
     for time in range(1, count + 1):
         headrace.admin.watermarks.note_position("shop", "orders", "w", time, {0: 10 * time, 1: 5 * time})

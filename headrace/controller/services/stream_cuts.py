@@ -41,8 +41,8 @@ class StreamCutService:
         try:
             cut = self._cuts.resolved(stored.stream, offsets)
             self._cuts.check(stored.stream, cut)
+            self._written.check(stored.stream, cut)  # first: a reader may skip what was truncated, but not this
             self._cuts.check_left(stored.stream, cut, truncation)
-            self._written.check(stored.stream, cut)
         except (InvalidRequestError, TruncatedError) as error:
             return error
         return None
