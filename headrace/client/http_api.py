@@ -174,7 +174,7 @@ def _number(value: object) -> int | float:
         return int(value)
     if isinstance(value, Real):
         return float(value)
-    raise TypeError(f"a {type(value).__name__} is no value of JSON")
+    raise TypeError(f"a {type(value).__name__} is not a value of JSON")
 
 
 def _check_path(path: str) -> None:
