@@ -303,15 +303,10 @@ class AsyncEventReader:
             self._progress.advance(batch.segment_id, batch.end_offset)
         return batch
 
-    async def _next_event(self) -> EventRead | None:
+    async def _following(self) -> Iterator[EventRead] | None:
         """See `AsyncEventSource`."""
-        while True:
-            for read in self._unreturned:
-                return read
-            batch = await self.next_events(None)
-            if batch is None:
-                return None
-            self._unreturned = events_of(batch, self._progress)
+        batch = await self.next_events(None)
+        return None if batch is None else events_of(batch, self._progress)
 
     async def _next_unread(self, assemble: Assemble, timeout_s: float | None) -> AnyBatch | None:
         self._ownership.check()

@@ -42,27 +42,31 @@ class AsyncObjectIterator(AsyncIterator[T]):
 
 
 class EventSource(Protocol[T]):
-    """A reader for an iterator over single events. It takes those of the newest batch without a call for each."""
+    """A reader of which an iterator returns single events."""
 
     _unreturned: Iterator[T]
-    """Those of the newest batch that were not returned."""
+    """Those of the newest batch that were not returned. Other calls of the reader drop them."""
 
-    def _next_event(self) -> T | None:
-        """Returns the next event, None at the end; after the newest batch it reads another one."""
+    def _following(self) -> Iterator[T] | None:
+        """Reads the next batch. Returns its events, None at the end."""
         ...
 
 
-class EventIterator(ObjectIterator[T]):
-    """Returns the events of a reader."""
+class EventIterator(Iterator[T]):
+    """As `ObjectIterator`, for single events: those of a batch need no call each."""
 
     def __init__(self, source: EventSource[T]) -> None:
-        super().__init__(source._next_event)
         self._source = source
 
     def __next__(self) -> T:
-        for event in self._source._unreturned:
-            return event
-        return super().__next__()
+        source = self._source
+        while True:
+            for event in source._unreturned:
+                return event
+            following = source._following()
+            if following is None:
+                raise StopIteration
+            source._unreturned = following
 
 
 class AsyncEventSource(Protocol[T]):
@@ -70,17 +74,24 @@ class AsyncEventSource(Protocol[T]):
 
     _unreturned: Iterator[T]
 
-    async def _next_event(self) -> T | None: ...
+    async def _following(self) -> Iterator[T] | None: ...
 
 
-class AsyncEventIterator(AsyncObjectIterator[T]):
+class AsyncEventIterator(AsyncIterator[T]):
     """As `EventIterator`."""
 
     def __init__(self, source: AsyncEventSource[T]) -> None:
-        super().__init__(source._next_event)
         self._source = source
 
     async def __anext__(self) -> T:
-        for event in self._source._unreturned:
-            return event
-        return await super().__anext__()
+        source = self._source
+        while True:
+            for event in source._unreturned:
+                return event
+            following = await source._following()
+            if following is None:
+                raise StopAsyncIteration
+            source._unreturned = following
+
+    async def aclose(self) -> None:
+        """Does nothing, as `AsyncObjectIterator.aclose`."""

@@ -164,15 +164,10 @@ class AsyncRangeReader:
     ) -> None:
         await self.close()
 
-    async def _next_event(self) -> EventRead | None:
+    async def _following(self) -> Iterator[EventRead] | None:
         """See `AsyncEventSource`."""
-        while True:
-            for read in self._unreturned:
-                return read
-            batch = await self.next_events()
-            if batch is None:
-                return None
-            self._unreturned = events_of(batch, self.progress)
+        batch = await self.next_events()
+        return None if batch is None else events_of(batch, self.progress)
 
     async def _next(self, assemble: Assemble) -> AnyBatch | None:
         self._ownership.check()

@@ -211,15 +211,10 @@ class EventReader:
         self._unreturned = iter(())
         return EventIterator(self)
 
-    def _next_event(self) -> EventRead | None:
+    def _following(self) -> Iterator[EventRead] | None:
         """See `EventSource`."""
-        while True:
-            for read in self._unreturned:
-                return read
-            batch = self._thread.run(self._reader.next_events(None))
-            if batch is None:
-                return None
-            self._unreturned = events_of(batch, self._reader.progress)
+        batch = self._thread.run(self._reader.next_events(None))
+        return None if batch is None else events_of(batch, self._reader.progress)
 
     @property
     def ended(self) -> bool:
@@ -275,15 +270,10 @@ class GroupEvents:
         self._unreturned = iter(())
         return EventIterator(self)
 
-    def _next_event(self) -> GroupEvent | None:
+    def _following(self) -> Iterator[GroupEvent] | None:
         """See `EventSource`."""
-        while True:
-            for event in self._unreturned:
-                return event
-            arrived = self._thread.run(self._reader.next_events(None))
-            if arrived is None:
-                return None
-            self._unreturned = self._reader.events_of(arrived)
+        arrived = self._thread.run(self._reader.next_events(None))
+        return None if arrived is None else self._reader.events_of(arrived)
 
     def read_arrow_batch(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
         """Returns the next events of a segment as a record batch. See `AsyncGroupReader.read_arrow_batch`."""
@@ -322,15 +312,10 @@ class RangeEvents:
         self._unreturned = iter(())
         return EventIterator(self)
 
-    def _next_event(self) -> EventRead | None:
+    def _following(self) -> Iterator[EventRead] | None:
         """See `EventSource`."""
-        while True:
-            for read in self._unreturned:
-                return read
-            batch = self._thread.run(self._reader.next_events())
-            if batch is None:
-                return None
-            self._unreturned = events_of(batch, self._reader.progress)
+        batch = self._thread.run(self._reader.next_events())
+        return None if batch is None else events_of(batch, self._reader.progress)
 
     def read_arrow_batch(self) -> pa.RecordBatch | None:
         """Returns the next events as a record batch. See `AsyncRangeReader.read_arrow_batch`."""
