@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -12,29 +11,21 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from scripts_under_test import loaded_script
 
 ROOT = Path(__file__).resolve().parents[2]
 JAVA = ROOT / "tests" / "conformance" / "java" / "src" / "main" / "java" / "headrace" / "conformance"
 NAMED = re.compile(r'new Check\(AREA, "((?:[^"\\]|\\.)*)"')
 
 
-def _script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return loaded_script("generate_conformance_table", monkeypatch)
 
 
 @pytest.fixture
-def table() -> ModuleType:
-    return _script("generate_conformance_table")
-
-
-@pytest.fixture
-def runner() -> ModuleType:
-    return _script("run_conformance")
+def runner(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return loaded_script("run_conformance", monkeypatch)
 
 
 def test_the_document_has_the_results_that_are_kept():

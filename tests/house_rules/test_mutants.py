@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts_under_test import loaded_script
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,12 +40,7 @@ def test_the_limit_is_full():
 
 @pytest.fixture
 def mutants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("run_mutants", ROOT / "scripts" / "run_mutants.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "run_mutants", module)
-    spec.loader.exec_module(module)
+    module = loaded_script("run_mutants", monkeypatch)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "WORK", tmp_path / "build")
     monkeypatch.setattr(module, "EQUIVALENT", tmp_path / "equivalent.txt")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -11,18 +10,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts_under_test import loaded_script
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def nightly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("run_nightly", ROOT / "scripts" / "run_nightly.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "run_nightly", module)
-    spec.loader.exec_module(module)
+    module = loaded_script("run_nightly", monkeypatch)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "REPORTS", tmp_path / "build" / "nightly")
     return module
