@@ -17,10 +17,10 @@ from fuzz.client_tokens import TokenBook
 from fuzz.randomness import Random
 from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
 from headrace.api.segments import RangeBetween, RangesBetween, SegmentEndpoint, SegmentView, Successor, Successors
-from headrace.api.stream_cuts import stream_cut_json
+from headrace.api.stream_cuts import cut_check_json, stream_cut_json
 from headrace.api.transactions import TransactionSegmentView, TransactionView
 from headrace.model.errors import HeadraceError, IllegalStateError, SealedError
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import StreamCut, invalid_cut
 from headrace.model.transactions import TransactionState, transaction_text
 
 _PATH: Final = f"/v1/scopes/{SCOPE}/streams/"
@@ -100,7 +100,9 @@ class ClientController(httpx.AsyncBaseTransport):
             case "POST", ["segments", "between"]:
                 return _between(stream, _offsets(body["from"]), _offsets(body["to"])).to_json()
             case "POST", ["stream-cuts", "check"]:
-                return {"valid": True}
+                cut = _offsets(body["cut"])
+                beyond = [one for one, at in cut.items() if at > len(stream.segments[one].data)]
+                return cut_check_json(invalid_cut(f"{beyond} are beyond the tail") if beyond else None)
             case "GET", ["stream-cut"]:
                 return stream_cut_json(cut_at(stream, query["at"]))
             case _, ["writers", *_]:

@@ -13,6 +13,7 @@ from functions.controller.models_segments import BetweenRequest, offsets
 from functions.controller.models_streams import StreamStateAnswer
 from functions.controller.parameters import ScopeName, StreamName
 from functions.http_api import http_api, lambda_handler
+from headrace.api.stream_cuts import cut_check_json
 
 api = http_api()
 
@@ -36,10 +37,7 @@ def check_stream_cut(
     problem = wiring.stream_cut_service().problem(scope, stream, request.offsets())
     if not explain:
         return models.CutCheck(valid=problem is None)
-    if problem is None:
-        return models.ExplainedCutCheck(valid=True)
-    shown = models.CutProblem(code=problem.specific_code, message=problem.message)
-    return models.ExplainedCutCheck(valid=False, problem=shown)
+    return models.ExplainedCutCheck.model_validate(cut_check_json(problem))
 
 
 @api.post(f"{_STREAM}/stream-cuts/distance", summary="How many bytes lie between", tags=["Stream cuts"])

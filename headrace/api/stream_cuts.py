@@ -36,6 +36,12 @@ def stream_cut_json(cut: StreamCut) -> dict[str, Any]:
     }
 
 
+def cut_check_json(problem: HeadraceError | None) -> dict[str, Any]:
+    """The JSON of the check of a cut, with the reason why it is not valid."""
+    shown = None if problem is None else {"code": problem.specific_code, "message": problem.message}
+    return {"valid": problem is None, "problem": shown}
+
+
 def cut_problem(answer: Mapping[str, Any]) -> HeadraceError | None:
     """Parses the answer to the check of a cut. An older controller gives no reason."""
     if bool(answer["valid"]):

@@ -30,7 +30,7 @@ from headrace.client.segment_connections import SegmentConnections
 
 SEED_OF_LOST_BLOCK = 1
 SEED_OF_EARLY_ACKNOWLEDGEMENT = 5
-SEED_OF_LOST_ORDER = 11
+SEED_OF_LOST_ORDER = 41
 SEED_OF_EARLY_SUCCESSOR = 7
 SEED_OF_OPEN_CONNECTION = 4
 

@@ -18,12 +18,14 @@ from urllib.parse import parse_qs
 import httpx
 
 from headrace import wire
+from headrace.api.stream_cuts import cut_check_json
 from headrace.client import Headrace, KeyRange, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.codec.events import split_events
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.names import segment_name
 from headrace.model.segments import segment_id
+from headrace.model.stream_cuts import invalid_cut
 
 SCOPE, STREAM = "s", "t"
 HOLD_S = 0.05
@@ -174,7 +176,8 @@ class Cluster:
                 container = int(identifier) & 7
                 return {"host": "127.0.0.1", "port": self.port, "zone": "local", "container": container, "epoch": 0}
             case ["stream-cuts", "check"]:
-                return {"valid": True}
+                beyond = [one for one, at in body["cut"].items() if at > len(self.segments[int(one)].data)]
+                return cut_check_json(invalid_cut(f"{beyond} are beyond the tail") if beyond else None)
             case ["writers", writer, "position"]:
                 position = {int(key): offset for key, offset in body["position"].items()}
                 self.notes.append((writer, body["time"], position))
