@@ -74,5 +74,6 @@ def test_readers_may_not_change_streams(assembly: Assembly, as_text: Callable[[o
         "POST/v1/scopes/*/streams/*/next-cut",
         "POST/v1/scopes/*/streams/*/range-plans",
         "POST/v1/scopes/*/streams/*/segments/between",
+        "POST/v1/scopes/*/streams/*/stream-cuts/check",
         "POST/v1/scopes/*/streams/*/stream-cuts/distance",
     ]
