@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from headrace.model.transaction_labels import LABEL_CHARACTERS_MAX
 from headrace.model.transactions import (
     LEASE_MS_MAX,
     LEASE_MS_MIN,
+    LEASES_PER_REQUEST_MAX,
     WriterTime,
     parse_transaction_id,
 )
@@ -102,6 +103,26 @@ class LabelledAbortRequest(WireModel):
 class LabelledAbortsModel(WireModel):
     aborted: int
     continuationToken: str | None = Field(description="Where the next request continues; null at the end")
+
+
+class LeasesRequest(LeaseRequest):
+    transactions: list[str] = Field(
+        min_length=1, max_length=LEASES_PER_REQUEST_MAX, description="Ids of transactions of the stream"
+    )
+
+    def identifiers(self) -> list[int]:
+        return list(map(parse_transaction_id, self.transactions))
+
+
+class LeaseOutcome(WireModel):
+    transaction: str = Field(description="32 hex digits")
+    status: int = Field(description="The status that the request for this transaction alone would have had")
+    leaseEnd: int | None = Field(description="The end of the renewed lease; null after an error")
+    error: dict[str, Any] | None = Field(description="As in the answer to that request; null if the lease was renewed")
+
+
+class LeaseOutcomes(WireModel):
+    leases: list[LeaseOutcome]
 
 
 class CommitSetRequest(WireModel):

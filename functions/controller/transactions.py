@@ -18,9 +18,11 @@ from functions.controller.parameters import (
     StreamName,
     path_value,
 )
+from functions.error_responses import error_body, status_of
 from functions.http_api import http_api, lambda_handler
 from headrace.api.transactions import TransactionView
 from headrace.model.commit_sets import check_set_writer
+from headrace.model.errors import HeadraceError
 from headrace.model.transaction_labels import LABEL_CHARACTERS_MAX
 from headrace.model.transactions import Transaction, parse_transaction_id, transaction_text
 
@@ -136,6 +138,21 @@ def abort_labelled(
     after = parse_transaction_id(request.continuationToken) if request.continuationToken else None
     aborted = wiring.transaction_service().abort_labelled(scope, stream, request.labelPrefix, after)
     return models.LabelledAbortsModel.from_value(aborted)
+
+
+@api.post(f"{_STREAM}/transaction-leases", summary="Renew the leases of several transactions", tags=["Transactions"])
+def ping_transactions(scope: ScopeName, stream: StreamName, request: models.LeasesRequest) -> models.LeaseOutcomes:
+    service = wiring.transaction_service()
+    outcomes = service.ping_transactions(scope, stream, request.identifiers(), request.lease)
+    return models.LeaseOutcomes(leases=[_lease_outcome(one, outcome) for one, outcome in outcomes.items()])
+
+
+def _lease_outcome(identifier: int, outcome: Transaction | HeadraceError) -> models.LeaseOutcome:
+    name = transaction_text(identifier)
+    if isinstance(outcome, HeadraceError):
+        body = error_body(outcome)["error"]
+        return models.LeaseOutcome(transaction=name, status=status_of(outcome), leaseEnd=None, error=body)
+    return models.LeaseOutcome(transaction=name, status=HTTPStatus.OK, leaseEnd=outcome.lease_end_ms, error=None)
 
 
 @api.post(

@@ -208,20 +208,23 @@ def _error_of(response: httpx.Response) -> tuple[errors.HeadraceError, bool]:
     """The error, and whether the controller may have run the request nevertheless."""
     was_run = response.status_code == httpx.codes.INTERNAL_SERVER_ERROR
     try:
-        error = response.json()["error"]
-        code, message = str(error["code"]), str(error["message"])
-        details = error.get("details")
-        retry = error.get("retry")
+        return error_from_json(response.status_code, response.json()["error"]), was_run
     except (ValueError, KeyError, TypeError, AttributeError):
         kind = _BY_STATUS.get(response.status_code, errors.HeadraceError)
         shown = response.text[:_BODY_TEXT_SHOWN]
         return kind(
             f"{response.request.url} answered status {response.status_code}: {shown!r}"
         ), response.is_server_error
-    kind = _BY_CODE.get(code) or _kind_of_status(response.status_code, retry)
+
+
+def error_from_json(status: int, document: Mapping[str, Any]) -> errors.HeadraceError:
+    """Returns the error that the controller answered with a status; KeyError, TypeError, AttributeError if invalid."""
+    code, message = str(document["code"]), str(document["message"])
+    details, retry = document.get("details"), document.get("retry")
+    kind = _BY_CODE.get(code) or _kind_of_status(status, retry)
     if kind is errors.HeadraceError and retry == "later":
         kind = errors.UnavailableError  # an error that the controller did not foresee; it may pass
-    return kind(message, details=details if isinstance(details, dict) else None, code=code), was_run
+    return kind(message, details=details if isinstance(details, dict) else None, code=code)
 
 
 def _kind_of_status(status: int, retry: object) -> type[errors.HeadraceError]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionView
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.transactions_admin import LEASE_MS_DEFAULT, AsyncTransactionsAdmin
+from headrace.model.errors import HeadraceError
 
 
 class TransactionsAdmin:
@@ -66,6 +67,15 @@ class TransactionsAdmin:
             IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
         """
         return self._thread.run(self._core.ping(scope, stream, transaction, lease_ms=lease_ms, retry_s=retry_s))
+
+    def ping_many(
+        self, scope: str, stream: str, transactions: Sequence[str], *, lease_ms: int, retry_s: float | None = None
+    ) -> dict[str, HeadraceError | None]:
+        """Renews the leases of at most 100 transactions, each for itself, as `ping` does for one.
+
+        Returns None for each one that was renewed, and for each other the error that `ping` would have raised.
+        """
+        return self._thread.run(self._core.ping_many(scope, stream, transactions, lease_ms=lease_ms, retry_s=retry_s))
 
     def commit(
         self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None

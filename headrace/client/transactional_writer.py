@@ -40,7 +40,7 @@ from headrace.client.transactions_admin import LEASE_MS_DEFAULT
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX
-from headrace.model.transactions import check_lease
+from headrace.model.transactions import LEASES_PER_REQUEST_MAX, check_lease
 
 _log = logging.getLogger("headrace.client")
 
@@ -53,14 +53,14 @@ _LOOKS_PER_PING = 4
 
 _PINGS_AT_ONCE = 12
 _REPEATS_AT_ONCE = 4
-"""How many renewals that got no answer are repeated at once, apart from the others."""
+"""How many renewals that got no answer alone are repeated at once, apart from the others."""
 
 _PING_LIMIT_FIRST_S = 1.0
 _PING_LIMIT_MAX_S = 5.0
-"""How long one renewal may take: a controller that does not answer for one transaction must not delay the others."""
+"""How long one request may take: a controller that does not answer for one transaction must not delay the others."""
 
 _UNANSWERED_MAX = 3
-"""The limit of a renewal is doubled so often at most."""
+"""The limit of a renewal alone is doubled so often at most."""
 
 _COMMIT_POLL_FIRST_S = 0.02
 _COMMIT_POLL_MAX_S = 0.5
@@ -277,8 +277,10 @@ class AsyncTransactionalWriter:
         """The transactions that are pinged, and when the last lease began, in seconds of the event loop."""
         self._pinged: set[AsyncTransaction] = set()
         """Those whose renewal runs or waits for its turn."""
-        self._unanswered: dict[AsyncTransaction, int] = {}
-        """How many renewals in a row got no answer in time."""
+        self._renews_together = True
+        """Whether one request renews many leases: until a controller of an earlier version refuses such a request."""
+        self._alone: dict[AsyncTransaction, int] = {}
+        """Those renewed alone, since a request for many got no answer; and how many in a row then got none in time."""
         self._pings_at_once = asyncio.Semaphore(_PINGS_AT_ONCE)
         self._repeats_at_once = asyncio.Semaphore(_REPEATS_AT_ONCE)
         self._pinger_failure: HeadraceError | None = None
@@ -331,7 +333,7 @@ class AsyncTransactionalWriter:
     def forget(self, transaction: AsyncTransaction) -> None:
         """Stops pinging a transaction."""
         self._open.pop(transaction, None)
-        self._unanswered.pop(transaction, None)
+        self._alone.pop(transaction, None)
 
     @property
     def closed(self) -> bool:
@@ -377,9 +379,7 @@ class AsyncTransactionalWriter:
             async with asyncio.TaskGroup() as pings:
                 while True:
                     await asyncio.sleep(every_s / _LOOKS_PER_PING)
-                    for one in self._due(every_s):
-                        self._pinged.add(one)
-                        pings.create_task(self._ping_one(one, every_s))
+                    self._renew_due(pings, every_s)
         except ExceptionGroup as group:  # all transactions and later calls raise its first error
             error, stream = group.exceptions[0], f"{self.scope}/{self.stream}"
             _log.error("event=pinger_failed stream=%r transactions=%d error=%r", stream, len(self._open), error)
@@ -396,9 +396,41 @@ class AsyncTransactionalWriter:
         due = [one for one, began_s in self._open.items() if began_s <= due_s and one not in self._pinged]
         return sorted(due, key=self._open.__getitem__)
 
+    def _renew_due(self, pings: asyncio.TaskGroup, every_s: float) -> None:
+        due = self._due(every_s)
+        self._pinged.update(due)
+        alone = [one for one in due if one in self._alone or not self._renews_together]
+        together = [one for one in due if one not in self._alone and self._renews_together]
+        for one in alone:
+            pings.create_task(self._ping_one(one, every_s))
+        for first in range(0, len(together), LEASES_PER_REQUEST_MAX):
+            pings.create_task(self._ping_many(together[first : first + LEASES_PER_REQUEST_MAX], every_s))
+
+    async def _ping_many(self, transactions: Sequence[AsyncTransaction], every_s: float) -> None:
+        """Tries once to renew leases in one request. Those without an outcome are renewed alone next."""
+        began_s, limit_s = asyncio.get_running_loop().time(), min(_PING_LIMIT_MAX_S, every_s / 2)
+        outcomes: dict[str, HeadraceError | None] = {}
+        try:
+            async with self._pings_at_once, asyncio.timeout(limit_s):
+                outcomes = await self.admin.transactions.ping_many(
+                    self.scope, self.stream, [one.id for one in transactions], lease_ms=self._lease_ms, retry_s=0.0
+                )
+        except TimeoutError:
+            pass
+        except HeadraceError as error:
+            if error.retry == "never":  # the answers to requests for one will say what is wrong
+                self._renews_together = False
+        finally:
+            self._pinged.difference_update(transactions)
+        for one in transactions:
+            if one.id in outcomes:
+                await self._renewed(one, outcomes[one.id], began_s)
+            elif one in self._open:
+                self._alone.setdefault(one, 0)
+
     async def _ping_one(self, transaction: AsyncTransaction, every_s: float) -> None:
         """Tries once to renew a lease. Few of those that got no answer wait at once: they must not delay the others."""
-        unanswered = self._unanswered.get(transaction, 0)
+        unanswered = self._alone.get(transaction, 0)
         limit_s = min(_PING_LIMIT_MAX_S, every_s, _PING_LIMIT_FIRST_S * 2**unanswered)
         try:
             async with self._repeats_at_once if unanswered else self._pings_at_once:
@@ -408,30 +440,35 @@ class AsyncTransactionalWriter:
             self._pinged.discard(transaction)
 
     async def _ping_once(self, transaction: AsyncTransaction, limit_s: float) -> None:
-        """If another client has ended the transaction, it accepts no more events."""
-        began_s = asyncio.get_running_loop().time()
+        began_s, failure = asyncio.get_running_loop().time(), None
         try:
             async with asyncio.timeout(limit_s):
                 await self._renew(transaction.id, retry_s=0.0)
         except TimeoutError:
             if transaction in self._open:  # a later look repeats it
-                self._unanswered[transaction] = min(self._unanswered.get(transaction, 0) + 1, _UNANSWERED_MAX)
+                self._alone[transaction] = min(self._alone.get(transaction, 0) + 1, _UNANSWERED_MAX)
+            return
         except HeadraceError as error:
-            if error.retry == "never":
-                await transaction.leave(error)
-        else:
-            self._unanswered.pop(transaction, None)
+            failure = error
+        await self._renewed(transaction, failure, began_s)
+
+    async def _renewed(self, transaction: AsyncTransaction, failure: HeadraceError | None, began_s: float) -> None:
+        """If another client has ended the transaction, it accepts no more events. Other failures are repeated."""
+        if failure is None or _has_longest_lease(failure):
+            self._alone.pop(transaction, None)
             if transaction in self._open:
                 self._open[transaction] = began_s
+        elif failure.retry == "never":
+            await transaction.leave(failure)
 
     async def _renew(self, transaction: str, *, retry_s: float | None = None) -> None:
-        """Renews a lease. A transaction near its longest lifetime keeps the lease that it has."""
+        """Renews a lease, if the transaction is not near its longest lifetime."""
         try:
             await self.admin.transactions.ping(
                 self.scope, self.stream, transaction, lease_ms=self._lease_ms, retry_s=retry_s
             )
         except IllegalStateError as error:
-            if error.specific_code != "max_execution_time_exceeded":
+            if not _has_longest_lease(error):
                 raise
 
 
@@ -458,6 +495,11 @@ def _committed_elsewhere(transaction: str) -> IllegalStateError:
         details={"transaction": transaction},
         code=_COMMITTED,
     )
+
+
+def _has_longest_lease(failure: HeadraceError) -> bool:
+    """Whether a lease was not renewed as the transaction is near its longest lifetime: it keeps the lease it has."""
+    return failure.specific_code == "max_execution_time_exceeded"
 
 
 def _ended(how: str) -> IllegalStateError:

@@ -16,10 +16,11 @@ from headrace.api.transactions import (
     LabelledAborts,
     TransactionView,
 )
-from headrace.client.http_api import HttpApi, parsed
+from headrace.client.http_api import HttpApi, error_from_json, parsed
 from headrace.client.polling import items_of_pages
 from headrace.model.arguments import checked_calls
 from headrace.model.commit_sets import check_set_epoch, check_set_writer
+from headrace.model.errors import HeadraceError
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.transaction_labels import check_label
 from headrace.model.transactions import parse_transaction_id, transaction_text
@@ -93,6 +94,24 @@ class AsyncTransactionsAdmin:
         path = f"{_path(scope, stream, transaction)}/lease"
         answer = await self._api.request("PUT", path, body={"lease": lease_ms}, retry_s=retry_s)
         return parsed(TransactionView.from_json, answer)
+
+    async def ping_many(
+        self,
+        scope: str,
+        stream: str,
+        transactions: Sequence[str],
+        *,
+        lease_ms: int,
+        retry_s: float | None = None,
+    ) -> dict[str, HeadraceError | None]:
+        """Renews the leases of at most 100 transactions, each for itself, as `ping` does for one.
+
+        Returns None for each one that was renewed, and for each other the error that `ping` would have raised.
+        """
+        path = f"{_stream_path(scope, stream)}/transaction-leases"
+        body = {"lease": lease_ms, "transactions": list(transactions)}
+        answer = await self._api.request("POST", path, body=body, retry_s=retry_s)
+        return parsed(lambda found: dict(map(_lease_outcome, found["leases"])), answer)
 
     async def commit(
         self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None
@@ -193,6 +212,11 @@ class AsyncTransactionsAdmin:
         """
         path = f"{_sets_path(scope, stream)}/{check_set_writer(writer)}"
         return parsed(CommittedEpochView.from_json, await self._api.request("GET", path)).epoch
+
+
+def _lease_outcome(document: Mapping[str, Any]) -> tuple[str, HeadraceError | None]:
+    error = document["error"]
+    return str(document["transaction"]), None if error is None else error_from_json(int(document["status"]), error)
 
 
 def _stream_path(scope: str, stream: str) -> str:

@@ -19,6 +19,9 @@ from headrace.model.transaction_labels import check_label
 
 LEASE_MS_MIN = 10_000
 LEASE_MS_MAX = 24 * 3600 * 1000
+LEASES_PER_REQUEST_MAX = 100
+"""How many transactions one request renews at most: each costs a write, one after the other."""
+
 LEASE_GRACE_MS = 30_000
 """The time between the end of a lease and the abort of its transaction. Clients ping once per lease, often late."""
 

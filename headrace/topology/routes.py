@@ -47,6 +47,7 @@ ROUTES = (
     Route("PUT", f"{_STREAM}/transactions/{{transaction}}/state", "transactions", Access.WRITE),
     Route("POST", f"{_STREAM}/transactions/{{transaction}}/segments", "transactions", Access.WRITE),
     Route("POST", f"{_STREAM}/transaction-aborts", "transactions", Access.WRITE),
+    Route("POST", f"{_STREAM}/transaction-leases", "transactions", Access.WRITE),
     Route("POST", f"{_STREAM}/commit-sets", "transactions", Access.WRITE),
     Route("GET", f"{_STREAM}/commit-sets/{{writer}}", "transactions"),
     Route("GET", f"{_STREAM}/segments", "segments"),

@@ -85,6 +85,9 @@ def good_bodies(fuzz_world: FuzzWorld) -> GoodBodies:
             },
         ],
         "POST /v1/scopes/{scope}/streams/{stream}/transaction-aborts": [{"labelPrefix": "q"}],
+        "POST /v1/scopes/{scope}/streams/{stream}/transaction-leases": [
+            {"lease": 10_000, "transactions": [*fuzz_world.names["transaction"], "0" * 32]},
+        ],
         "POST /v1/scopes/{scope}/streams/{stream}/transactions/{transaction}/segments": [{"segments": [1]}],
         "PUT /v1/scopes/{scope}/streams/{stream}/subscribers/{subscriber}": [
             SUBSCRIBER,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 from scripted_cluster import Cluster
-from scripted_transactions import Transactions
+from scripted_transactions import Transactions, lease_outcome
 
 from headrace.client import (
     AsyncHeadrace,
@@ -25,6 +26,7 @@ from headrace.client import (
 )
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.routing import routing_key_position
+from headrace.model.transactions import LEASES_PER_REQUEST_MAX
 
 LEASE_MS = 10_000
 
@@ -175,8 +177,8 @@ async def test_leases_are_renewed_until_the_transaction_ends(controller: Transac
     client = AsyncHeadrace("http://controller", transport=transport, retry_s=1.0)
     async with client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
         transaction = await writer.begin()
-        await _until(lambda: len([one for one in controller.asked if one[1].endswith("/lease")]) > 2)
-        assert controller.asked[-1][2] == {"lease": LEASE_MS}
+        await _until(lambda: len([one for one in controller.asked if one[1] == "transaction-leases"]) > 2)
+        assert controller.asked[-1][2] == {"lease": LEASE_MS, "transactions": [transaction.id]}
         await transaction.write(b"x")
         await transaction.flush()
         controller.refusal = 412, "transaction_aborted"
@@ -453,6 +455,9 @@ def test_an_aborted_transaction_stays_aborted(headrace: Headrace, controller: Tr
             assert ended.value.specific_code == "transaction_aborted"
 
 
+_NO = {"error": {"code": "unavailable", "message": "no", "retry": "later"}}
+
+
 @pytest.fixture
 def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 100)
@@ -464,27 +469,38 @@ class Pinged:
     def __init__(self, controller: Transactions) -> None:
         self._controller = controller
         self.counts: Counter[str] = Counter()
+        self.requests: list[tuple[str, ...]] = []
         self.at_once = self.at_once_max = 0
         self.unavailable: set[str] = set()
         self.silent: set[str] = set()
         self.problem: Exception | None = None
 
     async def handle(self, request: httpx.Request) -> httpx.Response:
-        if not request.url.path.endswith("/lease"):
+        path = request.url.path
+        if not path.endswith(("/lease", "/transaction-leases")):
             return self._controller.handle(request)
-        transaction = request.url.path.split("/")[-2]
         if self.problem is not None:
             raise self.problem
-        if transaction in self.unavailable:
-            return httpx.Response(503, json={"error": {"code": "unavailable", "message": "no", "retry": "later"}})
+        is_batch = path.endswith("/transaction-leases")
+        wanted = json.loads(request.content)["transactions"] if is_batch else [path.split("/")[-2]]
+        self.requests.append(tuple(wanted))
+        if not is_batch and wanted[0] in self.unavailable:
+            return httpx.Response(503, json=_NO)
         self.at_once += 1
         self.at_once_max = max(self.at_once, self.at_once_max)
         try:
-            await asyncio.sleep(3600 if transaction in self.silent else 0.001)
+            await asyncio.sleep(3600 if self.silent.intersection(wanted) else 0.001)
         finally:
             self.at_once -= 1
-        self.counts[transaction] += 1
-        return self._controller.handle(request)
+        answer = self._controller.handle(request)
+        if is_batch and answer.is_success:
+            outcomes = [
+                lease_outcome(one["transaction"], 503, _NO) if one["transaction"] in self.unavailable else one
+                for one in answer.json()["leases"]
+            ]
+            answer = httpx.Response(200, json={"leases": outcomes})
+        self.counts.update(one for one in wanted if answer.is_success and one not in self.unavailable)
+        return answer
 
     def client(self) -> AsyncHeadrace:
         return AsyncHeadrace("http://controller", transport=httpx.MockTransport(self.handle), retry_s=30.0)
@@ -501,7 +517,7 @@ async def test_some_failing_leases_do_not_delay_the_others(controller: Transacti
         healthy = [one.id for one in begun if one.id not in failing]
         await _until(lambda: min(pinged.counts[one] for one in healthy) >= 3)
         assert not any(pinged.counts[one] for one in failing)
-        assert 1 < pinged.at_once_max <= 16
+        assert pinged.at_once_max <= 16
         getattr(pinged, kind).clear()
         await _until(lambda: min(pinged.counts[one] for one in failing) >= 1)
         assert all(one.accumulator.failure is None for one in begun)
@@ -517,6 +533,47 @@ async def test_the_lease_that_ends_first_is_renewed_first(controller: Transactio
         assert writer._due(1.0) == list(reversed(begun))
         await _until(lambda: len(pinged.counts) == 3)
         assert list(pinged.counts) == [one.id for one in reversed(begun)]
+        assert pinged.requests[0] == tuple(pinged.counts), "one request for all of them"
+
+
+@pytest.mark.anyio
+async def test_many_leases_are_renewed_in_few_requests(controller: Transactions, quick_pings: None):
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        begun = [await writer.begin() for _ in range(LEASES_PER_REQUEST_MAX + 1)]
+        for one in begun:
+            writer._open[one] = -100.0
+        pinged.requests.clear()
+        writer._pinged.clear()
+        await _until(lambda: len(pinged.counts) == len(begun))
+        assert max(map(len, pinged.requests)) == LEASES_PER_REQUEST_MAX
+
+
+@pytest.mark.anyio
+async def test_a_controller_without_the_batch_is_asked_for_each(controller: Transactions, quick_pings: None):
+    controller.renews_together = False
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        begun = [await writer.begin() for _ in range(3)]
+        await _until(lambda: len(pinged.counts) == 3)
+        asked = len(pinged.requests)
+        await _until(lambda: len(pinged.requests) > asked + 6)
+        assert {len(one) for one in pinged.requests[asked:]} == {1}
+        assert [path for _, path, _ in controller.asked].count("transaction-leases") == 1
+        assert all(one.accumulator.failure is None for one in begun)
+
+
+@pytest.mark.anyio
+async def test_one_ended_transaction_of_many_is_told_alone(controller: Transactions, quick_pings: None):
+    pinged = Pinged(controller)
+    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        begun = [await writer.begin() for _ in range(3)]
+        controller.states[begun[1].id] = "ABORTING"
+        await _until(lambda: begun[1].accumulator.failure is not None)
+        assert begun[1].accumulator.failure.specific_code == "transaction_aborted"
+        pinged.counts.clear()
+        await _until(lambda: set(pinged.counts) == {begun[0].id, begun[2].id})
+        assert not writer._alone
 
 
 @pytest.mark.anyio
@@ -526,13 +583,13 @@ async def test_unanswered_renewals_take_few_turns(controller: Transactions, quic
     async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
         begun = [await writer.begin() for _ in range(45)]
         pinged.silent.update(one.id for one in begun[:40])
-        await _until(lambda: set(begun[:40]) <= set(writer._unanswered))
+        await _until(lambda: all(writer._alone.get(one) for one in begun[:40]))
         pinged.at_once_max = 0
         counted = dict(pinged.counts)
         await _until(lambda: all(pinged.counts[one.id] >= counted.get(one.id, 0) + 3 for one in begun[40:]))
         assert 0 < pinged.at_once_max <= 4 + 5, "four repeats, and the five that are answered"
         pinged.silent.clear()
-        await _until(lambda: not writer._unanswered)
+        await _until(lambda: not writer._alone)
 
 
 @pytest.mark.anyio

@@ -93,6 +93,30 @@ def test_a_commit_set(call: Call, world: FunctionWorld, active_stream: str, tran
     assert {call("GET", f"{transactions}/{one}").body["state"] for one in members} == {"COMMITTED"}
 
 
+def test_leases_are_renewed_together_each_for_itself(call: Call, active_stream: str, transactions: str):
+    made = [call("POST", transactions, {"lease": 10_000}).body["transaction"] for _ in range(3)]
+    call("PUT", f"{transactions}/{made[1]}/state", {"state": "ABORTING"})
+    path = f"{active_stream}/transaction-leases"
+    asked = [*made, made[0], "0" * 32]
+    renewed = call("POST", path, {"lease": 60_000, "transactions": asked})
+    assert renewed.status == 200
+    outcomes = renewed.body["leases"]
+    assert [one["transaction"] for one in outcomes] == [*made, "0" * 32]
+    assert [one["status"] for one in outcomes] == [200, 412, 200, 404]
+    alone = [call("PUT", f"{transactions}/{one}/lease", {"lease": 60_000}) for one in (*made, "0" * 32)]
+    assert [one["error"] for one in outcomes] == [one.body.get("error") for one in alone]
+    for one, later in zip(outcomes, alone, strict=True):
+        end_ms = later.body.get("leaseEnd")
+        assert one["leaseEnd"] is None if end_ms is None else end_ms - 30_000 < one["leaseEnd"] <= end_ms
+    refused = {
+        "lease_too_small": {"lease": 1, "transactions": made},
+        "invalid_transaction_id": {"lease": 10_000, "transactions": ["x"]},
+        "invalid_request": {"lease": 10_000, "transactions": made * 34},
+    }
+    assert {code: call("POST", path, body).code for code, body in refused.items()} == {code: code for code in refused}
+    assert call("POST", path, {"lease": 10_000, "transactions": []}).status == 400
+
+
 def test_labels(call: Call, active_stream: str, transactions: str):
     made = [
         call("POST", transactions, {"lease": 10_000, "label": label}).body["transaction"]

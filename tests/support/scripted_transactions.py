@@ -10,6 +10,12 @@ from scripted_cluster import Cluster
 from headrace.model.names import transaction_segment_name
 
 
+def lease_outcome(transaction: str, status: int, answer: dict[str, Any]) -> dict[str, Any]:
+    """One outcome of a request that renews several leases, from the answer to the request for this one alone."""
+    error, end = answer.get("error"), answer.get("leaseEnd")
+    return {"transaction": transaction, "status": status, "leaseEnd": end, "error": error}
+
+
 class Transactions:
     """The controller's part, in front of a `Cluster`, whose store gets a segment for each segment of a transaction."""
 
@@ -21,6 +27,7 @@ class Transactions:
         self.refusal: tuple[int, str] | None = None
         self.on_demand = False
         self.creates_all = False
+        self.renews_together = True
         self._name = cluster.name
         self._made: dict[int, str] = {}
         cluster.name = lambda identifier: self._made.get(identifier) or self._name(identifier)  # type: ignore[method-assign]
@@ -31,15 +38,27 @@ class Transactions:
             return self.cluster.handle(request)
         body = httpx.Response(200, content=request.content or b"null").json()
         self.asked.append((request.method, path, body))
+        if path == "transaction-leases":
+            return self._renewals(body)
+        status, answer = self._outcome(request.method, path.split("/")[1:], body)
+        return httpx.Response(status, json=answer)
+
+    def _renewals(self, body: Any) -> httpx.Response:
+        if not self.renews_together:
+            return httpx.Response(404, json={"message": "Not Found"})  # as API Gateway answers without a route
+        outcomes = []
+        for one in body["transactions"]:
+            status, answer = self._outcome("PUT", [one, "lease"], body)
+            outcomes.append(lease_outcome(one, status, answer))
+        return httpx.Response(200, json={"leases": outcomes})
+
+    def _outcome(self, method: str, parts: list[str], body: Any) -> tuple[int, dict[str, Any]]:
         if self.refusal is not None:
             status, code = self.refusal
-            error = {"code": code, "message": "no", "retry": "never", "details": {}}
-            return httpx.Response(status, json={"error": error})
-        parts = path.split("/")[1:]
+            return status, {"error": {"code": code, "message": "no", "retry": "never", "details": {}}}
         if (refused := self._contradiction(parts, body)) is not None:
-            error = {"code": refused, "message": "it has ended", "retry": "never", "details": {}}
-            return httpx.Response(412, json={"error": error})
-        return httpx.Response(200, json=self._answer(request.method, parts, body))
+            return 412, {"error": {"code": refused, "message": "it has ended", "retry": "never", "details": {}}}
+        return 200, self._answer(method, parts, body)
 
     def _contradiction(self, parts: list[str], body: Any) -> str | None:
         """The code of the error of a ping, a commit or an abort that the state does not allow."""

@@ -27,7 +27,7 @@ from headrace.metadata.transaction import StoredTransaction, create_open, delete
 from headrace.metadata.transaction_due import DueEntry, create_due
 from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.metadata.transaction_records import TransactionRecords
-from headrace.model.errors import NotFoundError
+from headrace.model.errors import HeadraceError, NotFoundError
 from headrace.model.segments import segment_number
 from headrace.model.streams import Stream
 from headrace.model.transaction_labels import check_label, has_prefix
@@ -227,6 +227,23 @@ class TransactionService:
 
         check_lease(lease_ms)
         return repeat_on_conflict(attempt, backoff=self._backoff)
+
+    def ping_transactions(
+        self, scope: str, stream: str, transaction_ids: Sequence[int], lease_ms: int
+    ) -> dict[int, Transaction | HeadraceError]:
+        """Renew the leases of several transactions, each for itself: an error of one stops none of the others.
+
+        Returns for each id the transaction, or the error that `ping_transaction` raised. Raises InvalidRequestError as
+        there.
+        """
+        check_lease(lease_ms)
+        outcomes: dict[int, Transaction | HeadraceError] = {}
+        for one in transaction_ids:
+            try:
+                outcomes[one] = self.ping_transaction(scope, stream, one, lease_ms)
+            except HeadraceError as error:
+                outcomes[one] = error
+        return outcomes
 
     def commit_transaction(
         self, scope: str, stream: str, transaction_id: int, writer_time: WriterTime | None = None
