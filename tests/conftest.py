@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -35,6 +36,10 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     _BYTE_CODE = str(Path(__file__).resolve().parents[1] / "build" / "byte-code")
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = os.environ.get("PYTHONPYCACHEPREFIX") or _BYTE_CODE
     sys.dont_write_bytecode = False
+
+# A shell starts what runs in the background with SIGINT ignored, and children inherit that. Tests interrupt both.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Queries of tests are short: compiling their code twice, and collecting garbage in threads, is most of what a JVM does.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

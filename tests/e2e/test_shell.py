@@ -69,14 +69,10 @@ def _order_survives_scales_that_split_and_merge_the_same_keys():
 
 def _an_interrupted_writer_tells_what_is_durable():
     _shell("headrace stream create shop/interrupted --segments 1")
-    # A run in the background ignores SIGINT, and so would its children.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    started = subprocess.Popen(
-        ["headrace", "event", "write", "shop/interrupted"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    signal.signal(signal.SIGINT, before)
     with (
-        started as writing,
+        subprocess.Popen(
+            ["headrace", "event", "write", "shop/interrupted"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as writing,
         connect(os.environ["HEADRACE_URL"]) as client,
         client.reader("shop", "interrupted") as reader,
     ):
