@@ -140,7 +140,12 @@ class AsyncTransaction:
         if not self._is_committed_without_loss():
             await self.flush()
         admin, scope, stream = self._writer.admin, self._writer.scope, self._writer.stream
-        view = await admin.transactions.commit(scope, stream, self.id, writer=writer, time=time)
+        try:
+            view = await admin.transactions.commit(scope, stream, self.id, writer=writer, time=time)
+        except IllegalStateError as error:
+            if error.specific_code == _ABORTED:
+                await self.leave(error)
+            raise
         self._is_settled = True
         await self.leave(_ended("committed"))
         poll_s = _COMMIT_POLL_FIRST_S

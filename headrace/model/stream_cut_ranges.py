@@ -193,8 +193,10 @@ def _is_between(lower: _CutWalk, upper: _CutWalk, identifier: int) -> bool:
 def _check_order(lower: _CutWalk, upper: _CutWalk) -> None:
     """Raises InvalidRequestError unless every position of `from` is at or before that of `to`."""
     for identifier, offset in lower.offsets.items():
-        if upper.sides[identifier] is _Side.AFTER or offset > upper.offsets.get(identifier, offset):
-            raise invalid_cut(f"'to' is before 'from' at segment {identifier}")
+        end = upper.offsets.get(identifier, offset)
+        if upper.sides[identifier] is _Side.AFTER or offset > end:
+            at = f" at {end}" if end < offset else ""
+            raise invalid_cut(f"'to' is before 'from'{at}, which is at {offset} of segment {identifier}")
 
 
 def _ranges(
