@@ -24,6 +24,7 @@ from headrace.model.stream_cuts import StreamCut, invalid_cut
 from headrace.model.transactions import TransactionState, transaction_text
 
 _PATH: Final = f"/v1/scopes/{SCOPE}/streams/"
+_REFUSED: Final = 412
 _ID_BITS: Final = 128
 _UNRECORDED_SHARE: Final = 0.2
 _ENDED: Final = {
@@ -73,8 +74,7 @@ class ClientController(httpx.AsyncBaseTransport):
         try:
             answer = self._answer(request.method, request.url.path, dict(request.url.params), body)
         except HeadraceError as refused:
-            error = {"code": refused.specific_code, "message": refused.message, "retry": refused.retry}
-            return httpx.Response(412, json={"error": error}, headers=headers)
+            return httpx.Response(_REFUSED, json={"error": _error_json(refused)}, headers=headers)
         await asyncio.sleep(self._pause())
         if kind == "lost":
             self.happened["lost answers"] += 1
@@ -107,6 +107,8 @@ class ClientController(httpx.AsyncBaseTransport):
                 return stream_cut_json(cut_at(stream, query["at"]))
             case _, ["writers", *_]:
                 return {}
+            case "POST", ["transaction-leases"]:
+                return {"leases": [_renewed(stream, text, int(body["lease"])) for text in body["transactions"]]}
             case _, ["transactions", *rest]:
                 return self._transactions(stream, method, rest, body)
         raise AssertionError(f"no answer to {method} {path}")
@@ -131,9 +133,7 @@ class ClientController(httpx.AsyncBaseTransport):
             case "GET", [text]:
                 transaction = stream.transactions[text]
             case "PUT", [text, "lease"]:
-                transaction = stream.transactions[text]
-                _check_open(transaction)
-                transaction.lease_end_ms = int(now_s() * 1000) + int(body["lease"])
+                transaction = _with_lease(stream, text, int(body["lease"]))
             case "PUT", [text, "state"]:
                 transaction = stream.transactions[text]
                 self._end(stream, transaction, TransactionState(body["state"]))
@@ -227,6 +227,26 @@ def _transaction_json(stream: StoredStream, transaction: StoredTransaction) -> d
         transaction.text, transaction.state, 0, transaction.lease_end_ms, None, tuple(segments), None, on_demand=True
     )
     return view.to_json()
+
+
+def _with_lease(stream: StoredStream, text: str, lease_ms: int) -> StoredTransaction:
+    transaction = stream.transactions[text]
+    _check_open(transaction)
+    transaction.lease_end_ms = int(now_s() * 1000) + lease_ms
+    return transaction
+
+
+def _renewed(stream: StoredStream, text: str, lease_ms: int) -> dict[str, Any]:
+    """One outcome of a request that renews several leases."""
+    try:
+        end_ms = _with_lease(stream, text, lease_ms).lease_end_ms
+    except HeadraceError as error:
+        return {"transaction": text, "status": _REFUSED, "leaseEnd": None, "error": _error_json(error)}
+    return {"transaction": text, "status": 200, "leaseEnd": end_ms, "error": None}
+
+
+def _error_json(refused: HeadraceError) -> dict[str, Any]:
+    return {"code": refused.specific_code, "message": refused.message, "retry": refused.retry}
 
 
 def _create_segment(stream: StoredStream, transaction: StoredTransaction, parent: int) -> None:

@@ -100,7 +100,7 @@ async def kill_all(scene: Scene) -> None:
 async def pause_one(scene: Scene) -> None:
     """SIGSTOP: others take over. A request that waited at the stopped store is never acknowledged."""
     await scene.group.complete()
-    owners = await asyncio.to_thread(scene.group.owners)
+    owners = await _owners(scene)
     store = scene.random.choice([each for each in scene.stores if each.store_id in owners.values()])
     container = next(container for container, owner in owners.items() if owner == store.store_id)
     connection = await SocketConnection.open(store.process.port, store.process.host)
@@ -120,6 +120,21 @@ async def pause_one(scene: Scene) -> None:
     connection.close()
     if isinstance(reply, wire.DataAppended):
         raise WrongStateError(f"{store.store_id} acknowledged {reply} after others had taken over")
+    await scene.load.progress()
+
+
+async def stall_disk(scene: Scene) -> None:
+    """The disk of an owner hangs without an error: others take its containers over while it does."""
+    await scene.group.at_rest()
+    owners = await _owners(scene)
+    store = scene.random.choice([each for each in scene.stores if each.store_id in owners.values()])
+    own = [container for container, owner in owners.items() if owner == store.store_id]
+    store.stall_disk()
+    try:
+        await _taken_over(scene, store, own)
+        await scene.load.progress(containers=own)
+    finally:
+        store.end_stall()
     await scene.load.progress()
 
 
@@ -167,13 +182,13 @@ async def cut_off_store_from_aws(scene: Scene) -> None:
     await scene.group.at_rest()  # a hand-over that has begun waits for S3
     await scene.load.all_live()  # so does a check of what this store has not read yet
     name = scene.a_store().store_id
-    owners = await asyncio.to_thread(scene.group.owners)
+    owners = await _owners(scene)
     own = [container for container, owner in owners.items() if owner == name]
     scene.cuts.cut((name, AWS), (AWS, name))
     try:
         await asyncio.sleep(WITHOUT_AWS_S)
         await scene.load.progress(containers=own)
-        after = await asyncio.to_thread(scene.group.owners)
+        after = await _owners(scene)
     finally:
         scene.cuts.heal()
     if any(after[container] != name for container in own):
@@ -182,7 +197,7 @@ async def cut_off_store_from_aws(scene: Scene) -> None:
 
 
 FAULTS: Final[dict[str, Fault]] = {
-    fault.__name__: fault for fault in (kill_one, lose_one, kill_two, kill_all, pause_one, replace_all)
+    fault.__name__: fault for fault in (kill_one, lose_one, kill_two, kill_all, pause_one, stall_disk, replace_all)
 }
 CUTS: Final[dict[str, Fault]] = {
     fault.__name__: fault for fault in (cut_one_way, cut_pair, cut_off_store, cut_off_store_from_aws)
@@ -250,6 +265,19 @@ async def _torture(group: StoreGroup, cuts: NetworkCuts, random: Random, faults:
     await load.check()
     ticks.cancel()
     return f"{load.requests} requests; {'; '.join(scene.told)}"
+
+
+async def _taken_over(scene: Scene, former: Store, containers: Sequence[int]) -> None:
+    """Wait until other stores own these containers."""
+    end_s = SystemClock().monotonic_s() + HAND_OVER_S
+    while former.store_id in map((await _owners(scene)).get, containers):
+        if SystemClock().monotonic_s() > end_s:
+            raise WrongStateError(f"{former.store_id} has not lost containers {containers} in {HAND_OVER_S:.0f} s")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _owners(scene: Scene) -> dict[int, str]:
+    return await asyncio.to_thread(scene.group.owners)
 
 
 async def _kill_together(scene: Scene, victims: Sequence[Store]) -> None:

@@ -18,7 +18,9 @@ from urllib.parse import urlsplit
 from fuzz.checker import WrongStateError
 from fuzz.network_cuts import LISTEN_HOST, RELAY_HOST, NetworkCuts, free_port
 from fuzz.other_code import environment_of
+from fuzz.stalling_store import STALLED_WHILE
 from fuzz.store_process import StoreProcess
+from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
@@ -33,6 +35,7 @@ from segmentstore_fargate.registration import TASK_ARN_LABEL, TASK_METADATA_VARI
 CONTAINERS: Final = 6
 HOST: Final = "127.0.0.1"
 TICK_S: Final = 10.0
+_STALLED: Final = "stalled"
 _READY_S: Final = 60.0
 _STOP_S: Final = 60.0
 _POLL_S: Final = 0.1
@@ -63,6 +66,17 @@ class Store:
     def empty(self) -> None:
         """Remove the volume of a store that has ended."""
         shutil.rmtree(self.directory)
+
+    def stall_disk(self) -> None:
+        """No write or sync of its journal ends any more, and none fails."""
+        self._stalled.touch()
+
+    def end_stall(self) -> None:
+        self._stalled.unlink()
+
+    @property
+    def _stalled(self) -> Path:
+        return self.directory.with_name(_STALLED)
 
     def kill(self) -> None:
         """kill -9; the volume stays."""
@@ -110,10 +124,13 @@ class StoreGroup:
             "HEADRACE_STORE_ID": store_id,
             "HEADRACE_ZONE": zone,
             "HEADRACE_DATA_DIR": str(home / "data"),
+            STALLED_WHILE: str(home / _STALLED),
             **self._relayed(store_id),
-            **self._code(),
         }
-        store = Store(store_id, zone, home / "data", StoreProcess(environment, home))
+        other, module = self._code(), "fuzz.stalling_store"
+        if other:
+            environment, module = environment | other, topology.SEGMENT_STORES.module
+        store = Store(store_id, zone, home / "data", StoreProcess(environment, home, module))
         self.stores.append(store)
         self.made.append(store)
         return store

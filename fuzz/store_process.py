@@ -21,8 +21,11 @@ _STOP_S: Final = 60.0
 class StoreProcess:
     """Started, killed and started again on the same directory."""
 
-    def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], directory: Path, module: str = topology.SEGMENT_STORES.module
+    ) -> None:
         self._environment = environment
+        self._module = module
         self._log_file = directory / "store.log"
         self._child: ChildProcess | None = None
         self.host, self.port = "127.0.0.1", 0
@@ -54,9 +57,7 @@ class StoreProcess:
 
     def launch(self) -> None:
         """Start without waiting."""
-        self._child = ChildProcess(
-            "segment store", topology.SEGMENT_STORES.module, (), self._environment, self._log_file
-        )
+        self._child = ChildProcess("segment store", self._module, (), self._environment, self._log_file)
 
     def kill(self) -> None:
         """kill -9, at once."""

@@ -1,4 +1,4 @@
-"""Three real stores with three copies under load: one is killed, one is stopped, and one is not heard by another."""
+"""Three real stores with three copies under load: one is killed, one stops, a disk hangs, a link is cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from fuzz import lost_stores
 
-FAULTS = ("kill_one", "pause_one", "cut_one_way")
+FAULTS = ("kill_one", "pause_one", "stall_disk", "cut_one_way")
 
 
 @pytest.mark.xdist_group("foreign_client")  # these start many processes, too: one after the other

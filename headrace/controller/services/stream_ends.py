@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.stream import no_such_stream
 from headrace.model.epochs import Epoch, front_of_epochs
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import NotFoundError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_cut_order import PlacedCut
@@ -14,7 +15,7 @@ from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation, very_beginning
-from headrace.ports.segment_stores import SegmentStores
+from headrace.ports.segment_stores import SegmentInfo, SegmentStores
 
 
 class StreamEnds:
@@ -40,8 +41,7 @@ class StreamEnds:
         coming = self.coming(stream)
         if coming:
             asked = (*stream.epoch.segments, *coming[-1].created)
-        names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in asked]
-        infos = dict(zip(asked, self._segment_stores.segment_infos(names), strict=True))
+        infos = dict(zip(asked, self._infos(stream, [segment.segment_id for segment in asked]), strict=True))
         if coming:
             front = front_of_epochs(coming, lambda segment: infos[segment].is_sealed)
         return StreamCut.of(stream.scope, stream.name, {segment.segment_id: infos[segment].length for segment in front})
@@ -71,9 +71,17 @@ class StreamEnds:
 
     def stored_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
         """Length in bytes by id of those of the segments that their stores have sealed."""
-        names = [segment_name(stream.scope, stream.name, identifier) for identifier in identifiers]
-        infos = zip(identifiers, self._segment_stores.segment_infos(names), strict=True)
+        infos = zip(identifiers, self._infos(stream, identifiers), strict=True)
         return {identifier: info.length for identifier, info in infos if info.is_sealed}
+
+    def _infos(self, stream: Stream, identifiers: Sequence[int]) -> list[SegmentInfo]:
+        """Raises NotFoundError if a store does not have one of them any more: the stream is being deleted."""
+        names = [segment_name(stream.scope, stream.name, identifier) for identifier in identifiers]
+        try:
+            return self._segment_stores.segment_infos(names)
+        except NotFoundError as error:
+            gone = no_such_stream(stream.scope, stream.name)
+            raise NotFoundError(f"{gone.message} any more ({error.message})", details=gone.details) from error
 
     def coming(self, stream: Stream) -> list[Epoch]:
         """The recorded epochs after the active one, in order: a running scale or commit moves the stream to them."""

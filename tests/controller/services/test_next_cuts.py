@@ -14,6 +14,7 @@ from headrace.api.plans import LostBytes, NextCutView
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.controller.services.next_cuts import NextCutService
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
+from headrace.model.names import segment_name
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 
 S2, S3, S4 = segment(2, 1), segment(3, 1), segment(4, 2)
@@ -53,6 +54,13 @@ def test_everything_from_head_to_tail(scaled: StreamWorld) -> None:
     assert found.end == scaled.segments.stream_cut("s", "t", "tail")
     assert (found.reached_end, found.left_bytes, found.length_bytes) == (True, 0, 200)
     assert found.batch == scaled.segments.between("s", "t", None, None)
+
+
+def test_a_stream_that_is_being_deleted_is_said_to_be_gone(scaled: StreamWorld) -> None:
+    """Its segments are deleted before its record."""
+    scaled.segment_stores.delete_segments([segment_name("s", "t", S4)])
+    with pytest.raises(NotFoundError, match=r"there is no stream s/t any more \(there is no segment s/t/4"):
+        service_of(scaled).next_cut("s", "t", None)
 
 
 def test_batches_of_a_budget_follow_each_other(scaled: StreamWorld) -> None:
