@@ -66,7 +66,7 @@ def test_pauses_keep_the_order_of_a_connection():
     assert run_store_seed(10_518).violations == ()
 
 
-@pytest.mark.parametrize("seed", [39, 55, 119, 151, 167, 199, 647])
+@pytest.mark.parametrize("seed", [55, 119, 199, 647])
 def test_what_is_acknowledged_after_an_accepted_loss_stays(seed: int):
     """Without a reconciliation tier 2 had other bytes than the log. In the last one, the owner got no new members."""
     run = run_store_seed(seed)
