@@ -68,7 +68,7 @@ class StreamView:
             configuration=stream.configuration,
             state=stream.shown_state,
             epoch=stream.epoch.number,
-            segments=0 if stream.state is StreamState.SEALED else len(stream.epoch.segments),
+            segments=0 if stream.state.is_sealed else len(stream.epoch.segments),
             creation_time_ms=stream.creation_time_ms,
             configuration_version=stream.configuration_version,
             is_deleting=stream.is_deleting,

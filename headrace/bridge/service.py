@@ -21,7 +21,6 @@ from headrace.controller.services.streams import StreamService
 from headrace.model.errors import AlreadyExistsError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX
 from headrace.model.stream_cuts import END_OF_SEGMENT
-from headrace.model.stream_state import StreamState
 
 Rpc = Callable[[Any], Any | Awaitable[Any]]
 
@@ -116,7 +115,7 @@ class ControllerService:
             await self._waits.until(
                 what,
                 lambda: self._streams.get_stream(scope, stream),
-                lambda view: view.state is not StreamState.CREATING,
+                lambda view: view.state.is_readable,
             )
         except NotFoundError as error:
             raise UnavailableError(f"{what} was rolled back, or another client has deleted it: repeat") from error
@@ -148,7 +147,7 @@ class ControllerService:
         except SealedError:
             return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
         await self._waits.until(
-            what, lambda: self._streams.get_stream(scope, stream), lambda view: view.state is StreamState.SEALED
+            what, lambda: self._streams.get_stream(scope, stream), lambda view: view.state.is_sealed
         )
         return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
 
@@ -262,7 +261,7 @@ class ControllerService:
         )
 
     def _is_ending(self, scope: str, stream: str) -> bool:
-        return self._streams.get_stream(scope, stream).state in (StreamState.SEALING, StreamState.SEALED)
+        return not self._streams.get_stream(scope, stream).state.takes_events
 
 
 def _stream_name(one: StreamSummary) -> str:

@@ -12,6 +12,7 @@ from headrace.bridge.waiting import Waits
 from headrace.controller.services.stream_cuts import StreamCutService
 from headrace.controller.services.streams import StreamService
 from headrace.model.errors import TruncatedError, UnavailableError
+from headrace.model.requests import RequestKind
 from headrace.model.stream_state import StreamState
 
 Rpc = Callable[[Any], Any | Awaitable[Any]]
@@ -47,7 +48,7 @@ class StreamChangeRpcs:
             seen[:] = [self._streams.get_stream(scope, stream)]
             return seen[0]
 
-        await self._waits.until(what, look, lambda view: view.state is not StreamState.UPDATING)
+        await self._waits.until(what, look, lambda view: not view.state.runs(RequestKind.UPDATE_STREAM))
         if seen[0].configuration_version < accepted.configuration_version:
             raise UnavailableError(f"{what} was rolled back: repeat")
         return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
@@ -63,11 +64,11 @@ class StreamChangeRpcs:
             return self._streams.truncate_stream(scope, stream, cut).state
 
         state = await self._waits.accepted(what, attempt)
-        while state is StreamState.TRUNCATING:
+        while state.runs(RequestKind.TRUNCATE_STREAM):
             await self._waits.until(
                 what,
                 lambda: self._streams.get_stream(scope, stream),
-                lambda view: view.state is not StreamState.TRUNCATING,
+                lambda view: not view.state.runs(RequestKind.TRUNCATE_STREAM),
             )
             try:
                 # If the cut is the head already, this changes nothing. If the truncation was rolled back, it restarts.

@@ -9,7 +9,7 @@ from headrace.metadata.commit_part import delete_commit_part
 from headrace.metadata.record_layout import decoded, transactions_partition, versioned
 from headrace.model.commit_runs import CommitRun, RunSet, WaitingMark
 from headrace.model.errors import ConflictError
-from headrace.model.stream_state import StreamState
+from headrace.model.requests import RequestKind
 from headrace.model.streams import Stream
 from headrace.model.transactions import CommitOrder, transaction_text
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Replace, Write, WriteConflictError
@@ -123,7 +123,7 @@ def check_commit_does_not_roll(store: MetadataStore, stream: Stream) -> None:
         ConflictError: the batch replaces the segments; repeat when it is complete.
         WriteConflictError: the batch has just ended; read the stream again.
     """
-    if stream.state is not StreamState.COMMITTING_TXN:
+    if not stream.state.runs(RequestKind.COMMIT_TRANSACTIONS):
         return
     run = find_commit_run(store, stream.scope, stream.name)
     if run is None:

@@ -18,7 +18,6 @@ from headrace.model.segments import StreamSegment, segment_epoch, segment_number
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_positions
 from headrace.model.stream_cut_ranges import check_checkpoint, epochs_between, segments_between
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut, invalid_cut
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
 
@@ -129,7 +128,7 @@ class PlacedCuts:
         Raises:
             InvalidRequestError: code "invalid_stream_cut".
         """
-        is_sealed = stream.state is StreamState.SEALED
+        is_sealed = stream.state.is_sealed
         ended = [one for one, _ in cut.positions if is_sealed or one not in stream.epoch.by_id]
         known = self._history.sealed_segments(stream, ended)
         for identifier, offset in cut.positions:
@@ -172,7 +171,7 @@ class PlacedCuts:
     def _refuse_open_end(self, stream: Stream, identifier: int) -> None:
         """Raises the error for the end of a segment whose length is not known."""
         coming = self._history.epochs(stream, range(stream.epoch.number + 1, stream.recorded_epoch + 1))
-        ending = stream.state in (StreamState.SEALING, StreamState.SEALED)
+        ending = not stream.state.takes_events
         if ending or any(identifier not in epoch.by_id for epoch in coming):
             raise UnavailableError(f"segment {identifier} of stream {stream.scoped_name} is being sealed: repeat soon")
         raise invalid_cut(

@@ -24,7 +24,6 @@ from headrace.model import writer_marks
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import WRITER_MARKS_PER_STREAM_MAX
 from headrace.model.segments import StreamSegment, segment_epoch
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.writer_marks import (
     Positions,
@@ -144,7 +143,7 @@ class WriterMarkRecords:
         stored, (record,) = self._streams.find_with(scope, name, writer_mark_key(scope, name, writer))
         if stored is None or stored.stream.is_deleting:
             raise no_such_stream(scope, name)
-        if stored.stream.state is StreamState.CREATING:
+        if not stored.stream.state.is_readable:
             raise UnavailableError(
                 f"stream {stored.stream.scoped_name} is being created: repeat until it is ACTIVE",
                 code="stream_not_ready",

@@ -26,6 +26,30 @@ class StreamState(StrEnum):
     SEALING = "SEALING"
     SEALED = "SEALED"
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether the stream has segments: from the end of its creation on."""
+        return self is not StreamState.CREATING
+
+    @property
+    def takes_events(self) -> bool:
+        """Whether events are appended and transactions begin, or will be when the stream is created."""
+        return self not in (StreamState.SEALING, StreamState.SEALED)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no operation runs, so that any may begin."""
+        return self is StreamState.ACTIVE
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the stream has its last event. Only its deletion can follow."""
+        return self is StreamState.SEALED
+
+    def runs(self, kind: RequestKind) -> bool:
+        """Whether an operation of this kind runs. A stream stays SEALED while it is deleted, so this is not told."""
+        return STREAM_OPERATIONS[kind].state is self is not StreamState.SEALED
+
 
 @dataclass(frozen=True, slots=True)
 class StreamOperation:

@@ -8,7 +8,6 @@ from headrace.client.synchronous import EventWriter
 from headrace.client.synchronous_transactions import Transaction
 from headrace.model.errors import NotFoundError
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
-from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
 from headrace.spark.shared_clients import SharedClient, shared_client
 from headrace.spark.sink_access import LabelledTransaction
@@ -25,7 +24,7 @@ class ClientSink:
 
     def sealed(self, stream: str) -> bool | None:
         try:
-            return self._admin.get_stream(self._scope, stream).state is StreamState.SEALED
+            return self._admin.get_stream(self._scope, stream).state.is_sealed
         except NotFoundError:
             return None
 

@@ -17,7 +17,6 @@ from headrace.api.stream_policies import configuration_json
 from headrace.client.segment_ranges import SegmentRange
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.stream_cuts import StreamCut
-from headrace.model.stream_state import StreamState
 from headrace.spark.checkpoints import finished_positions
 from headrace.spark.client_access import open_streams
 from headrace.spark.metadata_options import ANY_STREAM, MetadataOptions, TableName
@@ -83,7 +82,7 @@ def _stream_info_rows(options: MetadataOptions, streams: Streams) -> Iterator[Ro
 def _segment_rows(options: MetadataOptions, streams: Streams) -> Iterator[Row]:
     scope = options.read.scope
     for name in ReadPlans(options.read, streams).names():
-        is_sealed = streams.view(scope, name).state is StreamState.SEALED
+        is_sealed = streams.view(scope, name).state.is_sealed
         access = streams.stream(scope, name)
         for part in access.unread(access.cut("head")).ranges:
             yield _of_segment(part) | {

@@ -54,6 +54,13 @@ def test_no_test_is_skipped_for_later():
     assert marked == []
 
 
+def test_what_a_state_allows_is_asked_of_it():
+    """A new state is one line in the model: no other code compares states by hand."""
+    compared = re.compile(r"\b(is|is not|in|not in|==|!=) \(?StreamState\.")
+    places = [path for path in _tracked("headrace/*.py", "functions/*.py") if "model" not in path.parts]
+    assert [_relative(path) for path in places if compared.search(path.read_text())] == []
+
+
 def test_every_port_and_client_class_says_what_it_is():
     missing = [
         f"{_relative(path)}: {node.name}"

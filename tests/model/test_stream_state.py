@@ -28,3 +28,26 @@ def test_every_pair_of_states():
     for before, after in product(StreamState, StreamState):
         expected = before is after or str(after) in ALLOWED[str(before)].split()
         assert may_become(before, after) == expected, (before, after)
+
+
+def test_what_each_state_allows():
+    allowed = {
+        state.value: (state.is_readable, state.takes_events, state.is_idle, state.is_sealed) for state in StreamState
+    }
+    assert allowed == {
+        "CREATING": (False, True, False, False),
+        "ACTIVE": (True, True, True, False),
+        "UPDATING": (True, True, False, False),
+        "SCALING": (True, True, False, False),
+        "COMMITTING_TXN": (True, True, False, False),
+        "TRUNCATING": (True, True, False, False),
+        "SEALING": (True, False, False, False),
+        "SEALED": (True, False, False, True),
+    }
+
+
+def test_a_state_tells_which_operation_runs():
+    running = {state: [kind for kind in STREAM_OPERATIONS if state.runs(kind)] for state in StreamState}
+    assert running[StreamState.ACTIVE] == running[StreamState.SEALED] == []
+    del running[StreamState.ACTIVE], running[StreamState.SEALED]
+    assert running == {STREAM_OPERATIONS[kind].state: [kind] for (kind,) in running.values()}

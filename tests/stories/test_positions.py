@@ -21,7 +21,7 @@ def stream(shell: Shell, headrace_scope: str) -> str:
     return name
 
 
-def test_a_position_behind_the_tail_is_refused_and_events_are_kept(
+def test_a_position_beyond_the_tail_is_refused(
     shell: Shell, headrace_client: Headrace, headrace_scope: str, stream: str
 ):
     tail = headrace_client.admin.stream_cut(headrace_scope, "t")

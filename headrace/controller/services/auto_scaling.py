@@ -20,14 +20,12 @@ from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError
 from headrace.model.names import StreamSegmentName, parse_segment_name
 from headrace.model.rates import ScalingReport
+from headrace.model.requests import RequestKind
 from headrace.model.scaling import ScalePlan, cold_mark, is_too_old, merge_plan, neighbours, split_plan
 from headrace.model.stream_configuration import ScalingType
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Delete, MetadataStore, Record
-
-_CLOSING = (StreamState.SEALING, StreamState.SEALED)
 
 
 class ReportOutcome(StrEnum):
@@ -78,8 +76,8 @@ class AutoScalingService:
         if report.kind == "hot" and mark is not None and _is_older(mark, report):
             self._store.write(Delete(mark.key, mark.version))
         # A cold mark is written only while the stream is ACTIVE; a split may wait for a batch of commits.
-        may_wait = report.kind == "hot" and stored.stream.state is StreamState.COMMITTING_TXN
-        if stored.stream.state is not StreamState.ACTIVE and not may_wait:
+        may_wait = report.kind == "hot" and stored.stream.state.runs(RequestKind.COMMIT_TRANSACTIONS)
+        if not stored.stream.state.is_idle and not may_wait:
             raise ConflictError(
                 f"stream {stored.stream.scoped_name} is {stored.stream.state}: deliver the report again",
                 details={"state": str(stored.stream.state)},
@@ -126,7 +124,7 @@ class AutoScalingService:
 
 def _is_of_interest(stream: Stream, identifier: int) -> bool:
     by_rate = stream.configuration.scaling.type is not ScalingType.FIXED_NUM_SEGMENTS
-    return by_rate and stream.state not in _CLOSING and identifier in stream.epoch.by_id
+    return by_rate and stream.state.takes_events and identifier in stream.epoch.by_id
 
 
 def _is_older(mark: Record, report: ScalingReport) -> bool:

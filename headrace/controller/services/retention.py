@@ -14,7 +14,6 @@ from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.errors import UnavailableError
 from headrace.model.retention import WORDS, RetentionCut, cuts_after_head
 from headrace.model.stream_configuration import RetentionPolicy
-from headrace.model.stream_state import StreamState
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
@@ -45,7 +44,7 @@ class RetentionService:
                 sealed.
         """
         found = self._streams.get(scope, stream).stream
-        if found.state is StreamState.CREATING:
+        if not found.state.is_readable:
             raise UnavailableError(
                 f"stream {found.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
             )

@@ -37,7 +37,6 @@ from headrace.model.names import check_segment_name_part, segment_name, stream_o
 from headrace.model.segments import StreamSegment, segment_epoch, segment_number
 from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut, invalid_cut
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation, segments_left, superimposed
 from headrace.ports.metadata_store import MetadataStore
@@ -76,12 +75,12 @@ class SegmentService:
         else:
             segments, offsets, epoch = truncation.head.segments, truncation.cut.offsets, truncation.cut.last_epoch
         starts = tuple(_segment_at(found, one, offsets.get(one.segment_id, 0)) for one in segments)
-        return EpochSegments(epoch, starts, found.state is StreamState.SEALED)
+        return EpochSegments(epoch, starts, found.state.is_sealed)
 
     def segments_at_tail(self, scope: str, stream: str) -> EpochSegments:
         """The segments that accept events; none if the stream is sealed."""
         found = self._readable(scope, stream)
-        if found.state is StreamState.SEALED:
+        if found.state.is_sealed:
             return EpochSegments(found.epoch.number, (), sealed=True)
         return _segments_of(found, found.epoch)
 
@@ -138,7 +137,7 @@ class SegmentService:
         if following is None:
             if as_recorded:
                 self._sealed.replace_if_sealed(stored, segment_id)
-            return Successors((), found.state is StreamState.SEALED)
+            return Successors((), found.state.is_sealed)
         segment = following.replaced_segment(segment_id)
         if not as_recorded:
             _check_left(found, segment, truncation)
@@ -269,7 +268,7 @@ class SegmentService:
 
     def _check_finished(self, stream: Stream, left_out: Sequence[int], *, bounded: bool) -> None:
         """Check that readers can have finished the segments at the second cut that their checkpoint leaves out."""
-        if bounded or stream.state is StreamState.SEALED:
+        if bounded or stream.state.is_sealed:
             return
         sealed = self._ends.stored_sizes(stream, left_out)
         unread = next((identifier for identifier in left_out if identifier not in sealed), None)
@@ -303,7 +302,7 @@ class SegmentService:
 
 def created_stream(stream: Stream) -> Stream:
     """Returns the stream; raises UnavailableError, code "stream_not_ready", while it is being created."""
-    if stream.state is StreamState.CREATING:
+    if not stream.state.is_readable:
         raise UnavailableError(
             f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
         )
@@ -313,7 +312,7 @@ def created_stream(stream: Stream) -> Stream:
 def _segments_of(stream: Stream, epoch: Epoch, truncation: Truncation | None = None) -> EpochSegments:
     starts = superimposed(epoch.segments, truncation) if truncation else dict.fromkeys(epoch.segments)
     found = tuple(_segment_at(stream, segment, start) for segment, start in starts.items())
-    return EpochSegments(epoch.number, found, stream.state is StreamState.SEALED)
+    return EpochSegments(epoch.number, found, stream.state.is_sealed)
 
 
 def _check_left(stream: Stream, segment: StreamSegment, truncation: Truncation | None) -> None:

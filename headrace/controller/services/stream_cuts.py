@@ -10,7 +10,6 @@ from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.stream_cuts import StreamCut
-from headrace.model.stream_state import StreamState
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 
@@ -36,7 +35,7 @@ class StreamCutService:
         """
         StreamCut.of(scope, stream, offsets)  # Refuses a malformed cut before any read.
         stored, truncation = self._records.get_with_truncation(scope, stream)
-        if stored.stream.state is StreamState.CREATING:
+        if not stored.stream.state.is_readable:
             return UnavailableError(f"stream {stored.stream.scoped_name} is being created", code="stream_not_ready")
         try:
             cut = self._cuts.resolved(stored.stream, offsets)
@@ -60,7 +59,7 @@ class StreamCutService:
         """
         StreamCut.of(scope, stream, offsets)
         found = self._records.get(scope, stream).stream
-        if found.state is StreamState.CREATING:
+        if not found.state.is_readable:
             raise UnavailableError(f"stream {found.scoped_name} is being created", code="stream_not_ready")
         self._written.check(found, self._cuts.resolved(found, offsets))
 

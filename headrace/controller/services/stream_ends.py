@@ -12,7 +12,6 @@ from headrace.model.names import segment_name
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_cut_order import PlacedCut
 from headrace.model.stream_cuts import StreamCut
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation, very_beginning
 from headrace.ports.segment_stores import SegmentInfo, SegmentStores
@@ -34,7 +33,7 @@ class StreamEnds:
 
     def tail(self, stream: Stream) -> StreamCut:
         """The cut after the last byte that is written now; one call to the segment stores, or none if it is sealed."""
-        if stream.state is StreamState.SEALED:
+        if stream.state.is_sealed:
             identifiers = [segment.segment_id for segment in stream.epoch.segments]
             return StreamCut.of(stream.scope, stream.name, self.sealed_sizes(stream, identifiers))
         front = asked = stream.epoch.segments

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from headrace.model.errors import SealedError, UnavailableError
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
 
 def is_closed(stream: Stream) -> bool:
     """Whether the stream is sealed, or is being sealed."""
-    return stream.shown_state in (StreamState.SEALING, StreamState.SEALED)
+    return not stream.shown_state.takes_events
 
 
 def check_accepts_transactions(stream: Stream) -> Stream:
     """Raises UnavailableError, code "stream_not_ready", or SealedError."""
-    if stream.state is StreamState.CREATING:
+    if not stream.state.is_readable:
         raise UnavailableError(
             f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
         )

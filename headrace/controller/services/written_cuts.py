@@ -5,7 +5,6 @@ from __future__ import annotations
 from headrace.model.names import segment_name
 from headrace.model.segments import segment_epoch
 from headrace.model.stream_cuts import StreamCut, invalid_cut
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.ports.segment_stores import SegmentStores
 
@@ -26,7 +25,7 @@ class WrittenCuts:
             InvalidRequestError: code "invalid_stream_cut".
             UnavailableError: a segment store could not be reached.
         """
-        if stream.state is StreamState.SEALED:
+        if stream.state.is_sealed:
             return
         growing = [one for one, offset in cut.positions if offset > 0 and _may_grow(stream, one)]
         names = [segment_name(stream.scope, stream.name, identifier) for identifier in growing]

@@ -16,7 +16,6 @@ from headrace.metadata.stream import current_key
 from headrace.metadata.subscriptions import Subscriptions
 from headrace.model.errors import NotFoundError
 from headrace.model.reader_groups import GroupStream, ReaderGroup, settled
-from headrace.model.stream_state import StreamState
 from headrace.ports.metadata_store import Key, Record
 
 
@@ -55,7 +54,7 @@ def check_streams(
             start = cuts.resolved(stream, wanted.start.offsets)
             # Readers that finish a part of the key space leave it out of their checkpoints, and can continue from them.
             # Elsewhere they would wait forever for the part that is left out.
-            finishes = end is not None or stream.state is StreamState.SEALED
+            finishes = end is not None or stream.state.is_sealed
             if rules.at_checkpoint and finishes:
                 cuts.check_checkpoint(stream, start, end)
             else:

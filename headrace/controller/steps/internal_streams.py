@@ -14,7 +14,6 @@ from headrace.metadata.stream_records import StoredStream, create_current, creat
 from headrace.model.errors import ConflictError
 from headrace.model.requests import RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, new_stream, start_deleting, started
 from headrace.ports.metadata_store import Check, Record
 
@@ -74,7 +73,7 @@ def _accept_creation(
 
 
 def _accept_removal(tools: Tools, stored: StoredStream, condition: Check) -> None:
-    if stored.stream.state is StreamState.SEALED:
+    if stored.stream.state.is_sealed:
         after = start_deleting(stored.stream, stored.version)
     else:
         after = started(stored.stream, stored.version, RequestKind.SEAL_STREAM)

@@ -52,7 +52,6 @@ from headrace.model.errors import (
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
 from headrace.model.rolling_transactions import Roll, must_roll, roll_of
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, commit_ended, epoch_recorded, rolled, started
 from headrace.model.transactions import (
     Transaction,
@@ -103,10 +102,10 @@ class TransactionCommits:
             WriteConflictError: another process works on the same run; read again.
         """
         stored, run = self._transactions.find_run(scope, stream)
-        if stored is None or (stored.stream.state is StreamState.SEALING and not while_sealing):
+        if stored is None or (stored.stream.state.runs(RequestKind.SEAL_STREAM) and not while_sealing):
             return False  # Sealing a stream commits what is left; deleting it forgets everything.
-        is_running = stored.stream.state is StreamState.COMMITTING_TXN
-        if is_running == (run is None) and stored.stream.state is not StreamState.SEALING:
+        is_running = stored.stream.state.runs(RequestKind.COMMIT_TRANSACTIONS)
+        if is_running == (run is None) and not stored.stream.state.runs(RequestKind.SEAL_STREAM):
             # A batch read is not a snapshot: another process began or ended a run in the middle of it.
             raise WriteConflictError(f"a commit of {stored.stream.scoped_name} has just begun or ended", {})
         if run is not None:
@@ -120,7 +119,7 @@ class TransactionCommits:
         batch = self._still_open(scope, stream, taken.transactions)
         if tuple(one.transaction.transaction_id for one in batch) != taken.transactions:
             raise WriteConflictError(f"transactions of {scope}/{stream} were just committed by another process", {})
-        if stored.stream.state is StreamState.SEALED and not taken.sets:
+        if stored.stream.state.is_sealed and not taken.sets:
             self._abort_late(stored, batch)
         else:
             stored, run = self._begin(stored, batch, taken.sets, parts)
@@ -165,7 +164,7 @@ class TransactionCommits:
             stored, incomplete = self._incomplete(stored, batch, sets, parts)
         run = CommitRun(identifiers, epoch, stream.epoch.number, rolls, self._tools.clock.now_ms(), incomplete, sets)
         create = create_run(stream.scope, stream.name, run)
-        if stream.state is StreamState.SEALING:
+        if stream.state.runs(RequestKind.SEAL_STREAM):
             self._tools.records.while_unchanged(stored, create)
             return stored, run
         committing = started(stream, stored.version, RequestKind.COMMIT_TRANSACTIONS)

@@ -20,7 +20,6 @@ from headrace.metadata.retention_state import StoredRetention, check_retention
 from headrace.model.due_work import backoff_ms
 from headrace.model.errors import ConflictError, HeadraceError, SealedError, TruncatedError
 from headrace.model.retention import Cuts, RetentionCut, cuts_after_head, with_cut
-from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
 from headrace.ports.clock import Clock
@@ -99,10 +98,10 @@ class RetentionTicks:
             self._records.forget_due(entry)  # Another tick has just processed the stream and written a new entry.
             return
         stream = retained.stream
-        if stream.state is StreamState.CREATING:
+        if not stream.state.is_readable:
             self._records.put_off(stream, retention, self._clock.now_ms() + PUT_OFF_MS, 0)
             return
-        if stream.state is StreamState.SEALED or stream.configuration.retention is None:
+        if stream.state.is_sealed or stream.configuration.retention is None:
             # A sealed stream is never truncated again, so it needs no further entry.
             self._records.replace(stream, retention, replace(retention.state, due_ms=None))
             return
