@@ -94,6 +94,7 @@ def test_a_truncation_point_needs_entries_behind_it(replica: ReplicaId, answer: 
 
 def test_the_record_says_where_a_log_begins():
     assert [first_possible(log) for log in (None, LOG, EMPTY, LOST)] == [0, 10, 77, 99]
+    assert first_possible(replace(EMPTY, truncated_before=70)) == 77, "tier 2 has everything before its next entry"
 
 
 @st.composite

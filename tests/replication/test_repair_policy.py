@@ -221,3 +221,13 @@ def test_a_takeover_keeps_members_and_fills_up(
 ):
     ensemble = Ensemble(members, copies)
     assert members_after_takeover(candidates, ensemble, ZONES | {E: "d"}) == expected
+
+
+def test_a_member_that_is_relied_on_gets_no_fourth_copy():
+    """It leaves, but another one is away: the learner replaces it as soon as it streams."""
+    where = Placement({"a": OWN, "b": B, "d": E}, ZONES | {E: "d"}, frozenset([C]))
+    away = MemberView(False, 0, 0, False)
+    near = MemberView(False, 0, 0, True)
+    views = {OWN: STREAMING, B: away, C: STREAMING}
+    assert changed(WHOLE, views | {E: near}, where) is None
+    assert changed(WHOLE, views | {E: STREAMING}, where) == {OWN, B, E}

@@ -96,6 +96,15 @@ def test_nothing_is_decided_while_others_may_answer():
     assert made.step is RecoveryStep.FENCE
 
 
+def test_answers_of_others_than_members_fence_nothing():
+    """The members may still acknowledge entries to their owner."""
+    made = LogRecovery(0, OWN, (OWN, D, C), ZONES, 3, BOUNDS, 0)
+    made.claimed(EPOCH)
+    made.record_read(replace(LOG, members=(B, C)), 3)
+    assert answer(made, OWN, 20) == answer(made, D, 20) == made.tick(GRACE) == []
+    assert of(SendPulse, answer(made, C, 20) + made.tick(2 * GRACE))
+
+
 def test_the_own_epoch_ends_no_takeover():
     made = recovery()
     assert made.refused(B, Nack(0, 0, NACK_FENCED, EPOCH)) == []
@@ -126,6 +135,18 @@ def test_the_only_copy_suffices_in_a_one_copy_deployment():
     effects = made.opened(OWN, Opened(0, made.session_of(OWN), 0, EPOCH, 0, 0, ()))
     (write,) = of(WriteRecord, effects)
     assert (write.log.members, write.log.copies) == ((OWN,), 1)
+
+
+def test_a_new_log_gets_all_copies_that_are_wanted():
+    others = (B, C, D)
+    made = LogRecovery(0, OWN, (OWN, *others), ZONES | {D: "d"}, 4, BOUNDS, 0)
+    made.claimed(EPOCH)
+    made.record_read(None, 0)
+    effects: list[WriterEffect] = []
+    for one in (OWN, *others):
+        effects += made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 0, 0, ()))
+    (write,) = of(WriteRecord, effects)
+    assert (write.log.members, write.log.copies) == ((OWN, *others), 4)
 
 
 # The end of the log.
@@ -324,5 +345,5 @@ def test_a_link_that_ended_is_not_dialled_once_a_ledger_is_opened():
     answer(made, OWN, 20)
     answer(made, B, 20)
     made.link_lost(B)
-    assert of(WriteRecord, made.tick(GRACE) + made.tick(2 * GRACE))
-    assert made.tick(2 * GRACE + 1) == []
+    assert of(WriteRecord, made.tick(GRACE))
+    assert made.tick(2 * GRACE) == made.tick(2 * GRACE + 1) == []

@@ -159,7 +159,10 @@ def test_an_ended_writer_does_nothing_more():
 
 
 def test_each_end_says_why():
-    for effects in (writer().ended(), writer().claim_lost()):
+    made = changing()
+    made.record_conflict()
+    other_ledger = made.record_read(replace(LOG, ledgers=(LedgerStart(EPOCH + 1, 13),)), 4)
+    for effects in (writer().ended(), writer().claim_lost(), other_ledger):
         (failed,) = of(Fail, effects)
         assert isinstance(failed.reason, str)
         assert failed.reason
@@ -193,6 +196,28 @@ def test_what_no_replica_was_sent_is_not_acknowledged():
     ack(made, B, 50)
     assert ack(made, C, 50)[0] == Acknowledge(10)
     assert made.acknowledged_entry == 10
+
+
+def two_ledgers() -> LedgerWriter:
+    """The ledger of epoch 3 has the entries 2 to 9."""
+    log = replace(LOG, ledgers=(LedgerStart(3, 2), LedgerStart(EPOCH, 10)), truncated_before=2)
+    made = LedgerWriter(0, OWN, log, 3, 2, 0, BOUNDS, 0)
+    made.place(whole())
+    made.start()
+    return made
+
+
+def test_entries_behind_the_end_of_a_closed_ledger_do_not_count():
+    """An earlier owner sent them, and no quorum had them. The numbers are those of other entries now."""
+    made = two_ledgers()
+    for one in (OWN, B):
+        made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 2, 0, (HeldRun(3, 2, 6, 6),)))
+    append(made, 3)
+    for one in (OWN, B):
+        assert of(Acknowledge, made.acknowledged(one, made.session_of(one), 3, 12)) == []
+        assert made.positions[one] == 9
+        assert of(Acknowledge, made.acknowledged(one, made.session_of(one), 4, 12)) == []
+    assert made.acknowledged_entry == 9
 
 
 def test_the_own_memory_is_released_once():
@@ -388,11 +413,8 @@ def test_the_record_that_is_read_decides_the_members():
 
 
 def test_a_closed_ledger_in_the_record_is_no_other_owner():
-    log = replace(LOG, ledgers=(LedgerStart(3, 2), LedgerStart(EPOCH, 10)), truncated_before=2)
-    made = LedgerWriter(0, OWN, log, 3, 2, 0, BOUNDS, 0)
-    made.place(whole())
-    made.start()
-    runs = (HeldRun(3, 2, 10, 10),)
+    made = two_ledgers()
+    log, runs = made.log, (HeldRun(3, 2, 10, 10),)
     for one in (OWN, B):
         made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 2, 0, runs))
     assert of(WriteRecord, made.tick(BOUNDS.silence_ms))
@@ -503,6 +525,16 @@ def test_silence_counts_from_when_a_member_was_fed_last():
     made.tick(BOUNDS.silence_ms + 100)
     assert made.wanted_ensemble is not None
     assert C not in made.wanted_ensemble.members
+
+
+def test_another_replica_is_silent_from_its_answer_on():
+    made = writer()
+    made.tick(5_000)
+    made.other_replica(C)
+    made.tick(4_999 + BOUNDS.silence_ms)
+    assert made.wanted_ensemble is None
+    made.tick(5_000 + BOUNDS.silence_ms)
+    assert made.wanted_ensemble is not None
 
 
 def test_a_member_that_never_answered_lacks_nothing_known():
