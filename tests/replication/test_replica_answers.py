@@ -184,7 +184,7 @@ def test_a_commit_after_the_link_has_ended_answers_nothing():
     assert runs_told(log, 6) == (HeldRun(3, 0, 1, 1),), "it is durable all the same"
 
 
-def test_queued_entries_behind_the_end_of_their_ledger_are_garbage():
+def test_queued_entries_behind_the_end_are_garbage():
     """The next owner has closed the ledger while they were in the queue."""
     log = opened_log()
     log.committed(1)
@@ -278,3 +278,11 @@ def test_an_open_that_arrives_twice_is_answered_twice():
     log.committed(1)
     opened = [Answer(LINK, Opened(CONTAINER, 5, OPENED_WHOLE, 3, 0, 0, ()))]
     assert log.open(LINK, Open(CONTAINER, 5, 3, 0, (LedgerStart(3, 0),))) == opened
+
+
+def test_a_log_of_no_owner_can_be_discarded():
+    """No store has asked for it since the start of this one: its container is gone."""
+    log = ReplicaLog(CONTAINER, RecoveredLog(promise=2, truncated_before=4, runs=(HeldRun(2, 4, 8, 8),)))
+    assert log.discard() == [record(RecordKind.DROP, 2)]
+    assert log.is_empty
+    assert (log.truncated_before, log.expected, log.durable_end) == (0, 0, 0)

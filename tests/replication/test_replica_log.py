@@ -391,3 +391,14 @@ def test_witness_counts_for_the_ledger_of_its_writer_only():
     assert log.acknowledged_before == 0
     log.entry(OTHER_LINK, *entry(3, ledger=2, writer=2, acknowledged_before=3))
     assert told_confirmed(log, 3, ((1, 0), (2, 3))) == 3
+
+
+def test_witness_of_an_unknown_writer_is_not_told():
+    """A journal does not say whose ledger it was. A takeover would wait for entries whose loss was accepted."""
+    assert told_confirmed(ReplicaLog(0, RecoveredLog(acknowledged_before=9)), 1, ((1, 0),)) == 0
+
+
+def test_witness_is_told_to_a_takeover_without_a_record():
+    log = log_with(0, 1)
+    log.pulse(LINK, 2, 0)
+    assert told_confirmed(log, 2, ()) == 2

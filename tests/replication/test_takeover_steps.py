@@ -52,7 +52,8 @@ def late_entries(made: LogRecovery, first: int, last: int, request: int = 1) -> 
 
 def test_each_replica_is_opened_under_the_new_epoch():
     made = LogRecovery(CONTAINER, OWN, (OWN, B, C), ZONES, 3, BOUNDS, 0)
-    assert made.session_of(B) == 0
+    assert (made.epoch, made.last, made.truncated_before) == (0, NO_POSITION, 0)
+    assert (made.replicas, made.chain.ledgers, made.session_of(B)) == ((OWN, B, C), (), 0)
     made.claimed(EPOCH)
     assert made.record_read(LOG, 3) == [
         OpenMember(one, Open(CONTAINER, session, EPOCH, 10, LOG.ledgers)) for one, session in ((OWN, 1), (B, 2), (C, 3))
@@ -340,7 +341,7 @@ def test_a_write_whose_version_was_refused_serves_nothing():
     assert made.step is RecoveryStep.READ
 
 
-def test_a_link_that_ended_is_not_dialled_once_a_ledger_is_opened():
+def test_an_ended_link_is_not_dialled_behind_the_copies():
     made = recovery()
     answer(made, OWN, 20)
     answer(made, B, 20)
