@@ -268,6 +268,18 @@ def test_only_acknowledgements_of_this_session_count():
     assert of(WriteRecord, made.acknowledged(B, made.session_of(B), 5, 19))
 
 
+def test_entries_behind_a_closed_ledger_are_no_copies():
+    """A replica has entries of the closed ledger behind its end. They are not those of the next one."""
+    made = recovery(replace(LOG, ledgers=(LedgerStart(4, 10), LedgerStart(5, 20))))
+    for one, runs in ((OWN, (HeldRun(4, 10, 20, 20), HeldRun(5, 20, 25, 25))), (B, (HeldRun(4, 10, 15, 15),))):
+        made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 10, 0, runs))
+    made.tick(GRACE)
+    made.tick(2 * GRACE)
+    made.sent(B, made.session_of(B), 24)
+    assert made.acknowledged(B, made.session_of(B), 4, 24) == []
+    assert of(WriteRecord, made.acknowledged(B, made.session_of(B), 5, 24))
+
+
 def reading() -> tuple[LogRecovery, ReadEntries]:
     """The own replica lacks the entries 15 to 19, which B has."""
     made = recovery()
