@@ -31,7 +31,7 @@ class EntrySizes:
         """About the bytes of the entries behind `last`, up to before `end`; wrong by less than one mark."""
         if last + 1 < self._entries[0]:
             return UNKNOWN_LAG
-        if last + 1 >= (self._next if end is None else end):
+        if last + 1 >= self._next:
             return 0
         up_to = self.total if end is None or end >= self._next else self._before(end)
         return max(0, up_to - self._before(last + 1))

@@ -355,8 +355,7 @@ class LedgerWriter:
         if member.sent <= self.positions[replica]:
             member.progress_ms = self._now_ms
         member.sent = last
-        outstanding = self._sizes.lag(self.positions[replica], last + 1)
-        if replica != self.own and outstanding > self._bounds.link_window_bytes:
+        if replica != self.own and self._sizes.lag(self.positions[replica]) > self._bounds.link_window_bytes:
             member.state = MemberState.CATCHING_UP
         return [Send(replica, first, last, Source.MEMORY, 0)]
 
@@ -402,12 +401,12 @@ class LedgerWriter:
         return effects
 
     def _view(self, replica: ReplicaId, member: Member) -> MemberView:
-        position = self.positions.get(replica, NO_POSITION)
         # A member that has not told its position yet may have everything: only its silence speaks against it.
-        lag = self._sizes.lag(position, self.acknowledged_entry + 1) if replica in self.positions else 0
-        is_near = lag <= self._bounds.join_lag_bytes and position >= self.log.ledgers[-1].first - 1
+        position = self.positions.get(replica)
+        lag = 0 if position is None else self._sizes.lag(position, self.acknowledged_entry + 1)
+        is_ready = lag <= self._bounds.join_lag_bytes and member.state in FED
         is_streaming = member.state is MemberState.STREAMING
-        return MemberView(is_streaming, member.silent_ms(self._now_ms), lag, is_near and member.state in FED)
+        return MemberView(is_streaming, member.silent_ms(self._now_ms), lag, is_ready)
 
     def _adopt_members(self) -> list[WriterEffect]:
         """The record has other members: the ones that were removed are not needed any more."""

@@ -24,7 +24,7 @@ def find_log_end(
     truncated_before: int,
     answers: Mapping[ReplicaId, Opened],
     longest: Callable[[Mapping[ReplicaId, int]], int],
-    past_before: int = 0,
+    past_before: int,
 ) -> LogEnd:
     """The end by the longest position of the members, and by any replica if an operator accepted the loss of members.
 

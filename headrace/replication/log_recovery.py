@@ -111,9 +111,8 @@ class LogRecovery:
 
     def want(self, wanted: tuple[ReplicaId, ...], zones: Mapping[ReplicaId, str]) -> list[WriterEffect]:
         """Placement wants other replicas now, for example because a store has started."""
-        is_new = zones != self._zones
         self._wanted, self._zones = wanted, zones
-        return self._go_on() if is_new else []
+        return self._go_on()
 
     def start(self, claim_version: int) -> list[WriterEffect]:
         """Take the container over from the owner whose claim has this version."""
@@ -158,7 +157,8 @@ class LogRecovery:
         if self.step is RecoveryStep.COPY:
             self.truncated_before = truncation_point(self._log, self.truncated_before, {replica: message})
             self._answers[replica] = message
-            if (emptied := self._empty_others()) or replica not in self._answers:
+            emptied = self._empty_others()
+            if replica not in self._answers:
                 return emptied
             self._note_answer(replica, message)
             return self._copy()

@@ -53,6 +53,10 @@ def test_a_replica_without_a_position_is_asked_for_what_it_had():
     assert made.ask(9, 9, {B: 25}, 0) is None, "it is in no ledger"
 
 
+def test_a_replica_that_has_got_more_since_its_answer_is_asked():
+    assert sources(b=15).ask(18, 22, {B: 20}, 0) == ReadEntries(B, Read(1, CONTAINER, 5, 18, 20, BYTES_MAX))
+
+
 def test_a_question_ends_with_the_position_or_the_ledger():
     assert sources(b=29).ask(20, 25, {B: 20}, 0) == ReadEntries(B, Read(1, CONTAINER, 5, 20, 20, BYTES_MAX))
     assert sources(b=50).ask(30, 60, {B: 50}, 0) == ReadEntries(B, Read(1, CONTAINER, 6, 30, 50, BYTES_MAX))

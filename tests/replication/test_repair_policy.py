@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +18,7 @@ from headrace.replication.repair_policy import (
     wanted_learners,
 )
 
-OWN, B, C, C2, D = (ReplicaId(bytes([number]) * 16) for number in range(5))
+OWN, B, C, C2, D, E = (ReplicaId(bytes([number]) * 16) for number in range(6))
 ZONES = {OWN: "a", B: "b", C: "c", C2: "c", D: "b"}
 STREAMING = MemberView(True, 0, 0, True)
 DOWN = MemberView(False, 20_000, 0, False)
@@ -156,3 +159,75 @@ def test_takeover_has_one_member_of_a_zone():
 
 def test_owner_of_an_unknown_zone_stays():
     assert members_after_takeover((OWN, B), Ensemble((OWN, B, C)), {B: "b"}) == (OWN, B)
+
+
+FOUR = Ensemble((OWN, B, C), copies=4)
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "views", "where", "expected"),
+    [
+        (FOUR, ALL_STREAM | {C: DOWN}, placement(), (OWN, B)),
+        (FOUR, {OWN: STREAMING, B: LATE, C: DOWN}, placement(C2, frozenset([C])), (OWN, B)),
+        (FOUR, ALL_STREAM, placement(C2, frozenset([C])), (OWN, B, C2)),
+        (FOUR, ALL_STREAM, placement(C2), (OWN, B, C2)),
+        (Ensemble((OWN, B), copies=4), ALL_STREAM, placement(), (OWN, B, C)),
+    ],
+    ids=["silent", "removed", "replaced", "moved", "added"],
+)
+def test_a_change_keeps_the_wanted_copies(
+    ensemble: Ensemble, views: dict[ReplicaId, MemberView], where: Placement, expected: tuple[ReplicaId, ...]
+):
+    assert next_ensemble(ensemble, OWN, views, where, BOUNDS) == Ensemble(expected, copies=4)
+
+
+def test_a_whole_ensemble_gets_no_further_member():
+    """Each copy costs the bandwidth of all appends."""
+    where = Placement({"a": OWN, "b": B, "c": C, "d": E}, ZONES | {E: "d"})
+    assert wanted_learners(WHOLE, OWN, where) == ()
+    assert changed(WHOLE, ALL_STREAM | {E: STREAMING}, where) is None
+    assert wanted_learners(Ensemble((OWN, B)), OWN, where) == (C, E)
+    with_one_lost = replace(where, destroyed=frozenset([C]))
+    assert wanted_learners(WHOLE, OWN, with_one_lost) == (E,)
+    assert changed(WHOLE, ALL_STREAM | {E: STREAMING}, with_one_lost) == {OWN, B, E}
+
+
+@pytest.mark.parametrize(
+    ("view", "is_removed"),
+    [
+        (MemberView(False, 9_999, 0, False), False),
+        (MemberView(False, 10_000, 0, False), True),
+        (MemberView(False, 0, 100, False), False),
+        (MemberView(False, 0, 101, False), True),
+    ],
+)
+def test_a_member_is_late_from_its_bounds_on(view: MemberView, is_removed: bool):
+    assert changed(WHOLE, ALL_STREAM | {C: view}, placement()) == ({OWN, B} if is_removed else None)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "members", "copies", "expected"),
+    [
+        ((OWN, B, C), (OWN, B), 3, (OWN, B)),
+        ((OWN, B, C), (C, E), 3, (OWN, B, C)),
+        ((OWN, C, B), (B, E), 3, (OWN, C, B)),
+        ((OWN, B, C, E), (B, C, E), 3, (OWN, B, C)),
+        ((OWN, B, C, E), (B, C, E), 4, (OWN, B, C, E)),
+        ((OWN, B), (OWN,), 1, (OWN,)),
+    ],
+)
+def test_a_takeover_keeps_members_and_fills_up(
+    candidates: tuple[ReplicaId, ...], members: tuple[ReplicaId, ...], copies: int, expected: tuple[ReplicaId, ...]
+):
+    ensemble = Ensemble(members, copies)
+    assert members_after_takeover(candidates, ensemble, ZONES | {E: "d"}) == expected
+
+
+def test_a_member_that_is_relied_on_gets_no_fourth_copy():
+    """It leaves, but another one is away: the learner replaces it as soon as it streams."""
+    where = Placement({"a": OWN, "b": B, "d": E}, ZONES | {E: "d"}, frozenset([C]))
+    away = MemberView(False, 0, 0, False)
+    near = MemberView(False, 0, 0, True)
+    views = {OWN: STREAMING, B: away, C: STREAMING}
+    assert changed(WHOLE, views | {E: near}, where) is None
+    assert changed(WHOLE, views | {E: STREAMING}, where) == {OWN, B, E}

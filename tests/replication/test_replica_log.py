@@ -108,6 +108,13 @@ def test_entry_of_a_lower_writer_is_fenced(writer: int):
     assert nacks(log.open(LINK, open_message(writer=writer))) == [(NACK_FENCED, 5)]
 
 
+def test_entry_of_a_writer_without_a_promise_is_fenced():
+    """Another replica has promised it this epoch, but what this one holds was not asked for yet."""
+    log = log_with(0)
+    assert nacks(log.entry(LINK, *entry(1, writer=2))) == [(NACK_FENCED, 1)]
+    assert log.expected == 1
+
+
 def test_gap_is_told_once_until_it_is_filled():
     log = log_with(0)
     assert nacks(log.entry(LINK, *entry(2))) == [(NACK_GAP, 1)]
@@ -186,8 +193,12 @@ def test_late_drop_of_an_earlier_owner_is_ignored():
 
 def test_drop_keeps_the_promise():
     log = log_with(0)
-    log.drop(Drop(0, 1, 1))
+    log.open(LINK, open_message(session=2))
+    log.drop(Drop(0, 2, 1))
     assert log.promise == 1
+    assert log.open(LINK, open_message(session=1)) == [], "an earlier OPEN is late"
+    log.committed(3)
+    assert opened(log.open(LINK, open_message(session=3))).runs == ()
 
 
 def test_drop_forgets_the_truncation_point():
@@ -357,10 +368,37 @@ def test_witness_of_a_closed_ledger_is_forgotten():
     assert told_confirmed(log, 3, ((1, 0), (2, 2))) == 0
 
 
+@pytest.mark.parametrize("known", [0, 9])
 @pytest.mark.parametrize("how", ["copy", "pulse"])
-def test_recovery_does_not_replace_the_witness(how: str):
+def test_recovery_does_not_replace_the_witness(how: str, known: int):
     log = log_with(0, 1)
     log.pulse(LINK, 2, 0)
     log.open(OTHER_LINK, open_message(2))
-    log.pulse(OTHER_LINK, 0, 0) if how == "pulse" else log.entry(OTHER_LINK, *entry(2, writer=2))
+    if how == "pulse":
+        log.pulse(OTHER_LINK, known, 0)
+    else:
+        log.entry(OTHER_LINK, *entry(2, writer=2, acknowledged_before=known))
     assert told_confirmed(log, 3, ((1, 0),)) == 2
+
+
+def test_witness_counts_for_the_ledger_of_its_writer_only():
+    """A recovery had copied entries before, under the epoch that its ledger got then."""
+    log = log_with(0, 1)
+    log.pulse(LINK, 9, 0)
+    log.open(OTHER_LINK, open_message(2))
+    log.entry(OTHER_LINK, *entry(2, writer=2, acknowledged_before=9))
+    log.open(OTHER_LINK, open_message(2, 2, 0, ((1, 0), (2, 3))))
+    assert log.acknowledged_before == 0
+    log.entry(OTHER_LINK, *entry(3, ledger=2, writer=2, acknowledged_before=3))
+    assert told_confirmed(log, 3, ((1, 0), (2, 3))) == 3
+
+
+def test_witness_of_an_unknown_writer_is_not_told():
+    """A journal does not say whose ledger it was. A takeover would wait for entries whose loss was accepted."""
+    assert told_confirmed(ReplicaLog(0, RecoveredLog(acknowledged_before=9)), 1, ((1, 0),)) == 0
+
+
+def test_witness_is_told_to_a_takeover_without_a_record():
+    log = log_with(0, 1)
+    log.pulse(LINK, 2, 0)
+    assert told_confirmed(log, 2, ()) == 2

@@ -20,7 +20,6 @@ from headrace.replication.copy_lags import (
     LAG_FILL_MAX,
     LAG_PATIENCE_S,
     LAG_RAMP_S,
-    lag_fill,
 )
 from headrace.replication.member_states import MemberState
 from headrace.segmentstore.containers.log_room import LogRoom
@@ -82,10 +81,7 @@ async def test_rate_follows_what_is_appended():
     assert catch_ups.delay_s(CATCH_UP_BYTES_PER_S) == pytest.approx(1.0), "nothing was appended since"
 
 
-def test_writers_wait_longer_the_longer_a_copy_lags():
-    fills = [lag_fill(LAG_PATIENCE_S + LAG_RAMP_S * share) for share in (0.0, 0.5, 1.0, 9.0)]
-    assert fills == [LAG_FILL_FROM, (LAG_FILL_FROM + LAG_FILL_MAX) / 2, LAG_FILL_MAX, LAG_FILL_MAX]
-    assert lag_fill(LAG_PATIENCE_S - 0.1) == 0.0
+def test_a_copy_that_lags_never_stops_its_writers():
     assert throttle_delay_s(LAG_FILL_FROM) == 0.0 < throttle_delay_s(LAG_FILL_MAX) < THROTTLE_DELAY_S_MAX
 
 
