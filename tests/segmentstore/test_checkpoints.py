@@ -44,12 +44,13 @@ def new_checkpoints(
 ) -> tuple[Checkpoints, ScriptedLog]:
     """Checkpoints of a container whose oldest entry that tier 2 lacks, and whose share of the log, are given."""
     log = ScriptedLog()
-    segment = SimpleNamespace(oldest_untiered_entry=lambda: oldest_untiered)
+    entries = (None, oldest_untiered, None if oldest_untiered is None else oldest_untiered + 100)
+    dirty = {n: SimpleNamespace(oldest_untiered_entry=lambda entry=entry: entry) for n, entry in enumerate(entries)}
     large = [SegmentSnapshot(n, "s" * PART_BYTES, 0, 0, False, 0, {}) for n in range(parts)]
     snapshot = ContainerSnapshot(0, {}, large if parts > 1 else ())
     container: Any = SimpleNamespace(
         log=log,
-        dirty={1: segment},
+        dirty=dirty,
         metadata=SimpleNamespace(snapshot=lambda: snapshot),
         log_room=SimpleNamespace(container_bytes_max=share_bytes),
     )
@@ -76,7 +77,7 @@ def test_log_keeps_the_oldest_entry_that_tier_2_lacks(oldest_untiered: int | Non
 
 
 def test_log_starts_only_with_a_whole_durable_checkpoint():
-    checkpoints, log = new_checkpoints(parts=3)
+    checkpoints, log = new_checkpoints(oldest_untiered=9, parts=3)
     log.holds, log.next_entry = True, 4
     checkpoints.write()
     assert len(log.held) == 3
@@ -97,8 +98,16 @@ def test_log_never_starts_with_a_failed_checkpoint():
     assert log.truncated == []
 
 
-@pytest.mark.parametrize(("oldest_untiered", "truncated"), [(0, [0]), (None, [2 * CHECKPOINTS_KEPT_MAX])])
-def test_first_and_last_of_many_checkpoints_stay_usable(oldest_untiered: int | None, truncated: list[int]):
+@pytest.mark.parametrize(
+    ("oldest_untiered", "truncated"),
+    [
+        (0, [0]),
+        (CHECKPOINTS_KEPT_MAX + 1, [0]),
+        (CHECKPOINTS_KEPT_MAX + 2, [CHECKPOINTS_KEPT_MAX + 2]),
+        (None, [2 * CHECKPOINTS_KEPT_MAX]),
+    ],
+)
+def test_first_and_newest_of_many_checkpoints_stay_usable(oldest_untiered: int | None, truncated: list[int]):
     checkpoints, log = checkpoints_at(*range(2 * CHECKPOINTS_KEPT_MAX + 1), oldest_untiered=oldest_untiered)
     assert checkpoints.truncate_log()
     assert log.truncated == truncated
