@@ -124,3 +124,16 @@ def test_record_fills_a_file_to_its_end(slack_bytes: int):
     scan = scan_of([1, 1], (1, IN_PAYLOAD), kept=ENDS[2] + slack_bytes)
     assert len(list(scan)) == 1
     assert (scan.end, scan.torn_bytes) == (ENDS[1], RECORD_BYTES)
+
+
+@pytest.mark.parametrize("window_bytes", range(RECORD_HEADER_BYTES, RECORD_HEADER_BYTES + 40))
+def test_proof_of_durability_is_found_across_windows(monkeypatch, window_bytes: int):
+    monkeypatch.setattr(journal_scan, "WINDOW_BYTES", window_bytes)
+    with pytest.raises(CorruptError, match=f"damaged at {ENDS[0]}"):
+        list(scan_of([1, 1], (0, HEADER)))
+
+
+def test_torn_record_without_a_header_counts_as_far_as_known():
+    scan = scan_of([1, 3], (1, HEADER), (3, HEADER))
+    assert len(list(scan)) == 1
+    assert scan.torn_bytes == 2 * RECORD_BYTES + RECORD_HEADER_BYTES

@@ -277,7 +277,7 @@ async def test_failed_log_stays_failed_whatever_is_suspended():
     assert told == ["failed"]
 
 
-async def test_upcoming_ordering_is_between_earlier_and_later_operations():
+async def test_upcoming_ordering_is_between_earlier_and_later_ones():
     log = open_log(ListLedger())
     for _ in range(3):
         upcoming = log.upcoming_ordering

@@ -62,7 +62,7 @@ def test_flush_continues_under_one_name(segment: Segment, place: tuple[str, int,
     assert (found.segment.name, found.shift, found.end) == place
 
 
-def test_large_merge_enters_directly_once_its_source_name_is_free():
+def test_large_merge_enters_directly_if_its_source_name_is_free():
     """A new segment of that name must not find these bytes."""
     source = make_segment("b", OBJECT_BYTES + 1)
     source.name_is_free = True
