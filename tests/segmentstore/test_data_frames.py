@@ -95,6 +95,8 @@ OPERATION = data_frames.encode_operation_length(3) + b"abc"
         (frames(((0, 1, 0), OPERATION), ((1, 1, 0), OPERATION)), "has ordering 1"),
         (frames(((0, 1, 0), OPERATION[:-1]), ((1, 2, 2), b"cd")), "beyond its end"),
         (frames(((0, 1, 0), OPERATION[:-1]), ((0, 2, 1), b"c")), "expected 1"),
+        (frames(((0, 1, 0), OPERATION[:-1]), ((0, 2, 0), OPERATION), ((2, 3, 1), b"c")), "start is missing"),
+        ([*frames(((0, 1, 0), OPERATION[:-1])), b"older", *frames(((2, 2, 1), b"c"))], "start is missing"),
         (frames(((0, 1, 0), OPERATION[:3])), "no operation"),
         (frames(((0, 1, 0), data_frames.encode_operation_length(0))), "of 0 bytes"),
         (frames(((0, 1, 0), data_frames.encode_operation_length(OPERATION_BYTES_MAX + 1))), "holds an operation of"),
@@ -103,6 +105,31 @@ OPERATION = data_frames.encode_operation_length(3) + b"abc"
 def test_frames_that_contradict_each_other_are_corrupt(entries, complaint):
     with pytest.raises(CorruptError, match=complaint):
         read_all(entries)
+
+
+def test_reading_from_the_middle_skips_one_cut_operation():
+    """It counts as read. A second operation without a start means that entries are missing."""
+    cut = frames(((6, 5, 2), b"ef" + OPERATION + OPERATION), ((8, 6, 0), OPERATION))
+    reader = FrameReader(0, resumes=True)
+    found = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
+    assert (found, reader.next_sequence, reader.last_ordering) == ([4, 4, 5], 9, 6)
+    with pytest.raises(CorruptError, match="start is missing"):
+        list(reader.read(6, memoryview(frames(((10, 7, 1), b"z"))[0])))
+
+
+def test_operation_that_begins_behind_a_cut_one_is_counted_once():
+    """A resumed reader counts on at a frame that has the end of one operation and the start of the next."""
+    cut = frames(((6, 5, 2), b"ef" + OPERATION[:-1]), ((7, 6, 1), b"c" + OPERATION))
+    reader = FrameReader(0, resumes=True)
+    found = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
+    assert (found, reader.next_sequence) == ([4, 5], 8)
+
+
+def test_entries_from_before_there_were_frames_are_counted():
+    reader = FrameReader(0)
+    found = [logged for number in (3, 4) for logged in reader.read(number, memoryview(b"older"))]
+    assert found == [(3, 0, 0, b"older"), (4, 0, 0, b"older")]
+    assert reader.next_sequence == 2
 
 
 @given(st.lists(st.binary(max_size=60), max_size=5))

@@ -9,11 +9,15 @@ import pytest
 from list_ledger import ListLedger, open_log, read_all, turn
 
 from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.codec import data_frames
 from headrace.codec.data_frames import FRAME_HEADER_BYTES, OPERATION_LENGTH_BYTES
 from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
 from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MAX, FRAME_BYTES_MIN
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.lease_gate import LeaseGate
 
 pytestmark = pytest.mark.anyio
 
@@ -220,3 +224,101 @@ async def test_a_failure_without_a_waiter_is_not_reported_to_the_loop():
     await turn()
     gc.collect()
     assert reported == []
+
+
+async def test_nothing_is_reported_while_the_lease_may_have_ended():
+    clock = ManualClock()
+    gate = LeaseGate(clock)
+    gate.extend(clock.monotonic_s() + 10)
+    ledger, told = ListLedger(), []
+    log = open_log(ledger, gate=gate)
+    for frame in range(3):
+        log.append([b"op"], lambda error, frame=frame: told.append((frame, error)))
+        await turn()
+    ledger.acknowledge()
+    clock.advance(11_000)
+    ledger.acknowledge()
+    assert (told, log.durable_entry, log.is_durable) == ([(0, None)], 0, False)
+    gate.extend(clock.monotonic_s() + 10)
+    assert (told, log.durable_entry) == ([(0, None), (1, None)], 1)
+    gate.close()
+    ledger.acknowledge(error=FencedError("a newer owner"))
+    assert told[2:] == [(2, log.failure)], "an error waits for no lease"
+    assert isinstance(log.failure, FencedError)
+
+
+async def test_suspended_log_refuses_operations_until_it_resumes():
+    ledger, told = ListLedger(), []
+    log = open_log(ledger)
+    log.append([b"before"], told.append)
+    refusal = UnavailableError("the last snapshot was written")
+    log.suspend(refusal)
+    assert len(ledger.entries) == 1, "what was accepted before is submitted"
+    with pytest.raises(UnavailableError, match="last snapshot"):
+        log.append([b"refused"], told.append)
+    ledger.acknowledge()
+    assert (told, log.failure, log.last_sequence) == ([None], None, 0)
+    log.resume()
+    log.append([b"after"], told.append)
+    await turn()
+    assert [content for _, content in read_all(ledger.entries)[0]] == [b"before", b"after"]
+
+
+async def test_failed_log_stays_failed_whatever_is_suspended():
+    log, told = open_log(ListLedger()), []
+    failure = FencedError("a newer owner")
+    log.fail(failure)
+    log.suspend(UnavailableError("later"))
+    for _ in range(2):
+        with pytest.raises(FencedError):
+            log.append([b"op"], told.append)
+        log.resume()
+    log.when_durable(lambda: told.append("durable"), lambda: told.append("failed"))
+    assert told == ["failed"]
+
+
+async def test_upcoming_ordering_is_between_earlier_and_later_ones():
+    log = open_log(ListLedger())
+    for _ in range(3):
+        upcoming = log.upcoming_ordering
+        log.append([b"op"], lambda _error: None)
+        first = log.current_ordering
+        assert upcoming <= first == log.upcoming_ordering, "the next operation is in the same frame"
+        await turn()
+        assert log.upcoming_ordering > first
+
+
+def references(*reserved: Reservation) -> list[int]:
+    return [block.references for each in reserved for block in each.blocks]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_bytes_stay_until_each_frame_with_them_is_released(ends: bool):
+    """The ledger may report a frame as durable, and still read its bytes for a slow replica."""
+    pool = BlockPool(64 << 10, 1 << 10)
+    ledger = ListLedger()
+    log = open_log(ledger, pool=pool)
+    reserved = [pool.reserve(length) for length in (20, 20, 1500)]
+    small, _, large = reserved
+    assert small is not None
+    assert large is not None
+    before = references(small, large)
+    for each in reserved:
+        assert each is not None
+        parts = [data_frames.encode_operation_length(each.length), *each.parts]
+        log.append_framed(parts, OPERATION_LENGTH_BYTES + each.length, lambda _error: None, each)
+    if ends:
+        log.end(FencedError("handed over"))  # the open frame is never submitted, and so not released by the ledger
+    else:
+        log.flush()
+    last = len(ledger.unreleased) - (not ends)
+    assert last > 2
+    assert references(small)[0] > before[0]
+    for frame in range(last):
+        ledger.acknowledge()
+        assert all(now > idle for now, idle in zip(references(large), before[1:], strict=True)), frame
+        ledger.release()
+    if not ends:
+        assert all(now > idle for now, idle in zip(references(large), before[1:], strict=True))
+        ledger.release()
+    assert references(small, large) == before

@@ -9,9 +9,11 @@ from typing import Any, cast
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.ports.ledger import Ledger
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MIN, OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.lease_gate import LeaseGate
 
 
 class ListLedger:
@@ -66,11 +68,15 @@ def open_log(
     ledger: ListLedger,
     reader: FrameReader | None = None,
     on_failure: Callable[[HeadraceError], None] | None = None,
+    *,
+    gate: LeaseGate | None = None,
+    pool: BlockPool | None = None,
 ) -> OperationLog:
     """A log that begins, or goes on where the reader has come to."""
     clock = OrderingClock(ManualClock())
     clock.observe(reader.last_ordering if reader else 0)
-    return OperationLog(cast(Ledger, ledger), clock, reader.next_sequence if reader else 0, on_failure=on_failure)
+    next_sequence = reader.next_sequence if reader else 0
+    return OperationLog(cast(Ledger, ledger), clock, next_sequence, gate, on_failure, pool=pool)
 
 
 def read_all(entries: list[bytes]) -> tuple[list[tuple[int, bytes]], FrameReader]:

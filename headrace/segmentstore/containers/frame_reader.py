@@ -58,7 +58,7 @@ class FrameReader:
         self._check(entry, header)
         self.last_ordering = header.ordering
         position = header.continued_bytes
-        if position and self._unfinished is not None:
+        if self._unfinished is not None:
             yield from self._continued(entry, header.ordering, content[:position])
         content_bytes, ordering = len(content), header.ordering
         while position < content_bytes:
