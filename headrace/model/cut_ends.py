@@ -56,7 +56,7 @@ class _OldestNamed:
     def is_before(self, segment: StreamSegment) -> bool:
         """Whether the cut names an older segment in a part of the key range of this one."""
         first, last = self._parts(segment.key_range)
-        return min(self._epochs[first:last], default=segment.epoch) < segment.epoch
+        return min(self._epochs[first:last]) < segment.epoch
 
     def _parts(self, key_range: KeyRange) -> tuple[int, int]:
         return max(0, bisect_right(self._bounds, key_range.low) - 1), bisect_left(self._bounds, key_range.high)

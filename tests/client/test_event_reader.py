@@ -217,6 +217,17 @@ def test_large_events_over_many_reads(cluster: Cluster) -> None:
         assert [read.event for read in reader] == [b"small", *large, b"end"]
 
 
+def test_reading_may_start_at_an_event_of_many_windows(cluster: Cluster) -> None:
+    """The first windows complete no event. That tells that it is cut off only when nothing follows."""
+    large = bytes(4 * 1024 * 1024)
+    cluster.put(0, large)
+    with cluster.client() as headrace, headrace.reader("s", "t") as reader:
+        batch = reader.read_batch(timeout_s=30)
+        assert batch is not None
+        assert batch.events == [large]
+    assert cluster.reads > 4, "one window had it all"
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_connections_that_break(cluster: Cluster, seed: int) -> None:
     dice = random.Random(seed)
@@ -268,6 +279,20 @@ def test_truncation_is_an_error_or_skipped(cluster: Cluster) -> None:
             assert [read.event for read in reader] == [b"kept"]
         with headrace.reader("s", "t", "head") as reader:
             assert [read.event for read in reader] == [b"kept"]
+
+
+def test_a_skip_into_an_event_is_an_error_at_the_tail(cluster: Cluster) -> None:
+    """A truncation inside the last event leaves bytes that never become an event: a reader would wait for them."""
+    cluster.put(0, b"gone", b"kept")
+    cluster.segments[0].start = 20
+    start = StreamCut.of("s", "t", {0: 0, 1: 0})
+    options = ReaderOptions(on_truncation="skip")
+    with (
+        cluster.client() as headrace,
+        headrace.reader("s", "t", start, options=options) as reader,
+        pytest.raises(CorruptError, match="between two"),
+    ):
+        reader.read_batch(timeout_s=30)
 
 
 def test_a_deleted_segment_is_an_error_or_skipped(cluster: Cluster) -> None:

@@ -90,6 +90,33 @@ def test_a_predecessor_that_is_not_reached_itself_is_not_read():
     assert _resolved(history, reading_high) == {high.segment_id: 0, low.segment_id: 4}
 
 
+def test_ends_are_told_next_to_older_segments():
+    """The old segments 0 and 1 own other parts of the key space than those that were read to their ends."""
+    history = History.begin(3)
+    first, second, _ = history.active
+    history.split(2)
+    _, _, low, high = history.active
+    history.append(2, 3)
+    history.append(3, 5)
+    history.merge(2)
+    cut = {first.segment_id: 1, second.segment_id: 0, low.segment_id: END_OF_SEGMENT, high.segment_id: END_OF_SEGMENT}
+    assert _resolved(history, cut) == cut | {low.segment_id: 3, high.segment_id: 5}
+
+
+def test_several_segments_may_wait_each_for_its_own_predecessor():
+    """0 and 1 merge, 2 and 3 too. The readers have finished 0 and 2, and wait for 1 and 3."""
+    history = History.begin(4)
+    segments = [one.segment_id for one in history.active]
+    for index in range(4):
+        history.append(index, 10 + index)
+    history.merge(0)
+    history.merge(1)
+    waiting = [one.segment_id for one in history.active]
+    assert len(waiting) == 2
+    cut = {segments[1]: 5, segments[3]: 6} | dict.fromkeys(waiting, END_OF_SEGMENT)
+    assert _resolved(history, cut) == {segments[0]: 10, segments[1]: 5, segments[2]: 12, segments[3]: 6}
+
+
 def test_a_cut_may_hold_ends_but_no_other_negative_offset():
     assert StreamCut.of("s", "t", {0: END_OF_SEGMENT, 1: 5}).offsets == {0: END_OF_SEGMENT, 1: 5}
     with pytest.raises(InvalidRequestError, match="below -1"):

@@ -12,15 +12,7 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, Side, compare_cuts, later_cut, side_of
 from headrace.model.stream_cuts import StreamCut
-from headrace.model.truncation import (
-    Truncation,
-    bytes_cut_off,
-    bytes_that_go,
-    is_very_beginning,
-    running_truncation,
-    segments_left,
-    segments_that_go,
-)
+from headrace.model.truncation import is_very_beginning
 
 SIZE = 3
 """Bytes of every segment."""
@@ -87,35 +79,6 @@ def test_the_side_of_a_segment_is_that_of_its_slots(histories: Histories, slot_c
         slot = _slots(segment, slot_count)[0]
         gap = chains[slot].index(segment) - reached[slot]
         assert side_of(segment, cut) is (Side.IN if gap == 0 else Side.BEFORE if gap < 0 else Side.AFTER)
-
-
-@given(data=st.data())
-@settings(max_examples=100)
-def test_truncations_delete_segments_once_and_count_all_bytes(
-    histories: Histories, slot_count: int, data: st.DataObject
-):
-    """Heads that go forward, epoch by epoch; the model keeps what was removed."""
-    epochs = data.draw(histories(scales_max=5))
-    truncation: Truncation | None = None
-    removed: list[int] = []
-    for number in sorted(data.draw(st.lists(st.integers(0, len(epochs) - 1), max_size=4))):
-        lows = truncation.cut.offsets if truncation else {}
-        offsets = {
-            one.segment_id: data.draw(st.integers(lows.get(one.segment_id, 0), SIZE)) for one in epochs[number].segments
-        }
-        target = PlacedCut(StreamCut.of("s", "t", offsets), epochs[number].segments)
-        running = running_truncation(target, number, truncation)
-        gone = [one for walked in running.epochs for one in segments_that_go(running, epochs[walked])]
-        removed += [one.segment_id for one in gone]
-        size = bytes_that_go(running, {one.segment_id: SIZE for one in gone}) + bytes_cut_off(running)
-        truncation = Truncation(target, number, (truncation.size_bytes if truncation else 0) + size)
-    everything = {one for epoch in epochs for one in epoch.segments}
-    left = segments_left(everything, truncation)
-    assert len(set(removed)) == len(removed)
-    assert {one.segment_id for one in everything} == set(removed) | {one.segment_id for one in left}
-    assert not set(removed) & {one.segment_id for one in left}
-    if truncation is not None:
-        assert truncation.size_bytes == SIZE * len(removed) + sum(offset for _, offset in truncation.cut.positions)
 
 
 def test_a_cut_is_placed_on_its_own_segments_only():

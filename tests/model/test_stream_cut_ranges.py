@@ -317,6 +317,36 @@ def test_cuts_that_cannot_be(positions: tuple[tuple[int, int], ...]):
     assert refused.value.specific_code == "invalid_stream_cut"
 
 
+def test_a_cut_is_a_position_in_one_stream():
+    cut = StreamCut.of("s", "t", {0: 5})
+    cut.check_belongs_to("s", "t")
+    for scope, stream in (("s", "u"), ("r", "t"), ("t", "s")):
+        with pytest.raises(InvalidRequestError, match="belongs to s/t") as refused:
+            cut.check_belongs_to(scope, stream)
+        assert refused.value.specific_code == "invalid_stream_cut"
+
+
+@pytest.mark.parametrize("offset", range(-1, 10))
+def test_no_event_begins_inside_the_header_of_the_first(offset: int):
+    cut = StreamCut.of("s", "t", {0: 0, 1: offset})
+    if offset in range(1, 8):
+        with pytest.raises(InvalidRequestError, match="inside the first event") as refused:
+            cut.check_between_events()
+        assert refused.value.specific_code == "invalid_stream_cut"
+    else:
+        cut.check_between_events()
+
+
+def test_a_walk_may_begin_at_a_newer_epoch():
+    """1 was never scaled. The walk need not begin at its epoch if another segment of the cut is of a newer one."""
+    lower, upper = StreamCut.of("s", "t", {1: 0, 5 << 32 | 7: 0}), StreamCut.of("s", "t", {1: 9, 8 << 32 | 9: 0})
+    assert epochs_between(lower, upper) == range(9)
+    assert epochs_between(lower, upper, 5) == range(5, 9)
+    assert epochs_between(lower, upper, 0) == range(9)
+    with pytest.raises(InvalidRequestError, match="before 'from'"):
+        epochs_between(upper, lower)
+
+
 def test_a_cut_is_a_set_of_positions():
     assert StreamCut.of("s", "t", {S2: 1, 0: 2}) == StreamCut("s", "t", ((0, 2), (S2, 1)))
     assert (StreamCut.of("s", "t", {S2: 1, 0: 2}).first_epoch, StreamCut.of("s", "t", {S2: 1, 0: 2}).last_epoch) == (

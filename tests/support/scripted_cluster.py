@@ -354,10 +354,11 @@ class Cluster:
             if command.offset < segment.start:
                 return wire.SegmentIsTruncated(command.request_id, command.segment, segment.start, "", command.offset)
             data = bytes(segment.data[command.offset : command.offset + command.suggested_length])
-            end = segment.sealed and command.offset + len(data) == len(segment.data)
+            at_tail = command.offset + len(data) >= len(segment.data)
+            end = segment.sealed and at_tail
             if not data and not end:
                 return None
-            return wire.SegmentRead(command.segment, command.offset, False, end, data, command.request_id)
+            return wire.SegmentRead(command.segment, command.offset, at_tail, end, data, command.request_id)
 
     def _segment(self, name: str) -> Segment | None:
         for identifier, segment in self.segments.items():

@@ -181,6 +181,20 @@ def test_the_endpoint_is_the_owner_of_the_segments_container(world: StreamWorld)
     assert world.segments.endpoint("s", "t", S2) == SegmentEndpoint("10.0.0.2", 1, "use1-az2", container, 1)
 
 
+def test_a_known_endpoint_is_one_of_a_segment_that_exists(scaled: StreamWorld):
+    """The segments of the stream, former ones too, and the one segment of its watermarks."""
+    for container in range(CONTAINER_COUNT):
+        claim = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1")
+        scaled.store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
+    for stream, known in (("t", (0, 1, S2, S3, S4)), ("_MARKt", (0,))):
+        for identifier in known:
+            found = scaled.segments.endpoint_of_known("s", stream, identifier)
+            assert found == scaled.segments.endpoint("s", stream, identifier)
+    for stream, identifier in (("t", 2), ("t", 3 << 32), ("_MARKt", 1), ("_MARKt", S2), ("u", 0), ("_MARKu", 0)):
+        with pytest.raises(NotFoundError):
+            scaled.segments.endpoint_of_known("s", stream, identifier)
+
+
 @pytest.mark.parametrize("identifier", [-1, 1 << 63, 0xFFFFFFFF])
 def test_an_endpoint_needs_a_possible_segment_id(world: StreamWorld, identifier: int):
     with pytest.raises(InvalidRequestError):
@@ -287,6 +301,27 @@ def test_a_cut_beyond_the_end_of_a_sealed_segment_is_refused(scaled: StreamWorld
     scaled.seal()
     with pytest.raises(InvalidRequestError, match="ends at"):
         scaled.segments.between("s", "t", None, {S2: 20, S4: 41})
+
+
+def test_a_cut_beyond_the_tail_of_a_coming_epoch_is_refused(world: StreamWorld):
+    """A new segment takes events before its epoch is active; a reader sent beyond them would skip later ones."""
+    world.create()
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.5))
+    (message,) = world.bare_queue.receive()
+    steps = world.processor.work(message.body)
+    while next(steps) != "record the epoch":
+        continue
+    world.bare_segment_stores.seal_segment("s/t/0.#epoch.0")
+    world.append(S2, 7)
+    at_tail, beyond = {S2: 7, 1: 0}, {S2: 8, 1: 0}
+    assert world.cuts.is_valid("s", "t", at_tail)
+    world.cuts.check_reached("s", "t", at_tail)
+    assert world.segments.between("s", "t", None, at_tail).end.offsets == at_tail
+    assert isinstance(world.cuts.problem("s", "t", beyond), InvalidRequestError)
+    with pytest.raises(InvalidRequestError, match="has 7 bytes"):
+        world.cuts.check_reached("s", "t", beyond)
+    with pytest.raises(InvalidRequestError, match="has 7 bytes"):
+        world.segments.between("s", "t", None, beyond)
 
 
 def test_between_works_while_a_scale_is_sealing(world: StreamWorld):

@@ -1,0 +1,100 @@
+"""Truncations of a stream at the positions of a reader, against a model that looks at the whole history."""
+
+from __future__ import annotations
+
+from cut_histories import SAMPLES, History, Reader, grow, histories, read_on
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.epochs import overlapping
+from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.stream_cut_order import PlacedCut, Side, side_of
+from headrace.model.truncation import (
+    Truncation,
+    bytes_cut_off,
+    bytes_that_go,
+    running_truncation,
+    segments_left,
+    segments_that_go,
+    superimposed,
+)
+
+
+def _first_epoch(history: History, cut: PlacedCut) -> int:
+    """The newest epoch in which no segment is after the cut."""
+    return max(
+        epoch.number
+        for epoch in history.epochs
+        if all(side_of(segment, cut) is not Side.AFTER for segment in epoch.segments)
+    )
+
+
+def _truncated(history: History, target: PlacedCut, before: Truncation | None) -> tuple[Truncation, list[int]]:
+    """The new head, and the segments that are deleted for it; the bytes are counted with the epochs."""
+    running = running_truncation(target, _first_epoch(history, target), before)
+    assert not running.is_recorded
+    assert not running.by_retention
+    assert running.next_epoch == running.epochs.start, "the count begins with the first epoch"
+    gone = [one.segment_id for number in running.epochs for one in segments_that_go(running, history.epochs[number])]
+    size = before.size_bytes if before else 0
+    size += bytes_that_go(running, {one: history.lengths.get(one, 0) for one in gone}) + bytes_cut_off(running)
+    recorded = running.truncation
+    return Truncation(recorded.head, recorded.first_epoch, size), gone
+
+
+@given(histories(), st.data())
+def test_each_segment_goes_once_and_each_byte_is_counted(history: History, data: st.DataObject):
+    """The head may be in old segments and in new ones, so that an epoch has segments on both of its sides."""
+    reader = Reader.at_head(history)
+    truncation: Truncation | None = None
+    removed: list[int] = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        read_on(data.draw, reader)
+        truncation, gone = _truncated(history, reader.cut(), truncation)
+        removed += gone
+        assert truncation.head == reader.cut()
+        assert truncation.first_epoch == _first_epoch(history, reader.cut())
+        assert truncation.size_bytes == history.size(reader.cut())
+        for _ in range(data.draw(st.integers(0, 3))):
+            grow(data.draw, history)
+    everything = {one.segment_id: one for epoch in history.epochs for one in epoch.segments}
+    left = {one.segment_id for one in segments_left(everything.values(), truncation)}
+    assert sorted(removed) == sorted(everything.keys() - left)
+    assert left == {one.segment_id for one in everything.values() if not _is_before(one, reader.cut())}
+
+
+def _is_before(segment: StreamSegment, cut: PlacedCut) -> bool:
+    return all(segment.epoch < one.epoch for one in overlapping(cut.segments, segment.key_range))
+
+
+@given(histories(), st.data())
+def test_readers_of_an_epoch_start_at_the_head_or_behind_it(history: History, data: st.DataObject):
+    """At each point of the key space: the segment of the epoch, unless the head is in a newer one."""
+    reader = Reader.at_head(history)
+    read_on(data.draw, reader)
+    head = reader.cut()
+    truncation = Truncation(head, _first_epoch(history, head), 0)
+    for epoch in history.epochs:
+        found = superimposed(epoch.segments, truncation)
+        assert list(found) == sorted(found, key=lambda one: one.key_range)
+        assert found == {one: head.cut.offsets.get(one.segment_id) for one in found}
+        for point in SAMPLES:
+            shown = [one for one in found if one.key_range.low <= point < one.key_range.high]
+            (segment,) = overlapping(epoch.segments, KeyRange(point, point + 1 / 1024))
+            (at_head,) = overlapping(head.segments, KeyRange(point, point + 1 / 1024))
+            assert (at_head if segment.epoch < at_head.epoch else segment) in shown
+
+
+@given(histories(), st.data())
+def test_a_cut_is_moved_back_to_ends_that_are_known(history: History, data: st.DataObject):
+    """As after a loss of bytes that a reader had read. Offsets within the segments stay."""
+    reader = Reader.at_head(history)
+    read_on(data.draw, reader)
+    cut = reader.cut()
+    lengths = {one: data.draw(st.integers(0, 60)) for one in cut.cut.offsets if data.draw(st.booleans())}
+    moved = cut.within(lengths)
+    assert (moved.cut.scope, moved.cut.stream, moved.segments) == (cut.cut.scope, cut.cut.stream, cut.segments)
+    assert moved.cut.offsets == {
+        one: lengths[one] if one in lengths and lengths[one] < offset else offset
+        for one, offset in cut.cut.offsets.items()
+    }
