@@ -161,7 +161,7 @@ class LogRecovery:
             if replica not in self._answers:
                 return emptied
             self._note_answer(replica, message)
-            return self._copy()
+            return emptied + self._copy()
         return []
 
     def refused(self, replica: ReplicaId, message: Nack) -> list[WriterEffect]:

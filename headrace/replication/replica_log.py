@@ -300,8 +300,12 @@ class ReplicaLog:
         What an earlier writer knew does not count. The record says where its ledger ended, and if an operator accepted
         a loss, the ledger ended before.
         """
-        self.acknowledged_before = max(self.acknowledged_before, acknowledged_before)
-        self._acknowledged_by = writer_epoch
+        self.acknowledged_before = (
+            acknowledged_before
+            if writer_epoch > self._acknowledged_by
+            else max(self.acknowledged_before, acknowledged_before)
+        )
+        self._acknowledged_by = max(self._acknowledged_by, writer_epoch)
 
     def _truncate(self, truncated_before: int) -> list[ReplicaEffect]:
         """Move the truncation point forward. Entries that are missing before it are not needed any more.
