@@ -78,6 +78,10 @@ class TableStore:
         table.users += 1
         try:
             await table.ready()
+            if not table.has_room:
+                # An update would wait for the upkeep inside of the block. If tier 2 has all entries of a table that was
+                # just loaded, nothing else starts it.
+                self._start_upkeep(resident)
             yield table
         except HeadraceError:
             table.check_current()  # else a condition may have failed that holds, or a segment is missing that exists

@@ -11,6 +11,7 @@ from table_client import TableClient
 
 from headrace import wire
 from headrace.model.errors import UnavailableError
+from headrace.segmentstore.tables.table_store import TableStore
 from headrace.segmentstore.tables.upkeep import TableUpkeep
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +100,24 @@ async def test_table_that_is_loaded_again_keeps_its_bound(small_world: World):
         assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
         known |= await fill(running, tables, 60, start=60)
         assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
+
+
+async def test_update_of_a_full_table_in_tier_2_is_taken(small_world: World, monkeypatch: pytest.MonkeyPatch):
+    """The table is loaded for it, and nothing is left to flush: no flush starts the upkeep that makes room."""
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        with monkeypatch.context() as patch:
+            patch.setattr(TableStore, "_start_upkeep", lambda _tables, _resident: None)
+            number = 0
+            while number == 0 or resident(running).table.has_room:
+                await tables.put((key(number), ANY, b"v"))
+                number += 1
+            table = resident(running).table
+            async with tiering(running):
+                await running.until(lambda: table.segment.tiered.length == table.segment.accepted.length)
+            evict_table(running)
+        assert isinstance(await tables.put((b"new", ANY, b"v")), wire.TableEntriesUpdated)
 
 
 @pytest.mark.parametrize("is_handed_over", [True, False])
