@@ -25,6 +25,21 @@ def test_containers_are_in_range_and_consistent(key: str, count: int):
     assert container_of_hash_key(key, count + 1) in (container, count), "more containers move keys only to the new one"
 
 
+@pytest.mark.parametrize(
+    ("key", "position"),
+    [
+        ("", 0.24117842791623523),
+        ("a", 0.9433912753816884),
+        ("customer-3", 0.7632716195260012),
+        ("Straße", 0.04064436137904326),
+        ("x" * 100, 0.8769755246338502),
+    ],
+)
+def test_a_key_keeps_its_position(key: str, position: float):
+    """Streams have events at these positions: a key that moved would lose its order."""
+    assert routing_key_position(key) == position
+
+
 @given(key=st.text())
 def test_positions_are_in_the_key_space(key: str):
     assert 0.0 <= routing_key_position(key) < 1.0
