@@ -47,7 +47,7 @@ class StreamState(StrEnum):
         return self is StreamState.SEALED
 
     def runs(self, kind: RequestKind) -> bool:
-        """Whether an operation of this kind runs. A stream stays SEALED while it is deleted, so this is not told."""
+        """Whether an operation of this kind runs. A deletion is not seen: the stream stays SEALED."""
         return STREAM_OPERATIONS[kind].state is self is not StreamState.SEALED
 
 

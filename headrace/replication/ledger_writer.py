@@ -404,7 +404,7 @@ class LedgerWriter:
         # A member that has not told its position yet may have everything: only its silence speaks against it.
         position = self.positions.get(replica)
         lag = 0 if position is None else self._sizes.lag(position, self.acknowledged_entry + 1)
-        is_ready = lag <= self._bounds.join_lag_bytes and member.state in FED
+        is_ready = position is not None and lag <= self._bounds.join_lag_bytes and member.state in FED
         is_streaming = member.state is MemberState.STREAMING
         return MemberView(is_streaming, member.silent_ms(self._now_ms), lag, is_ready)
 
