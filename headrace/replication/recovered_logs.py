@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from headrace.codec.replica_messages import HeldRun
+
+
+class Witness(NamedTuple):
+    """What the owner with this epoch knew as acknowledged: the entries before `acknowledged_before`."""
+
+    epoch: int
+    acknowledged_before: int
+
+
+NO_WITNESS: Final = Witness(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
     """The durable state of one container's log at a replica.
 
-    `acknowledged_before` is the entry behind the last one known to be acknowledged. A journal that has lost records
-    which it cannot name does not give this state: its store makes a new journal, which is another replica.
+    A journal that has lost records which it cannot name does not give this state: its store makes a new journal, which
+    is another replica.
     """
 
     promise: int = 0
     truncated_before: int = 0
-    acknowledged_before: int = 0
+    witness: Witness = NO_WITNESS
     runs: tuple[HeldRun, ...] = ()

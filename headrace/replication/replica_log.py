@@ -32,7 +32,7 @@ from headrace.codec.replica_messages import (
 )
 from headrace.model.container_logs import LedgerChain
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
-from headrace.replication.recovered_logs import RecoveredLog
+from headrace.replication.recovered_logs import NO_WITNESS, RecoveredLog, Witness
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -71,8 +71,7 @@ class ReplicaLog:
         self.container = container
         self.promise = recovered.promise
         self.truncated_before = recovered.truncated_before
-        self.acknowledged_before = recovered.acknowledged_before
-        self._acknowledged_by = 0
+        self._witness = recovered.witness
         self._truncated_queued = recovered.truncated_before
         self._runs = {run.epoch: _Run(run.start, run.end, run.end, run.had_end) for run in recovered.runs}
         self.knows_chain = True
@@ -107,6 +106,11 @@ class ReplicaLog:
         return self._expected
 
     @property
+    def acknowledged_before(self) -> int:
+        """The entry behind the last one that an owner is known to have acknowledged; 0 if none is known."""
+        return self._witness.acknowledged_before
+
+    @property
     def durable_end(self) -> int:
         """The entry behind the durable gapless range of the current session's chain."""
         return self._durable_end
@@ -125,8 +129,8 @@ class ReplicaLog:
         self._newest_open = self._session[:2]
         self._gap_told_at = None
         self._chain = LedgerChain(message.ledgers)
-        if self._acknowledged_by < max((start.epoch for start in message.ledgers), default=1):
-            self.acknowledged_before = 0
+        if self._is_witness_of_closed_ledger():
+            self._witness = NO_WITNESS
         # An owner that found no record has none of both. If there are entries, the record has vanished, and may return.
         self.knows_chain = bool(message.ledgers) or message.truncated_before > 0
         if self.knows_chain:
@@ -204,11 +208,12 @@ class ReplicaLog:
         return self.discard() if self._ends_session(message) else []
 
     def discard(self) -> list[ReplicaEffect]:
-        """No log needs what this replica holds, nor its truncation point. The promise stays.
+        """No log needs what this replica holds, its truncation point or its witness. The promise stays.
 
-        The journal forgets the point, too. Kept, it would pass for one of the log that this replica gets next.
+        The journal forgets them, too. Kept, they would pass for those of the log that this replica gets next.
         """
         self._session = None
+        self._witness = NO_WITNESS
         self.truncated_before = self._truncated_queued = 0
         self._opened_after = None
         self._runs.clear()
@@ -235,6 +240,10 @@ class ReplicaLog:
     def _ends_session(self, message: Drop) -> bool:
         """Whether DROP is of the current session. A late one of an earlier owner may have the same number."""
         return self._session is not None and self._session[:2] == (message.writer_epoch, message.session)
+
+    def _is_witness_of_closed_ledger(self) -> bool:
+        """Whether the witness is of a closed ledger, which may have ended at an accepted loss."""
+        return self._witness.epoch < max((start.epoch for start in self._chain.ledgers), default=1)
 
     def _reported_end(self, run: _Run) -> int:
         """OPENED reports what is durable: entries of the same writer may have been queued behind the OPEN."""
@@ -300,12 +309,7 @@ class ReplicaLog:
         What an earlier writer knew does not count. The record says where its ledger ended, and if an operator accepted
         a loss, the ledger ended before.
         """
-        self.acknowledged_before = (
-            acknowledged_before
-            if writer_epoch > self._acknowledged_by
-            else max(self.acknowledged_before, acknowledged_before)
-        )
-        self._acknowledged_by = max(self._acknowledged_by, writer_epoch)
+        self._witness = max(self._witness, Witness(writer_epoch, acknowledged_before))
 
     def _truncate(self, truncated_before: int) -> list[ReplicaEffect]:
         """Move the truncation point forward. Entries that are missing before it are not needed any more.

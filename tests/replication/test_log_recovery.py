@@ -378,6 +378,6 @@ def test_vanished_record_tells_no_replica_to_discard():
     opens = [*of(OpenMember, made.tick(2 * GRACE)), *of(OpenMember, made.tick(2 * GRACE + BOUNDS.retry_ms))]
     assert [one.member for one in opens] == [B, C]
     for one in opens:
-        replica = ReplicaLog(0, RecoveredLog(5, 10, 0, (HeldRun(5, 10, 20, 20),)))
+        replica = ReplicaLog(0, RecoveredLog(5, 10, runs=(HeldRun(5, 10, 20, 20),)))
         replica.open(1, one.message)
         assert replica.needs(5, 19)

@@ -22,7 +22,7 @@ from headrace.codec.replica_messages import (
 )
 from headrace.model.container_logs import LedgerStart
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
-from headrace.replication.recovered_logs import RecoveredLog
+from headrace.replication.recovered_logs import RecoveredLog, Witness
 from headrace.replication.replica_log import ReplicaLog
 
 LINK, OTHER_LINK = 7, 8
@@ -288,7 +288,7 @@ class AnyHistory(RuleBasedStateMachine):
         start, had_end = min(held, default=0), max(held, default=-1) + 1
         end = next(number for number in range(start, had_end + 1) if number not in held)
         runs = (HeldRun(1, start, end, had_end),) if held else ()
-        self.log = ReplicaLog(0, RecoveredLog(promise, truncated_before, 0, runs))
+        self.log = ReplicaLog(0, RecoveredLog(promise, truncated_before, runs=runs))
         self.queued.clear()
         self.counted = len(self.durable)
 
@@ -343,7 +343,7 @@ def test_pulse_over_a_gap_queues_one_record():
 
 
 def test_recovered_truncation_point_is_not_journalled_again():
-    log = ReplicaLog(0, RecoveredLog(1, 4, 4, (HeldRun(1, 4, 6, 6),)))
+    log = ReplicaLog(0, RecoveredLog(1, 4, runs=(HeldRun(1, 4, 6, 6),)))
     log.open(LINK, open_message(truncated_before=4))
     assert log.pulse(LINK, 4, 4) == []
     assert truncations(log.pulse(LINK, 5, 5)) == [5]
@@ -393,9 +393,15 @@ def test_witness_counts_for_the_ledger_of_its_writer_only():
     assert told_confirmed(log, 3, ((1, 0), (2, 3))) == 3
 
 
-def test_witness_of_an_unknown_writer_is_not_told():
-    """A journal does not say whose ledger it was. A takeover would wait for entries whose loss was accepted."""
-    assert told_confirmed(ReplicaLog(0, RecoveredLog(acknowledged_before=9)), 1, ((1, 0),)) == 0
+def test_recovered_witness_is_told_to_a_recovery():
+    """After a restart of all stores only the journals know which entries were acknowledged."""
+    log = ReplicaLog(0, RecoveredLog(witness=Witness(2, 9)))
+    assert told_confirmed(log, 3, ((1, 0), (2, 4))) == 9
+
+
+def test_recovered_witness_of_a_closed_ledger_is_forgotten():
+    """A takeover would wait for entries whose loss was accepted while this replica was away."""
+    assert told_confirmed(ReplicaLog(0, RecoveredLog(witness=Witness(1, 9))), 3, ((1, 0), (2, 4))) == 0
 
 
 def test_witness_is_told_to_a_takeover_without_a_record():

@@ -11,7 +11,7 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.codec.replica_messages import HeldRun
 from headrace.model.container_logs import LedgerChain, LedgerStart
-from headrace.replication.recovered_logs import RecoveredLog
+from headrace.replication.recovered_logs import RecoveredLog, Witness
 from headrace.replication.told_positions import told_position
 from headrace.segmentstore.log.file_copies import FileCopy
 from headrace.segmentstore.log.journal_commits import JournalCommits
@@ -87,7 +87,27 @@ def test_a_new_journal_knows_no_container(disk):
 
 def test_entries_are_told_with_what_their_headers_say(disk):
     write(disk, entry(5, acknowledged=2), entry(6, truncated_before=3, acknowledged=6), entry(7, acknowledged=4))
-    assert recovered(disk) == RecoveredLog(3, 3, 6, (HeldRun(3, 5, 8, 8),))
+    assert recovered(disk) == RecoveredLog(3, 3, Witness(3, 6), (HeldRun(3, 5, 8, 8),))
+
+
+def test_the_owner_of_the_newest_ledger_is_the_witness(disk):
+    """An operator may have accepted the loss of what the owner of an older one knew. A recovery knows what it found."""
+    write(
+        disk,
+        entry(0, acknowledged=9),
+        entry(1, epoch=5, writer=5, acknowledged=1),
+        entry(2, epoch=5, writer=7, acknowledged=8),
+        promise_record(CONTAINER, 7, ignore, 0, 9),
+        truncation_record(CONTAINER, 7, 1, ignore),
+    )
+    assert recovered(disk).witness == Witness(5, 1)
+
+
+def test_a_damaged_entry_is_a_witness(disk):
+    write(disk, entry(0), entry(1, acknowledged=1))
+    write(disk)
+    damage_payload(disk, 1)
+    assert recovered(disk).witness == Witness(3, 1)
 
 
 def test_each_ledger_is_a_run_of_its_own(disk):
@@ -114,7 +134,7 @@ def test_a_run_begins_at_the_truncation_point(disk):
 
 def test_a_run_that_goes_on_at_the_truncation_point_has_no_gap(disk):
     write(disk, entry(0), entry(1), truncation_record(CONTAINER, 3, 6, ignore), entry(6), entry(7))
-    assert recovered(disk) == RecoveredLog(3, 6, 0, (HeldRun(3, 6, 8, 8),))
+    assert recovered(disk) == RecoveredLog(3, 6, Witness(3, 0), (HeldRun(3, 6, 8, 8),))
 
 
 def test_ledgers_before_the_truncation_point_are_not_told(disk):
@@ -163,7 +183,7 @@ def test_a_truncation_point_outlives_its_file(disk):
         *map(filler, range(12)),
     )
     assert FIRST_FILE not in disk.names()
-    assert recovered(disk) == RecoveredLog(4, 4, 3)
+    assert recovered(disk) == RecoveredLog(4, 4)
 
 
 def test_a_run_behind_a_gap_begins_there_after_its_file_is_gone(disk):
@@ -178,7 +198,7 @@ def test_a_run_behind_a_gap_begins_there_after_its_file_is_gone(disk):
         *map(filler, range(4, 7)),
     )
     assert FIRST_FILE not in disk.names()
-    assert recovered(disk) == RecoveredLog(4, 6, 0, (HeldRun(3, 6, 7, 7),))
+    assert recovered(disk) == RecoveredLog(4, 6, Witness(3, 0), (HeldRun(3, 6, 7, 7),))
 
 
 def test_promises_do_not_keep_a_full_volume_from_starting(disk):

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from headrace.codec.log_record_header import RecordKind
 from headrace.model.container_logs import LedgerChain
 from headrace.model.errors import CorruptError
+from headrace.replication.recovered_logs import NO_WITNESS, Witness
 from headrace.segmentstore.log.entry_runs import EntryPart, EntryPiece, EntryRun, LedgerState, NotedRecord, ledger_state
 from headrace.segmentstore.log.journal_files import LogFile, Pin
 from headrace.segmentstore.log.journal_format import RecordHeader
@@ -25,12 +26,13 @@ class KnownLog(NamedTuple):
     """What the journal knows of a container.
 
     `promise` is the highest epoch that was promised, or that wrote an entry. The entries before `truncated_before` are
-    not needed, those before `acknowledged_before` are acknowledged. `ledgers` is in the order of the epochs.
+    not needed. `witness` is what the newest owner with entries here knew as acknowledged. `ledgers` is in the order of
+    the epochs.
     """
 
     promise: int
     truncated_before: int
-    acknowledged_before: int
+    witness: Witness
     ledgers: list[LedgerState]
 
 
@@ -46,6 +48,7 @@ class ContainerEntries:
         self.next_entry = 0
         self.truncated_before = 0
         self.acknowledged_before = 0
+        self.witness = NO_WITNESS
         self.writer_epoch = 0
         self.runs: dict[int, EntryRun] = {}
 
@@ -55,6 +58,15 @@ class ContainerEntries:
             self.acknowledged_before = record.acknowledged_before
         if record.writer_epoch > self.writer_epoch:
             self.writer_epoch = record.writer_epoch
+
+    def note_witness(self, entry: NotedRecord) -> None:
+        """Note what the owner of the ledger knew as acknowledged when it sent this entry.
+
+        A recovery that copies an entry knows only what it has found. If an operator accepted a loss, an older ledger
+        ended before entries that its owner knew as acknowledged: the newest ledger counts.
+        """
+        if entry.writer_epoch == entry.epoch and entry.epoch >= self.witness.epoch:
+            self.witness = max(self.witness, Witness(entry.epoch, entry.acknowledged_before))
 
     def run(self, epoch: int, entry: int) -> EntryRun:
         """The run of a ledger; a new one begins with `entry`."""
@@ -179,6 +191,7 @@ class JournalIndex:
             if record.entry >= entries.next_entry:
                 entries.next_entry = record.entry + 1
             entries.note_header(record)
+            entries.note_witness(record)
         elif kind is RecordKind.DROP:
             self._containers.pop(container, None)
             self.truncated_before.pop(container, None)
@@ -207,6 +220,7 @@ class JournalIndex:
         entries.run(header.epoch, header.entry).note(header.entry)
         entries.next_entry = max(entries.next_entry, header.entry + 1)
         entries.note_header(header)
+        entries.note_witness(header)
         self._truncate(entries, header)
 
     def limits(self, container: int) -> tuple[int, int]:
@@ -261,12 +275,12 @@ class JournalIndex:
     def known(self) -> dict[int, KnownLog]:
         """What the journal knows of each container that has records here."""
         with self.lock:
-            found = {container: KnownLog(promise, 0, 0, []) for container, promise in self.promises.items()}
+            found = {container: KnownLog(promise, 0, NO_WITNESS, []) for container, promise in self.promises.items()}
             for container, entries in self._containers.items():
                 found[container] = KnownLog(
                     max(self.promises.get(container, 0), entries.writer_epoch),
                     entries.truncated_before,
-                    entries.acknowledged_before,
+                    entries.witness,
                     entries.held(),
                 )
             return found

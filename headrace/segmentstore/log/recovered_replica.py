@@ -29,6 +29,6 @@ def _recovered(known: KnownLog) -> RecoveredLog:
     return RecoveredLog(
         known.promise,
         known.truncated_before,
-        known.acknowledged_before,
+        known.witness,
         tuple(run for run in runs if run.start < run.had_end),
     )
