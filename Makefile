@@ -41,7 +41,7 @@ up: $(INSTALLED) ## start the local stack and keep it running
 	@$(PYTHON) -m headrace.local
 
 test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
-	@$(CDK_ENV) $(PYTHON) -m pytest -n 3 --dist loadgroup --max-worker-restart=0 -m "not nightly" --durations=25
+	@$(CDK_ENV) $(PYTHON) -m pytest -n 4 --dist loadgroup --max-worker-restart=0 -m "not nightly" --durations=25
 
 test-spark-%: .venv-spark-%/.installed ## run all of the connector's tests on a Spark, in an environment of its own: 3.5, 4.0, 4.1, 4.3
 	@-.venv-spark-$*/bin/python scripts/fetch_iceberg.py $*

@@ -40,8 +40,14 @@ def test_generated_classes_are_current():
 @pytest.mark.parametrize(
     ("edited", "before", "after", "stale"),
     [
-        ("admin.py", "async def list_scopes(self)", "async def scopes(self)", "synchronous_admin.py"),
-        ("tables_admin.py", "Returns the names of the", "Names of the", "synchronous_tables_admin.py"),
+        pytest.param(
+            *("admin.py", "async def list_scopes(self)", "async def scopes(self)", "synchronous_admin.py"),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            *("tables_admin.py", "Returns the names of the", "Names of the", "synchronous_tables_admin.py"),
+            marks=pytest.mark.nightly,
+        ),
         ("synchronous_table.py", "def put(", "def store(", "synchronous_table.py"),
     ],
     ids=["another-method", "another-docstring", "edited-by-hand"],

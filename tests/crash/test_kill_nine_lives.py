@@ -193,7 +193,8 @@ async def check_all(lives, stores):
                     life.connection.writer.close()
 
 
-@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [11, 12])
 async def test_every_request_happened_whole_or_not(make_store, tmp_path, seed):
     random = Random(seed)
     stores = [

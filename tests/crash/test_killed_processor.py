@@ -109,6 +109,7 @@ class MortalProcessor:
         self._process.stdout.close()
 
 
+@pytest.mark.nightly
 def test_repeated_kills_of_a_processor_change_no_outcome(resources: Resources, tmp_path: Path) -> None:
     wiring.scope_service().create_scope("s")
     with MortalProcessor(resources.endpoint, tmp_path / "processor.log") as processor:

@@ -121,6 +121,7 @@ def _holder(journal: Path) -> int:
     raise AssertionError(f"nobody has {journal} open")
 
 
+@pytest.mark.nightly
 def test_a_volume_of_two_processes_is_not_taken_by_one(supervise, make_store, tmp_path: Path) -> None:
     supervisor = supervise()
     _ready(supervisor, 2)

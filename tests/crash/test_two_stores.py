@@ -226,6 +226,7 @@ async def test_killed_store_recovers_its_containers_from_its_disk(two_stores, me
     assert [first.stop(), second.stop()] == [0, 0]
 
 
+@pytest.mark.nightly
 async def test_stopped_store_hands_over_and_gets_some_containers_again(two_stores, metadata, tmp_path) -> None:
     first, second = two_stores(flush_age_s=3600, log_level="INFO")
     first.start()

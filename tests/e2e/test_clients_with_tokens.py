@@ -122,6 +122,7 @@ def test_transactions(client: Headrace, scope: str, url: str) -> None:
     assert _all_events(client, scope) == sorted(EVENTS)
 
 
+@pytest.mark.nightly
 def test_tables(client: Headrace, scope: str, url: str) -> None:
     client.admin.tables.create(scope, "prices", TableConfiguration(2, 4, 0))
     with connect(url) as other, other.key_value_table(scope, "prices") as table:
@@ -136,6 +137,7 @@ def test_tables(client: Headrace, scope: str, url: str) -> None:
         assert [one.key.primary for one in table.entries()] == [b"aaaa"]
 
 
+@pytest.mark.nightly
 def test_byte_streams(client: Headrace, scope: str, url: str) -> None:
     with connect(url) as other, other.byte_stream(scope, "single") as stream:
         with stream.writer() as writer:

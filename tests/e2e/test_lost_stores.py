@@ -36,6 +36,7 @@ def segment_stores() -> int:
     return 3
 
 
+@pytest.mark.nightly
 def test_stores_that_lose_their_disks_lose_no_event(running: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     for name, value in aws_environment(running["endpoints"]["aws"]).items():
         monkeypatch.setenv(name, value)
@@ -60,6 +61,7 @@ def test_stores_that_lose_their_disks_lose_no_event(running: dict[str, Any], mon
     assert read == {b"%d" % key: list(range(key, EVENTS, KEYS)) for key in range(KEYS)}
 
 
+@pytest.mark.nightly
 def test_volumes_may_go_after_an_orderly_stop(tmp_path: Path):
     """Tier 2 has everything then, and the records of the logs say so."""
     written: list[int] = []

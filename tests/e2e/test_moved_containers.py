@@ -10,6 +10,8 @@ import time
 from collections import defaultdict
 from typing import Any
 
+import pytest
+
 from headrace.client import ScalingPolicy, connect
 
 KEYS = 11
@@ -19,6 +21,7 @@ WAIT_S = 90.0
 POLL_S = 0.2
 
 
+@pytest.mark.nightly
 def test_moving_containers_loses_doubles_and_reorders_no_event(running: dict[str, Any]):
     stores = {store["id"]: store["pid"] for store in running["segmentStores"]}
     read: dict[bytes, list[int]] = defaultdict(list)

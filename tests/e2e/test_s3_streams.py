@@ -10,6 +10,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from headrace.client import EventWriter, Headrace, ScalingPolicy, connect
 from headrace.deployment_defaults import CONTAINER_COUNT
 from headrace.local.running import running_stack
@@ -65,6 +67,7 @@ IN_TRANSACTION = 300
 POLL_S = 0.2
 
 
+@pytest.mark.nightly
 def test_events_in_flight_are_stored_once_in_order(tmp_path: Path):
     """Both stores are killed while events are in flight, then one pauses until the other has taken over.
 

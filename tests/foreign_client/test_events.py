@@ -173,6 +173,7 @@ def test_killed_stores_lose_and_double_no_event_of_their_client(
     assert numbers_by_key(read) == in_order(2000)
 
 
+@pytest.mark.nightly
 def test_a_stopped_store_loses_and_doubles_no_event_of_theirs(
     stack: dict[str, Any], start: Callable[..., foreign_client.Child], foreign: Callable[..., Any], ours: Headrace
 ):

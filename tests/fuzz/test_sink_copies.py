@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from fuzz.sink_faults import Fault
 from fuzz.sink_stack import sink_stack
 from fuzz.spark_engines import WITHOUT_SPARK, Engine
@@ -18,6 +20,7 @@ FIRST_RUN = [
 SECOND_RUN = [Fault("split", "commit", 1, 0.01), Fault("truncate", "commit", 2, is_before=True)]
 
 
+@pytest.mark.nightly
 def test_a_copy_survives_kills_and_changes(tmp_path: Path) -> None:
     (tmp_path / "query").mkdir()
     plan = Plan("sink", [FIRST_RUN, SECOND_RUN], is_ordered=True, fails_tasks=True)

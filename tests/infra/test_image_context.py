@@ -71,6 +71,7 @@ OF_A_STORE = (
 )
 
 
+@pytest.mark.nightly
 def test_only_a_change_of_a_store_makes_another_image(sources: Path, image_of):
     before = image_of()
     for changed in ELSEWHERE:

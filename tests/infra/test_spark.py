@@ -108,6 +108,7 @@ def with_all_jobs(project: Path, tmp_path_factory: pytest.TempPathFactory) -> As
     return synthesize(project, tmp_path_factory.mktemp("cdk.jobs.out"), spark_jobs=", ".join(SPARK_JOBS))
 
 
+@pytest.mark.nightly
 def test_every_other_job_can_be_deployed(with_all_jobs: Assembly, assembly: Assembly, as_text: Callable[[object], str]):
     """The example keeps its logical id: another resource could not be created under the name in use."""
     jobs = with_all_jobs.named("AWS::Glue::Job", "Name")

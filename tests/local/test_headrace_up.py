@@ -314,6 +314,7 @@ def test_a_taken_grpc_port_is_one_clear_line(taken_port: int, directory: Path):
     assert not (directory / "data").exists()
 
 
+@pytest.mark.nightly
 def test_a_stack_whose_bridge_dies_says_so_and_ends(directory: Path, starts: list[Up]):
     up = Up(directory, "--grpc-port", "0")
     starts.append(up)

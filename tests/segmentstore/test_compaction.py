@@ -314,7 +314,7 @@ async def test_a_failed_attempt_costs_nothing_and_is_made_again(world: World, fa
 
 async def test_compaction_goes_on_after_it_was_stopped(world: World):
     """A hand-over stops it, and may be undone."""
-    async with world.running() as running:
+    async with world.running(graceful=False) as running:
         client = await running.connect()
         owned = await resting(running)
         await client.create(SEGMENTS[0])

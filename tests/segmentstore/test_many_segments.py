@@ -74,6 +74,7 @@ async def use_some(client):
         assert isinstance(await client.receive(), wire.DataAppended)
 
 
+@pytest.mark.nightly
 async def test_memory_and_requests_follow_the_segments_in_use(make_world: type[World]):
     world = make_world(container_count=1, file_bytes=32 << 20)
     world.limits = replace(world.limits, idle_segment_s=IDLE_S, idle_segments_kept=KEPT)

@@ -77,6 +77,7 @@ def writers_of(running):
     return {key for key in segment_of(running).accepted.attributes if key < 1 << 127}
 
 
+@pytest.mark.nightly
 async def test_a_writer_per_second_is_accepted_for_ever(world: World):
     assert max(WRITER_KEPT_S, ATTRIBUTES_PER_SEGMENT_MAX) < LONG_S
     async with running_store(world) as running:

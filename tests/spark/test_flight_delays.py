@@ -106,6 +106,7 @@ def job(spark: SparkSession, store: StoreDouble, tmp_path: Path) -> Job:
     return Job(spark, store, tmp_path)
 
 
+@pytest.mark.nightly
 def test_figures_match_the_data_and_later_runs_add_new_flights(job: Job, store: StoreDouble) -> None:
     first, second = flights(1, 700), flights(2, 100)
     write(store, first[:400])
@@ -162,6 +163,7 @@ def test_a_bad_record_goes_to_the_quarantine(job: Job, store: StoreDouble) -> No
     assert {bytes(row["event"]): (row["segment_id"], row["offset"]) for row in found} == places
 
 
+@pytest.mark.nightly
 def test_a_batch_of_bad_records_only_is_no_error(job: Job, store: StoreDouble) -> None:
     for record in BAD_RECORDS:
         store.stream.append(0.9, record)

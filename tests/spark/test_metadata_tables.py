@@ -182,6 +182,7 @@ def reading(table: Table, spark: SparkSession, world: SinkWorld, tmp_path: Path,
     return Reading(spark, world, tmp_path, request.node.callspec.params["table"])
 
 
+@pytest.mark.nightly
 def test_a_lag_counts_from_a_checkpoint(table: Table, world: SinkWorld, reading: Reading) -> None:
     with pytest.raises(Exception, match="no batch is finished in the checkpoint"):
         table("Lag", **reading.options)

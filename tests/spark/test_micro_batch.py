@@ -161,6 +161,7 @@ def test_starting_at_the_latest_skips_what_is_there(job: Job, store: StoreDouble
     assert numbers(job.run(start_stream_cut="latest")) == each_once(50, 60)
 
 
+@pytest.mark.nightly
 def test_an_end_cut_is_never_passed(job: Job, store: StoreDouble) -> None:
     fill(store, 0, 100)
     end = cut_text(store.stream.tail())
@@ -194,6 +195,7 @@ def test_troubles_that_pass_do_not_end_the_query(job: Job, store: StoreDouble) -
 
 
 @pytest.mark.parametrize("job", [PLANS], indirect=True)
+@pytest.mark.nightly
 def test_a_problem_of_planning_fails_this_run_only(job: Job, store: StoreDouble) -> None:
     fill(store, 0, 100)
     assert numbers(job.run()) == each_once(0, 100)
@@ -224,6 +226,7 @@ def break_directory(monkeypatch: pytest.MonkeyPatch, plans: int) -> None:
 
 
 @pytest.mark.parametrize("job", [PLANS], indirect=True)
+@pytest.mark.nightly
 def test_a_run_whose_directory_fails_raises(job: Job, store: StoreDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no plan that could tell the query."""
     store.run_bytes = EVENT_BYTES
@@ -241,6 +244,7 @@ def test_a_run_whose_directory_fails_raises(job: Job, store: StoreDouble, monkey
 
 
 @pytest.mark.parametrize("job", [PLANS], indirect=True)
+@pytest.mark.nightly
 def test_a_query_that_cannot_be_told_fails(job: Job, store: StoreDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """`stop` would end it as if it had been stopped on purpose."""
     fill(store, 0, 100)
@@ -261,6 +265,7 @@ def test_a_query_that_cannot_be_told_fails(job: Job, store: StoreDouble, monkeyp
 
 
 @either_form
+@pytest.mark.nightly
 def test_a_run_that_is_stopped_raises(job: Job, store: StoreDouble) -> None:
     fill(store, 0, 100)
 
@@ -277,6 +282,7 @@ def test_a_run_that_is_stopped_raises(job: Job, store: StoreDouble) -> None:
 
 
 @pytest.mark.parametrize("job", [PLANS], indirect=True)
+@pytest.mark.nightly
 def test_each_start_with_available_now_reads_a_batch(job: Job, store: StoreDouble) -> None:
     for run in range(4):
         fill(store, 100 * run, 100 * (run + 1))
@@ -306,6 +312,7 @@ def test_a_started_query_follows_the_stream(job: Job, store: StoreDouble) -> Non
 
 
 @either_form
+@pytest.mark.nightly
 def test_caught_up_means_all_that_was_there_in_limited_batches(job: Job, store: StoreDouble) -> None:
     store.run_bytes = EVENT_BYTES
     fill(store, 0, 300)

@@ -117,6 +117,7 @@ class TestOnSpark:
         assert (tmp_path / "report.html").read_text() == page
         assert "<td>1</td><td>20</td><td>100.0%</td>" in page
 
+    @pytest.mark.nightly
     def test_events_between_two_times_go_to_a_stream_once(
         self, spark: SparkSession, headrace_client: Headrace, headrace_url: str, headrace_scope: str, tmp_path: Path
     ):

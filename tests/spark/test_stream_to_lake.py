@@ -67,6 +67,7 @@ def lake(spark: SparkSession, store: StoreDouble, tmp_path: Path) -> Lake:
     return Lake(spark, store, tmp_path)
 
 
+@pytest.mark.nightly
 def test_new_fields_become_columns_and_bad_records_are_kept(lake: Lake):
     lake.write({"n": 1, "Name": "ä"}, {"n": 2, "name": "other case"}, b"not json", {"n": 3, "in": {"deep": [1]}})
     assert lake.run() == LakeCounts(rows=2, quarantined=2)

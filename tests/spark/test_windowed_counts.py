@@ -128,6 +128,7 @@ def in_order(windows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(windows, key=lambda one: (one["window_start"], str(one["customer"])))
 
 
+@pytest.mark.nightly
 def test_windows_of_a_stream_without_notes(job: Job):
     settings = {"allowed_lateness_s": "90"}
     assert job.run(**settings) == WindowCounts(), "an empty stream has no window"

@@ -16,7 +16,7 @@ CALLS_PER_BATCH_MAX = 110
 The first calls of a walk take fewer."""
 
 
-@pytest.mark.parametrize(("epochs", "segments"), [(12_000, 1), (2_600, 10)])
+@pytest.mark.parametrize(("epochs", "segments"), [pytest.param(12_000, 1, marks=pytest.mark.nightly), (2_600, 10)])
 def test_a_long_backlog_is_read_in_bounded_batches(epochs: int, segments: int) -> None:
     assert epochs > EPOCHS_BETWEEN_MAX or epochs * segments > SEGMENTS_BETWEEN_MAX
     world = StreamWorld()

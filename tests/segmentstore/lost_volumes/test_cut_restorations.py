@@ -66,7 +66,7 @@ def dying_at(world: World, call: int) -> list[str]:
     return made
 
 
-@pytest.mark.parametrize("past", ["log of the past", "empty volume"])
+@pytest.mark.parametrize("past", [pytest.param("log of the past", marks=pytest.mark.nightly), "empty volume"])
 async def test_kill_at_any_call_of_a_restoration_is_survived(make_world: type[World], past):
     async def scenario(call: int, seed: int) -> bool:
         world = make_world(container_count=1)

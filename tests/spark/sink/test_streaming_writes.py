@@ -58,6 +58,7 @@ def test_a_batch_after_a_crash_is_not_written_twice(copy: Copy, world: SinkWorld
     assert world.client.admin.transactions.committed_epoch(world.scope, "out", f"spark:{query.id}") == last
 
 
+@pytest.mark.nightly
 def test_transactions_of_a_driver_that_died_are_aborted(copy: Copy, world: SinkWorld) -> None:
     world.fill("in", 0, 100)
     query = copy.run()
@@ -72,6 +73,7 @@ def test_transactions_of_a_driver_that_died_are_aborted(copy: Copy, world: SinkW
     world.wait_until_open([f"{query.id}/7/0/0", "another-query/0/0/0"])
 
 
+@pytest.mark.nightly
 def test_a_new_checkpoint_is_a_new_writer(copy: Copy, world: SinkWorld, session: SparkSession, tmp_path: Path) -> None:
     world.fill("in", 0, 50)
     first = copy.run(writer_id="copy")
@@ -89,6 +91,7 @@ def test_rows_choose_their_streams_and_keys(copy: Copy, world: SinkWorld) -> Non
     assert world.numbers() + world.numbers("third") == each_once(0, 100)
 
 
+@pytest.mark.nightly
 def test_spark_4_0_writes_rows(copy: Copy, world: SinkWorld) -> None:
     """The writer for Spark 4.0 works on later versions, too."""
     from pyspark import cloudpickle
@@ -126,6 +129,7 @@ def test_at_least_once_needs_no_transaction(copy: Copy, world: SinkWorld) -> Non
     assert world.client.admin.transactions.committed_epoch(world.scope, "out", f"spark:{query.id}") is None
 
 
+@pytest.mark.nightly
 def test_a_failed_task_leaves_no_transaction(copy: Copy, world: SinkWorld) -> None:
     """The tasks have written most of their rows by then."""
     world.fill("in", 0, 30_000)
