@@ -40,16 +40,6 @@ def decoded(kind: str, body: Body, decode: Callable[[Body], T]) -> T:
         raise CorruptError(f"a {kind} record does not decode: {error!r}") from error
 
 
-def incarnation_fields(first_segment_number: int | None) -> dict[str, int]:
-    """The incarnation of a stream as part of a body, nothing where it is not known."""
-    return {} if first_segment_number is None else {"first_number": first_segment_number}
-
-
-def decode_incarnation(fields: Body) -> int | None:
-    number = fields.get("first_number")
-    return None if number is None else int(number)
-
-
 def segment_rows(segments: Iterable[StreamSegment]) -> list[list[int | float]]:
     """Each as [id, low, high]; JSON keeps doubles exactly."""
     return [[one.segment_id, one.key_range.low, one.key_range.high] for one in segments]
