@@ -22,7 +22,6 @@ def commit_run_key(scope: str, stream: str) -> Key:
 
 
 def commit_run_body(run: CommitRun) -> dict[str, Any]:
-    # Most runs have neither: their records stay as earlier versions write them.
     optional: dict[str, Any] = {}
     if run.incomplete:
         optional["incomplete"] = [transaction_text(one) for one in run.incomplete]
