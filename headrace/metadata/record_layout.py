@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from headrace.model.errors import CorruptError, HeadraceError
-from headrace.model.names import check_stored_name
+from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.writer_marks import Positions, positions_of
 from headrace.ports.metadata_store import Body
@@ -75,9 +75,9 @@ def stream_partition(scope: str, stream: str) -> str:
 
     Raises InvalidRequestError, code "invalid_name", for an invalid name, as every function does that makes a key.
     """
-    return f"stream/{check_stored_name('scope', scope)}/{check_stored_name('stream', stream)}"
+    return f"stream/{check_known_name('scope', scope)}/{check_known_name('stream', stream)}"
 
 
 def transactions_partition(scope: str, stream: str) -> str:
     """The partition of the records of a stream's transactions."""
-    return f"transactions/{check_stored_name('scope', scope)}/{check_stored_name('stream', stream)}"
+    return f"transactions/{check_known_name('scope', scope)}/{check_known_name('stream', stream)}"
