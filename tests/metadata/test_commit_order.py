@@ -35,7 +35,7 @@ class TestCommitOrder(GoldenRecords):
             {"format": 1, "id": TEXT, "marked": 9, "set": "a1"},
         )
     }
-    added_later = {"commit order": {"set"}}
+    left_out = {"commit order": {"set"}}
 
 
 def _decoded(body: dict[str, Any], sort: str) -> WaitingMark:
