@@ -61,11 +61,9 @@ from headrace.model import chunks
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError, UnauthorizedError
 from headrace.segmentstore.containers.frame_reader import FrameReader
-from headrace.segmentstore.log import journal_format, journal_versions
+from headrace.segmentstore.log import journal_format
 from headrace.segmentstore.log.journal_format import Format2
-from headrace.segmentstore.log.journal_format_1 import Format1
 from headrace.segmentstore.log.journal_scan import RecordScan
-from headrace.segmentstore.log.journal_versions import RecordLayout
 from headrace.wire.commands import LAYOUTS
 
 _TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)
@@ -143,21 +141,28 @@ def data_frame(data: bytes) -> None:
 
 def journal_records(data: bytes) -> None:
     """What lies behind the header of a journal file; the first byte says whether the file has a successor."""
-    _scan_records(data, Format2(_SALT), _with_checksums)
-
-
-def journal_records_1(data: bytes) -> None:
-    """As `journal_records`, in a file of format 1."""
-    _scan_records(data, Format1(_SALT), _with_checksums_1)
+    layout = Format2(_SALT)
+    content = bytes(journal_format.FILE_HEADER_BYTES) + _with_checksums(data[1:])
+    disk = MemoryJournalDisk()
+    disk.create("fuzz", len(content))
+    file = disk.open("fuzz")
+    file.write(0, [content])
+    end = len(content) if data[:1] > b"\x7f" else None
+    for tolerates_damage in (False, True):
+        scan = RecordScan(file, layout, end, "fuzz", tolerates_damage=tolerates_damage)
+        with contextlib.suppress(CorruptError):
+            length = sum(layout.header_bytes + record.header.length for record in scan)
+            if scan.end != journal_format.FILE_HEADER_BYTES + length or scan.end > len(content):
+                raise AssertionError(f"records of {length} bytes end at {scan.end} of {len(content)}")
 
 
 def journal_header(data: bytes) -> None:
-    """The first block of a journal file, of either format."""
+    """The first block of a journal file, also of the versions that are not known any more."""
     for header_bytes in (36, 52):
         fields = data[:header_bytes]
         block = fields + crc32c(fields).to_bytes(4, "big")
         with contextlib.suppress(CorruptError):
-            journal_versions.decode_file_header(block.ljust(journal_format.FILE_HEADER_BYTES, b"\0"), "fuzz")
+            journal_format.decode_file_header(block.ljust(journal_format.FILE_HEADER_BYTES, b"\0"), "fuzz")
 
 
 def container_snapshot(data: bytes) -> None:
@@ -212,21 +217,6 @@ def table_entry(data: bytes) -> None:
             raise AssertionError(f"{taken} bytes for {found}")
 
 
-def _scan_records(data: bytes, layout: RecordLayout, with_checksums: Callable[[bytes], bytes]) -> None:
-    content = bytes(journal_format.FILE_HEADER_BYTES) + with_checksums(data[1:])
-    disk = MemoryJournalDisk()
-    disk.create("fuzz", len(content))
-    file = disk.open("fuzz")
-    file.write(0, [content])
-    end = len(content) if data[:1] > b"\x7f" else None
-    for tolerates_damage in (False, True):
-        scan = RecordScan(file, layout, end, "fuzz", tolerates_damage=tolerates_damage)
-        with contextlib.suppress(CorruptError):
-            length = sum(layout.header_bytes + record.header.length for record in scan)
-            if scan.end != journal_format.FILE_HEADER_BYTES + length or scan.end > len(content):
-                raise AssertionError(f"records of {length} bytes end at {scan.end} of {len(content)}")
-
-
 def _with_checksums(data: bytes) -> bytes:
     """Records as `data` has them, with the mark and the checksums that they should have."""
     header_bytes = Format2.header_bytes
@@ -241,21 +231,6 @@ def _with_checksums(data: bytes) -> bytes:
         raw[position + 12 : position + 16] = checksum.to_bytes(4, "big")
         if not whole:
             break
-        position = end
-    return bytes(raw)
-
-
-def _with_checksums_1(data: bytes) -> bytes:
-    """Records of format 1 as `data` has them, with the mark and the checksum that they should have."""
-    header_bytes = Format1.header_bytes
-    raw, position = bytearray(data), 0
-    while position + header_bytes <= len(raw):
-        raw[position : position + 12] = Format1(_SALT).mark
-        end = position + header_bytes + int.from_bytes(raw[position + 20 : position + 24], "big")
-        if end > len(raw):
-            break
-        checksum = crc32c(raw[position + 16 : end], crc32c(raw[position : position + 12]))
-        raw[position + 12 : position + 16] = checksum.to_bytes(4, "big")
         position = end
     return bytes(raw)
 
@@ -341,7 +316,6 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "operation": operation,
     "data-frame": data_frame,
     "journal-records": journal_records,
-    "journal-records-1": journal_records_1,
     "journal-header": journal_header,
     "container-snapshot": container_snapshot,
     "record": record,

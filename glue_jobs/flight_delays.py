@@ -25,7 +25,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headrace.spark import has_data_source, run_until_caught_up
 from headrace.spark.job_arguments import job_arguments
 from headrace.spark.jobs.batch_table import BatchRows
-from headrace.spark.jobs.job_files import HadoopFiles
 from headrace.spark.jobs.json_records import classified, good_rows, quarantined
 from headrace.spark.jobs.spark_tables import open_table, query_of, read_rows
 from headrace.spark.jobs.table_versions import MERGED_AT_ONCE
@@ -100,8 +99,6 @@ class FlightSums:
         self.table = open_table(spark, f"{checkpoint}/flight-sums")
         self._spark = spark
         self._merged_at_once = merged_at_once
-        if self.table.version.number == 0:
-            self._adopt_directories(checkpoint)
         self.table.clean(KINDS)
 
     def write(self, events: DataFrame, batch_id: int) -> None:
@@ -139,21 +136,6 @@ class FlightSums:
     def _rows_and_events(self, directories: Sequence[str]) -> tuple[int, int]:
         found = read_rows(self._spark, list(directories), SUMS).agg(F.count(F.lit(1)), F.sum("events")).first()
         return (int(found[0]), int(found[1] or 0)) if found else (0, 0)
-
-    def _adopt_directories(self, checkpoint: str) -> None:
-        """Take over what release 0.1.0 left: a directory of sums per batch. Only the last one may be unfinished."""
-        files = HadoopFiles(self._spark)
-        found = [f"{checkpoint}/sums/{name}" for name in files.names(f"{checkpoint}/sums")]
-        finished = {int(one.rpartition("=")[2]): one for one in found if files.exists(f"{one}/_SUCCESS")}
-        if not finished:
-            return
-        query_id = json.loads(files.read(f"{checkpoint}/progress/metadata"))["id"]
-
-        def merge(path: Callable[[str], str]) -> BatchRows:
-            self._merge(list(finished.values()), path("sums"))
-            return BatchRows({"sums": self._rows_and_events([path("sums")])[0]})
-
-        self.table.add_batch(query_id, max(finished), merge)
 
 
 def _write_one_file(rows: DataFrame, directory: str) -> None:

@@ -69,9 +69,8 @@ class Settings:
     `containers` and `buckets` must never change after the first deployment; `s3_containers`, additional containers for
     streams that S3 acknowledges, may change once, from 0. `calls_per_second` bounds the API, for all
     callers together. `completed_transactions_hours` is how long the outcome of a transaction can be queried. With
-    `tokens` segment stores demand a delegation token of each request. `keep_exports` keeps the exports of release
-    0.1.0 for the one deployment after which no stack imports them. `nag` checks the templates with cdk-nag, which takes
-    most of the time of a synth.
+    `tokens` segment stores demand a delegation token of each request. `nag` checks the
+    templates with cdk-nag, which takes most of the time of a synth.
     """
 
     zones: tuple[str, ...] = ()
@@ -89,7 +88,6 @@ class Settings:
     completed_transactions_hours: int = COMPLETED_TRANSACTIONS_HOURS
     spark_jobs: tuple[str, ...] = ()
     tokens: bool = False
-    keep_exports: bool = False
     nag: bool = False
 
     def __post_init__(self) -> None:
@@ -190,8 +188,7 @@ class Settings:
         """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...
         -c account_concurrency=... -c metrics_from=... -c copies=... -c containers=... -c s3_containers=...
         -c buckets=... -c calls_per_second=... -c completed_transactions_hours=...
-        -c spark_jobs=replay,report -c tokens=required -c keep_exports=true
-        -c nag=true`.
+        -c spark_jobs=replay,report -c tokens=required -c nag=true`.
 
         Raises:
             ValueError: a value is wrong, or there is no such setting. The message names the setting.
@@ -215,7 +212,6 @@ class Settings:
             completed_transactions_hours=_number(node, "completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS),
             spark_jobs=tuple(dict.fromkeys(name.strip() for name in jobs.split(",") if name.strip())),
             tokens=_tokens(node),
-            keep_exports=_switch(node, "keep_exports", default=False),
             nag=_switch(node, "nag", default=False),
         )
 

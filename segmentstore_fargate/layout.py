@@ -54,8 +54,7 @@ def settle_layout(data_dir: Path, layout: Layout, copies: int = 1) -> None:
         if found == wanted:
             return
         logs = sorted({str(path.parent.relative_to(data_dir)) for path in _log_files(data_dir)})
-        of_older_version = found is None and list(wanted) == logs == [_SINGLE_PROCESS]
-        if logs and copies == 1 and not of_older_version:
+        if logs and copies == 1:
             raise IllegalStateError(
                 f"{data_dir} has logs laid out as {found or 'in an unknown way'}, but the settings ask for {wanted}: "
                 "start with the old numbers of processes and stores (HEADRACE_PROCESSES, HEADRACE_STORE_COUNT, "

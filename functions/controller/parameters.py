@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
-from headrace.model.names import check_known_name, check_stored_name
+from headrace.model.names import check_known_name
 
 SEGMENT_ID_MAX = (1 << 63) - 1
 OFFSET_MAX = (1 << 63) - 1
@@ -88,7 +88,7 @@ ContinuationToken = Annotated[str | None, Query(max_length=512, description="Fro
 
 def continue_after(token: str | None) -> str | None:
     """The name after which the page starts; raises InvalidRequestError for a token that cannot be a name."""
-    return check_stored_name("continuationToken", token) if token else None
+    return check_known_name("continuationToken", token) if token else None
 
 
 class ApiValue(Protocol):

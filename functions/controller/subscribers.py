@@ -20,7 +20,7 @@ from functions.controller.parameters import (
 )
 from functions.http_api import http_api, lambda_handler
 from headrace.api.retention import SubscriberView
-from headrace.model.subscribers import Subscriber, check_stored_subscriber_name, check_subscriber_name
+from headrace.model.subscribers import Subscriber, check_subscriber_name
 
 api = http_api()
 
@@ -55,7 +55,7 @@ def list_subscribers(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     continuationToken: ContinuationToken = None,
 ) -> models.SubscriberList:
-    after = check_stored_subscriber_name(continuationToken) if continuationToken else None
+    after = check_subscriber_name(continuationToken) if continuationToken else None
     page = wiring.subscriber_service().list_subscribers(scope, stream, limit, after)
     return models.SubscriberList.model_validate(page.to_json("subscribers", _json))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from headrace.api.segments import SegmentView
@@ -10,7 +10,7 @@ from headrace.api.transactions import TransactionSegmentView
 from headrace.bridge import controller_pb2 as pb
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.log_classes import LogClass
-from headrace.model.names import check_known_name, check_stored_name
+from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_configuration import (
     RetentionPolicy,
@@ -40,19 +40,14 @@ def known_scope(scope: str) -> str:
     return _known("scope", scope)
 
 
-def stored_scope(scope: str) -> str:
-    """As `known_scope`, to delete a scope: it accepts '.' and '..', which earlier releases allowed."""
-    return _known("scope", scope, check_stored_name)
-
-
 def known_stream(info: pb.StreamInfo) -> tuple[str, str]:
     """Scope and stream; raises NotFoundError for a name that no scope or stream can have."""
     return _known("scope", info.scope), _known("stream", info.stream)
 
 
-def _known(kind: str, name: str, check: Callable[[str, str], str] = check_known_name) -> str:
+def _known(kind: str, name: str) -> str:
     try:
-        return check(kind, name)
+        return check_known_name(kind, name)
     except InvalidRequestError as error:
         raise NotFoundError(error.message, details=error.details) from error
 

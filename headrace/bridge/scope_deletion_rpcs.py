@@ -28,7 +28,7 @@ class ScopeDeletionRpcs:
         return {"deleteScopeRecursive": self.delete_scope_recursively}
 
     async def delete_scope_recursively(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
-        scope = messages.stored_scope(request.scope)
+        scope = messages.known_scope(request.scope)
         what = f"deleting scope {scope}"
         await self._waits.accepted(what, lambda: self._deletions.delete_scope_recursively(scope))
         await self._waits.accepted(what, lambda: self._check_gone(scope))

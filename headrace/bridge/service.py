@@ -87,7 +87,7 @@ class ControllerService:
         return pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS)
 
     def delete_scope(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
-        self._scopes.delete_scope(messages.stored_scope(request.scope))
+        self._scopes.delete_scope(messages.known_scope(request.scope))
         return pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SUCCESS)
 
     def scope_exists(self, request: pb.ScopeInfo) -> pb.ExistsResponse:

@@ -16,7 +16,7 @@ async def refuse_invalid_cut(admin: AsyncAdmin, cut: StreamCut) -> None:
     """Asks the controller: a reader beyond the tail would wait there, and skip what is written up to it.
 
     Truncated bytes are for the reads to skip or to report. While a store is away the cut cannot be checked, and
-    callers with a policy of an earlier release may not ask.
+    callers whose policy does not have this route may not ask.
 
     Raises:
         InvalidRequestError: code "invalid_stream_cut" or "stream_recreated".

@@ -249,7 +249,7 @@ class AsyncDelegationTokens:
 
     async def _fetch(self, key: _Key) -> _Held:
         try:
-            issued = _issued(await self._request(key))
+            issued = _issued(await self._api.request(key.method, key.path))
         except (UnauthorizedError, NotFoundError) as error:
             raise _not_allowed(key, error) from error
         finally:
@@ -262,15 +262,6 @@ class AsyncDelegationTokens:
         lifetime_s = max(HELD_S_MIN, issued.expires_ms / 1000 - self._now_s())
         due_s = now_s + lifetime_s * (RENEWED_AT - RENEWED_EARLIER_MAX * self._jitter())
         return self._keep(key, _Held(issued.token, due_s, now_s + lifetime_s))
-
-    async def _request(self, key: _Key) -> dict[str, Any]:
-        try:
-            return await self._api.request(key.method, key.path)
-        except NotFoundError:
-            if key.access is not Access.MANAGE:
-                raise
-            # A controller of before this level: the stores that trust it truncate with a token for writing.
-            return await self._api.request(_METHODS[Access.READ_UPDATE], key.path)
 
     def _keep(self, key: _Key, held: _Held) -> _Held:
         self._held[key] = held

@@ -282,8 +282,6 @@ class AsyncTransactionalWriter:
         """The transactions that are pinged, and when the last lease began, in seconds of the event loop."""
         self._pinged: set[AsyncTransaction] = set()
         """Those whose renewal runs or waits for its turn."""
-        self._renews_together = True
-        """Whether one request renews many leases: until a controller of an earlier version refuses such a request."""
         self._alone: dict[AsyncTransaction, int] = {}
         """Those renewed alone, since a request for many got no answer; and how many in a row then got none in time."""
         self._pings_at_once = asyncio.Semaphore(_PINGS_AT_ONCE)
@@ -404,8 +402,8 @@ class AsyncTransactionalWriter:
     def _renew_due(self, pings: asyncio.TaskGroup, every_s: float) -> None:
         due = self._due(every_s)
         self._pinged.update(due)
-        alone = [one for one in due if one in self._alone or not self._renews_together]
-        together = [one for one in due if one not in self._alone and self._renews_together]
+        alone = [one for one in due if one in self._alone]
+        together = [one for one in due if one not in self._alone]
         for one in alone:
             pings.create_task(self._ping_one(one, every_s))
         for first in range(0, len(together), LEASES_PER_REQUEST_MAX):
@@ -420,11 +418,8 @@ class AsyncTransactionalWriter:
                 outcomes = await self.admin.transactions.ping_many(
                     self.scope, self.stream, [one.id for one in transactions], lease_ms=self._lease_ms, retry_s=0.0
                 )
-        except TimeoutError:
-            pass
-        except HeadraceError as error:
-            if error.retry == "never":  # the answers to requests for one will say what is wrong
-                self._renews_together = False
+        except (TimeoutError, HeadraceError):
+            pass  # the answers to requests for one will say what is wrong
         finally:
             self._pinged.difference_update(transactions)
         for one in transactions:

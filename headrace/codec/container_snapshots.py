@@ -41,8 +41,7 @@ class MergedRange:
     under the name of the segment that they came from.
 
     `inner` are the ranges of that segment, in its own offsets, which came to it by merges before and are to be moved
-    there first. The storage writer may have moved any of them unheard. `ordering` is the merge's place in time, 0 if it
-    is not known.
+    there first. The storage writer may have moved any of them unheard. `ordering` is the merge's place in time.
     """
 
     offset: int
@@ -234,20 +233,14 @@ def _merged_fields(merged: MergedRange) -> list[Any]:
 
 
 def _merged_range(
-    offset: Any, length: Any, name: Any, name_offset: Any, ordering: Any = 0, passed: Any = (), inner: Any = ()
+    offset: Any, length: Any, name: Any, name_offset: Any, ordering: Any, former: Any = (), inner: Any = ()
 ) -> MergedRange:
-    """`passed` are the segments that the bytes passed through later, from before ranges had inner ones."""
-    length, ordering = _typed(length, int), _typed(ordering, int)
-    place, inside = _place(name, name_offset), tuple(_merged_range(*fields) for fields in inner)
-    for each in passed:
-        passed_place = _place(*each)
-        inside = (MergedRange(passed_place.offset, length, place, ordering, inside),)
-        place = passed_place
-    return MergedRange(_typed(offset, int), length, place, ordering, inside)
-
-
-def _place(name: Any, offset: Any) -> DirectoryPlace:
-    return DirectoryPlace(_typed(name, str), _typed(offset, int))
+    """`former` is empty: it was used before there were inner ranges."""
+    if list(former):
+        raise ValueError(f"a merged range has {former!r} as a field that is not used any more")
+    place = DirectoryPlace(_typed(name, str), _typed(name_offset, int))
+    inside = tuple(_merged_range(*fields) for fields in inner)
+    return MergedRange(_typed(offset, int), _typed(length, int), place, _typed(ordering, int), inside)
 
 
 def _typed(value: Any, kind: type[_Kind]) -> _Kind:

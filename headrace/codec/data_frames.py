@@ -2,9 +2,9 @@
 
 An operation is a kind byte and the fields of that kind, big-endian; the bytes of an append follow its fields and are
 never copied here. Operations name segments by the number that the container gave them at creation. A frame is a header
-and then operations, each after its length. An operation that is larger than a frame continues in the next frames. Up to
-0.1.0 every operation was a ledger entry of its own. The ledger guards entries with checksums, so one that does not
-decode is corruption (or a newer version), never something to skip.
+and then operations, each after its length. An operation that is larger than a frame continues in the next frames. The
+ledger guards entries with checksums, so one that does not decode is corruption (or another version), never something to
+skip.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MERGE_BATCH: Final = 13
 _FORGET_WRITERS: Final = 14
 
 _FRAME: Final = 0xF1
-"""Where an operation has its kind: no operation ever gets this number."""
+"""The first byte of each frame: another layout gets another number."""
 
 _FRAME_HEADER = struct.Struct(">BQqI")
 _OPERATION_LENGTH = struct.Struct(">I")
@@ -216,20 +216,21 @@ def encode_frame_header(header: FrameHeader) -> bytes:
     return _FRAME_HEADER.pack(_FRAME, header.first_sequence, header.ordering, header.continued_bytes)
 
 
-def is_frame(entry: memoryview) -> bool:
-    """Whether a ledger entry is a frame, not a single operation."""
-    return len(entry) > 0 and entry[0] == _FRAME
-
-
 def decode_frame(frame: memoryview) -> tuple[FrameHeader, memoryview]:
     """The header and what follows it.
 
     Raises:
-        CorruptError: these bytes are no frame.
+        CorruptError: these bytes are no frame of a known version.
     """
-    if len(frame) <= FRAME_HEADER_BYTES or not is_frame(frame):
+    if len(frame) <= FRAME_HEADER_BYTES:
         raise CorruptError(f"a log entry of {len(frame)} bytes is not a data frame")
-    header = FrameHeader(*_FRAME_HEADER.unpack_from(frame)[1:])
+    mark, *fields = _FRAME_HEADER.unpack_from(frame)
+    if mark != _FRAME:
+        raise CorruptError(
+            f"a log entry of {len(frame)} bytes begins with {mark:#04x}, a data frame with {_FRAME:#04x}: another "
+            "version wrote it"
+        )
+    header = FrameHeader(*fields)
     if header.continued_bytes > len(frame) - FRAME_HEADER_BYTES:
         raise CorruptError(f"a data frame of {len(frame)} bytes claims to continue with {header.continued_bytes}")
     return header, frame[FRAME_HEADER_BYTES:]

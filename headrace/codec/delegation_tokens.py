@@ -41,8 +41,7 @@ _ALGORITHM: Final = "HS256"
 _AUDIENCE: Final = "segmentstore"
 _RESOURCE_PREFIX: Final = "prn::"
 _MANAGES: Final = "manages"
-"""True: each READ_UPDATE of the token is a MANAGE. Stores of a former release do not know this, and let a writer do the
-same."""
+"""True: each READ_UPDATE of the token is a MANAGE, a level that Pravega's tokens do not have."""
 # Three bytes become four characters. Only these characters bring '-' or '_' into the encoding of ASCII text.
 _ESCAPES: Final = {ord(character): f"\\u{ord(character):04x}" for character in ">?~\x7f"}
 

@@ -105,7 +105,7 @@ class DataDirectory:
                     f"{made_with}, or with another --data-dir",
                     exit_code=EXIT_USAGE,
                 )
-            present = settings.get("s3Containers", 0)  # worlds of older versions have none
+            present = settings["s3Containers"]
             if present and s3_containers not in (None, present):
                 raise LocalStackError(
                     f"the data in {last} are spread over {present} containers with logs in S3, and this number never "

@@ -21,10 +21,8 @@ _INDEX_DIGITS = 3
 
 
 def order_sort(order: CommitOrder) -> str:
-    number = f"{ORDER_FIRST}{order.number:0{_ORDER_DIGITS}d}"
-    if order.group is None:
-        return number
-    return f"{number}/{transaction_text(order.group)}/{order.index:0{_INDEX_DIGITS}d}"
+    number = f"{order.number:0{_ORDER_DIGITS}d}"
+    return f"{ORDER_FIRST}{number}/{transaction_text(order.group)}/{order.index:0{_INDEX_DIGITS}d}"
 
 
 def order_number(sort: str) -> int:
@@ -57,10 +55,10 @@ def decode_order(record: Record) -> WaitingMark:
 
 
 def _waiting_mark(body: Body, sort: str, version: int) -> WaitingMark:
-    marked_ms, commit_set = body.get("marked"), body.get("set")
+    commit_set = body.get("set")
     return WaitingMark(
         int(body["id"], 16),
-        None if marked_ms is None else int(marked_ms),
+        int(body["marked"]),
         _order_of(sort),
         None if commit_set is None else str(commit_set),
         int(body.get("passed", 0)),
@@ -69,8 +67,5 @@ def _waiting_mark(body: Body, sort: str, version: int) -> WaitingMark:
 
 
 def _order_of(sort: str) -> CommitOrder:
-    _, number, *rest = sort.split("/")
-    if not rest:
-        return CommitOrder(int(number), None)
-    group, index = rest
+    _, number, group, index = sort.split("/")
     return CommitOrder(int(number), int(group, 16), int(index))

@@ -22,7 +22,6 @@ def commit_run_key(scope: str, stream: str) -> Key:
 
 
 def commit_run_body(run: CommitRun) -> dict[str, Any]:
-    # Most runs have neither: their records stay as earlier versions write them.
     optional: dict[str, Any] = {}
     if run.incomplete:
         optional["incomplete"] = [transaction_text(one) for one in run.incomplete]
@@ -88,7 +87,6 @@ def _commit_run(body: Body) -> CommitRun:
 def _set_fields(one: RunSet) -> dict[str, Any]:
     """The entry of a set as the run found it, and the position and the id of the member that is next after the run."""
     mark, order = one.mark, one.mark.order
-    assert order.group is not None, "the first member of a set is the group of its entry"
     optional = {name: value for name, value in (("passed", mark.passed), ("version", mark.version)) if value}
     return {
         "set": one.set_id,
@@ -104,7 +102,7 @@ def _run_set(fields: Body) -> RunSet:
     number, group, index = fields["order"]
     mark = WaitingMark(
         int(fields["first"], 16),
-        None if fields["marked"] is None else int(fields["marked"]),
+        int(fields["marked"]),
         CommitOrder(int(number), int(group, 16), int(index)),
         str(fields["set"]),
         int(fields.get("passed", 0)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, transactions_partition, versioned
-from headrace.model.commit_sets import CommitWriter, PendingSet, check_stored_set_writer
+from headrace.model.commit_sets import CommitWriter, PendingSet, check_set_writer
 from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, Record, Replace
 
 _PREFIX = "commit-writer/"
@@ -23,7 +23,7 @@ class StoredWriter:
 
 
 def commit_writer_key(scope: str, home: str, writer: str) -> Key:
-    return Key(transactions_partition(scope, home), f"{_PREFIX}{check_stored_set_writer(writer)}")
+    return Key(transactions_partition(scope, home), f"{_PREFIX}{check_set_writer(writer)}")
 
 
 def commit_writer_body(writer: CommitWriter) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from headrace.metadata.record_layout import decoded, versioned
 from headrace.metadata.scope_listing import name_body, table_listing_key
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState
-from headrace.model.names import check_stored_name
+from headrace.model.names import check_known_name
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace, Write
 
@@ -34,7 +34,7 @@ class StoredTable:
 
 
 def table_partition(scope: str, table: str) -> str:
-    return f"key-value-table/{check_stored_name('scope', scope)}/{check_stored_name('key-value table', table)}"
+    return f"key-value-table/{check_known_name('scope', scope)}/{check_known_name('key-value table', table)}"
 
 
 def table_key(scope: str, table: str) -> Key:

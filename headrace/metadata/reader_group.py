@@ -14,7 +14,7 @@ from headrace.metadata.intent import Intent, create_intent_write, delete_intent_
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.metadata.scope_listing import name_body, reader_group_listing_key
 from headrace.model.errors import CorruptError, NotFoundError
-from headrace.model.names import check_stored_name
+from headrace.model.names import check_known_name
 from headrace.model.reader_groups import (
     GroupStream,
     ReaderGroup,
@@ -46,7 +46,7 @@ class StoredGroup:
 
 
 def group_partition(scope: str, group: str) -> str:
-    return f"reader-group/{check_stored_name('scope', scope)}/{check_stored_name('reader group', group)}"
+    return f"reader-group/{check_known_name('scope', scope)}/{check_known_name('reader group', group)}"
 
 
 def reader_group_key(scope: str, group: str) -> Key:

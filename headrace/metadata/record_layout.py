@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from headrace.model.errors import CorruptError, HeadraceError
-from headrace.model.names import check_stored_name
+from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.writer_marks import Positions, positions_of
 from headrace.ports.metadata_store import Body
@@ -38,16 +38,6 @@ def decoded(kind: str, body: Body, decode: Callable[[Body], T]) -> T:
         return decode(body)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, HeadraceError) as error:
         raise CorruptError(f"a {kind} record does not decode: {error!r}") from error
-
-
-def incarnation_fields(first_segment_number: int | None) -> dict[str, int]:
-    """The incarnation of a stream as part of a body, nothing where it is not known."""
-    return {} if first_segment_number is None else {"first_number": first_segment_number}
-
-
-def decode_incarnation(fields: Body) -> int | None:
-    number = fields.get("first_number")
-    return None if number is None else int(number)
 
 
 def segment_rows(segments: Iterable[StreamSegment]) -> list[list[int | float]]:
@@ -85,9 +75,9 @@ def stream_partition(scope: str, stream: str) -> str:
 
     Raises InvalidRequestError, code "invalid_name", for an invalid name, as every function does that makes a key.
     """
-    return f"stream/{check_stored_name('scope', scope)}/{check_stored_name('stream', stream)}"
+    return f"stream/{check_known_name('scope', scope)}/{check_known_name('stream', stream)}"
 
 
 def transactions_partition(scope: str, stream: str) -> str:
     """The partition of the records of a stream's transactions."""
-    return f"transactions/{check_stored_name('scope', scope)}/{check_stored_name('stream', stream)}"
+    return f"transactions/{check_known_name('scope', scope)}/{check_known_name('stream', stream)}"

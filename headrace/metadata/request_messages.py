@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.metadata.intent import Intent, decode_request, intent_sort, request_fields
 from headrace.model.errors import InvalidRequestError
-from headrace.model.names import check_stored_name
+from headrace.model.names import check_known_name
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.ports.request_queue import RequestQueue
 
@@ -49,8 +49,8 @@ def parse_message(body: Mapping[str, Any]) -> tuple[str, str, PendingRequest]:
     scope, name, request = decode_request(body)
     if len(request.request_id) > _REQUEST_ID_CHARACTERS_MAX:
         raise InvalidRequestError(f"a request id has at most {_REQUEST_ID_CHARACTERS_MAX} characters")
-    check_stored_name("scope", scope)
-    return scope, name if kind.resource is ResourceKind.SCOPE else check_stored_name(str(kind.resource), name), request
+    check_known_name("scope", scope)
+    return scope, name if kind.resource is ResourceKind.SCOPE else check_known_name(str(kind.resource), name), request
 
 
 def _deduplication_id(intent: Intent) -> str:

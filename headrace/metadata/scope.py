@@ -14,7 +14,7 @@ from typing import Any
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.errors import IllegalStateError, NotFoundError
-from headrace.model.names import check_stored_name
+from headrace.model.names import check_known_name
 from headrace.ports.metadata_store import Body, Check, Create, Delete, Key, Record, Replace, Write
 
 SCOPES_PARTITION = "scopes"
@@ -38,7 +38,7 @@ class ScopeState(StrEnum):
 
 def guard_partition(scope: str) -> str:
     """The partition of the guard and the doors. Raises InvalidRequestError, code "invalid_name"."""
-    return f"scope-guard/{check_stored_name('scope', scope)}"
+    return f"scope-guard/{check_known_name('scope', scope)}"
 
 
 def door_sort(door: int) -> str:
@@ -61,7 +61,7 @@ def scope_door_keys(scope: str) -> list[Key]:
 
 
 def scope_entry_key(scope: str) -> Key:
-    return Key(SCOPES_PARTITION, check_stored_name("scope", scope))
+    return Key(SCOPES_PARTITION, check_known_name("scope", scope))
 
 
 def guard_body(state: ScopeState) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _lease(body: Body) -> StoreLease:
 
 
 def _added_fields(lease: StoreLease) -> dict[str, Any]:
-    """Fields that release 0.1.0 did not have. A field with its default value is left out."""
+    """A field with its default value is left out."""
     status = lease.replication
     fields = {
         "replica": lease.replica_id,

@@ -162,7 +162,7 @@ def _stream(body: Body, epoch: Epoch | None, tags: Sequence[str] | None) -> Stre
         name=str(body["name"]),
         state=StreamState(body["state"]),
         configuration=decode_configuration(configuration),
-        configuration_version=int(body.get("configuration_version", 0)),
+        configuration_version=int(body["configuration_version"]),
         creation_time_ms=int(body["created"]),
         first_segment_number=int(body["first_number"]),
         epoch=epoch or decode_epoch_fields(body["epoch"]),

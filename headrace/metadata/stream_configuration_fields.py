@@ -16,7 +16,7 @@ from headrace.ports.metadata_store import Body
 
 
 def configuration_fields(configuration: StreamConfiguration) -> dict[str, Any]:
-    """A configuration as part of a body. The default class is left out, as in bodies of earlier versions."""
+    """A configuration as part of a body. The default class is left out."""
     scaling, retention = configuration.scaling, configuration.retention
     log_class = {} if configuration.log_class is LogClass.STORES else {"log_class": str(configuration.log_class)}
     return log_class | {

@@ -156,8 +156,7 @@ class StreamRecords:
     def replace(self, stored: StoredStream, after: Stream, *others: Write) -> StoredStream:
         """Write the current record and `others` in one transaction, if no record has changed since it was read.
 
-        Long tags get their own record in the same write, also those that the current record still contained. Returns
-        the stream as it is stored then.
+        Long tags get their own record in the same write. Returns the stream as it is stored then.
 
         Raises:
             WriteConflictError: a record has changed since it was read, or a condition of another write failed.
@@ -215,7 +214,7 @@ def keys_named_in_current(stored: StoredStream) -> list[Key]:
 def _tags_after(stored: StoredStream, after: Stream) -> tuple[int | None, list[Write]]:
     """The version of the record that has the tags of `after`, and the writes of records of tags."""
     before = stored.tags_version
-    if before is not None and after.configuration.tags == stored.stream.configuration.tags:
+    if after.configuration.tags == stored.stream.configuration.tags:
         return before, []
     version, writes = _tags_in_place(after)
     gone: list[Write] = [] if before is None else [Delete(_tags_key(after, before), None)]

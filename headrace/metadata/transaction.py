@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.metadata.record_layout import (
-    decode_incarnation,
-    decoded,
-    incarnation_fields,
-    transactions_partition,
-    versioned,
-)
+from headrace.metadata.record_layout import decoded, transactions_partition, versioned
 from headrace.model.transactions import CommitOrder, Transaction, TransactionState, WriterTime, transaction_text
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace
 
@@ -59,13 +53,13 @@ def transaction_body(transaction: Transaction) -> dict[str, Any]:
         writer_time=[noted.writer, noted.timestamp] if noted else None,
         completed=transaction.completed_ms,
         position=[list(one) for one in transaction.position],
-        **incarnation_fields(transaction.first_segment_number),
+        first_number=transaction.first_segment_number,
         **_optional_fields(transaction),
     )
 
 
 def _optional_fields(transaction: Transaction) -> dict[str, Any]:
-    """What most transactions of earlier versions do not have."""
+    """What most transactions do not have."""
     fields: dict[str, Any] = {"label": transaction.label, "commit_set": transaction.commit_set}
     if transaction.created_segments is not None:
         fields["created_segments"] = sorted(transaction.created_segments)
@@ -113,7 +107,7 @@ def _transaction(body: Body) -> Transaction:
         writer_time=_writer_time(body["writer_time"]),
         completed_ms=None if body["completed"] is None else int(body["completed"]),
         position=tuple((int(segment), int(offset)) for segment, offset in body["position"]),
-        first_segment_number=decode_incarnation(body),
+        first_segment_number=int(body["first_number"]),
         label=_text(body.get("label")),
         commit_set=_text(body.get("commit_set")),
         created_segments=None if (created := body.get("created_segments")) is None else frozenset(map(int, created)),
@@ -126,17 +120,13 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _order_fields(order: CommitOrder | None) -> int | list[int | str] | None:
-    if order is None or order.group is None:
-        return order.number if order else None
-    return [order.number, transaction_text(order.group), order.index]
+def _order_fields(order: CommitOrder | None) -> list[int | str] | None:
+    return None if order is None else [order.number, transaction_text(order.group), order.index]
 
 
 def _order(fields: Any) -> CommitOrder | None:
     if fields is None:
         return None
-    if isinstance(fields, int):
-        return CommitOrder(fields, None)
     number, group, index = fields
     return CommitOrder(int(number), int(group, 16), int(index))
 

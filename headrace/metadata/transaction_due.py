@@ -1,4 +1,4 @@
-"""When a transaction is checked next, or a commit set forgotten: an index per bucket, sorted by time.
+"""When a transaction is checked next: an index per bucket, sorted by time.
 
 The time is a lower bound: a tick that finds an entry whose transaction has more time moves the entry.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.due_index import IndexPage, move_back, read_index
-from headrace.metadata.record_layout import decode_incarnation, decoded, incarnation_fields, time_prefix, versioned
+from headrace.metadata.record_layout import decoded, time_prefix, versioned
 from headrace.metadata.stream_buckets import bucket_of
 from headrace.model.transactions import transaction_text
 from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, Record, Write
@@ -17,18 +17,17 @@ from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, Reco
 
 @dataclass(frozen=True, slots=True)
 class DueEntry:
-    """Either a transaction or, by its key, a commit set.
+    """A transaction to be checked.
 
-    `first_segment_number` tells the incarnation of the stream, None in entries from before it was noted. After
-    `failures` in a row the entry is at a later place, and `due_ms` is still when it was due at first.
+    `first_segment_number` tells the incarnation of the stream. After `failures` in a row the entry is at a later place,
+    and `due_ms` is still when it was due at first.
     """
 
     due_ms: int
     scope: str
     stream: str
-    transaction_id: int | None = None
-    commit_set: str | None = None
-    first_segment_number: int | None = None
+    transaction_id: int
+    first_segment_number: int
     failures: int = 0
 
 
@@ -37,8 +36,7 @@ def due_partition(bucket: int) -> str:
 
 
 def due_sort(entry: DueEntry) -> str:
-    what = f"set/{entry.commit_set}" if entry.transaction_id is None else transaction_text(entry.transaction_id)
-    return f"{time_prefix(entry.due_ms)}/{entry.scope}/{entry.stream}/{what}"
+    return f"{time_prefix(entry.due_ms)}/{entry.scope}/{entry.stream}/{transaction_text(entry.transaction_id)}"
 
 
 def due_last(now_ms: int) -> str:
@@ -55,9 +53,9 @@ def due_body(entry: DueEntry) -> dict[str, Any]:
         due=entry.due_ms,
         scope=entry.scope,
         stream=entry.stream,
-        transaction=None if entry.transaction_id is None else transaction_text(entry.transaction_id),
-        commit_set=entry.commit_set,
-        **incarnation_fields(entry.first_segment_number),
+        transaction=transaction_text(entry.transaction_id),
+        commit_set=None,  # release 0.1.0 had entries of commit sets
+        first_number=entry.first_segment_number,
         **({"failures": entry.failures} if entry.failures else {}),
     )
 
@@ -71,14 +69,14 @@ def create_due(entry: DueEntry) -> Create:
 
 
 def _due_entry(body: Body) -> DueEntry:
-    identifier, key = body["transaction"], body["commit_set"]
+    if body["commit_set"] is not None:
+        raise ValueError(f"it is of the commit set {body['commit_set']!r}, not of a transaction")
     return DueEntry(
         due_ms=int(body["due"]),
         scope=str(body["scope"]),
         stream=str(body["stream"]),
-        transaction_id=None if identifier is None else int(identifier, 16),
-        commit_set=None if key is None else str(key),
-        first_segment_number=decode_incarnation(body),
+        transaction_id=int(body["transaction"], 16),
+        first_segment_number=int(body["first_number"]),
         failures=int(body.get("failures", 0)),
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.errors import InvalidRequestError
-from headrace.model.names import check_stored_name, scoped_stream_name
+from headrace.model.names import check_known_name, scoped_stream_name
 from headrace.model.transactions import parse_transaction_id, transaction_text
 from headrace.ports.request_queue import RequestQueue
 
@@ -74,5 +74,5 @@ def parse_message(body: Mapping[str, Any], kind: str) -> TransactionMessage:
         raise InvalidRequestError("a message about a transaction holds the texts kind, scope, stream and transaction")
     if body["kind"] != kind:
         raise InvalidRequestError(f"expected a message of kind {kind}, not {body['kind'][:100]!r}")
-    scope, stream = check_stored_name("scope", body["scope"]), check_stored_name("stream", body["stream"])
+    scope, stream = check_known_name("scope", body["scope"]), check_known_name("stream", body["stream"])
     return TransactionMessage(kind, scope, stream, parse_transaction_id(body["transaction"]))

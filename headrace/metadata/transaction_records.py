@@ -14,7 +14,6 @@ from headrace.metadata.commit_order import (
     order_number,
 )
 from headrace.metadata.commit_run import commit_run_key, decode_commit_run
-from headrace.metadata.commit_set import commit_set_key, decode_commit_set
 from headrace.metadata.completed_transaction import (
     COMPLETED_FIRST,
     COMPLETED_LAST,
@@ -44,7 +43,6 @@ from headrace.model.streams import Stream
 from headrace.model.transactions import Transaction, TransactionState
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
-    Check,
     Create,
     Delete,
     Key,
@@ -156,18 +154,6 @@ class TransactionRecords:
     def _read_run(self, scope: str, stream: str) -> tuple[StoredStream | None, CommitRun | None]:
         current, run = self.store.get_many([current_key(scope, stream), commit_run_key(scope, stream)])
         return self._streams.stored(current), decode_commit_run(run.body) if run else None
-
-    def forget_set(self, scope: str, stream: str, key: str, marked_ms: int) -> list[Write]:
-        """The writes that remove the commit set that was marked at `marked_ms`; one batch read.
-
-        A later incarnation of the stream may have a set of the same key, which must stay. The writes therefore check
-        the version of the stream's record, which grows over all incarnations.
-        """
-        current, record = self.store.get_many([current_key(scope, stream), commit_set_key(scope, stream, key)])
-        if record is None or decode_commit_set(record.body).marked_ms != marked_ms:
-            return []
-        unchanged = Check(current_key(scope, stream), current.version if current else None)
-        return [unchanged, Delete(record.key, record.version)]
 
     def marks(self, scope: str, stream: str, limit: int) -> list[WaitingMark]:
         """The marks that wait for their commit, in commit order; one query."""

@@ -28,7 +28,7 @@ from headrace.model.streams import Stream
 from headrace.model.writer_marks import (
     Positions,
     WriterMark,
-    check_stored_writer_name,
+    check_writer_name,
     invalid_position,
     noted,
     positions_of,
@@ -50,7 +50,7 @@ def writer_mark_sort(writer: str) -> str:
 
 
 def writer_mark_key(scope: str, stream: str, writer: str) -> Key:
-    return Key(stream_partition(scope, stream), writer_mark_sort(check_stored_writer_name(writer)))
+    return Key(stream_partition(scope, stream), writer_mark_sort(check_writer_name(writer)))
 
 
 def writer_mark_body(mark: WriterMark, first_segment_number: int) -> dict[str, Any]:

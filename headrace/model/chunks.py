@@ -52,11 +52,10 @@ class LogPlace(NamedTuple):
 class ChunkRun:
     """`length` bytes of a segment from `offset` on, at `position` of the object `object_name`.
 
-    `times` is None for runs that were written before frames had numbers. `table` is None for segments that are not
-    tables, and for runs that were written before tables were marked. `version` is the version of its record: a write
-    under it fails if another process has changed the run since it was read.
+    `times` is None for a part of a run, and `table` for segments that are not tables. `version` is the version of its
+    record: a write under it fails if another process has changed the run since it was read.
 
-    `logged` is the newest entry with bytes of the run, None if a release without it has written the run.
+    `logged` is the newest entry with bytes of the run, None if a revision without it has written the run.
     """
 
     offset: int
@@ -75,9 +74,9 @@ class ChunkRun:
     def moved(self, shift: int, ordering: int) -> ChunkRun:
         """The run at an offset `shift` bytes higher, in the segment into which it was merged.
 
-        `ordering` is the frame number of the merge, 0 if it is not known.
+        `ordering` is the frame number of the merge.
         """
-        times = RunTimes(ordering, ordering) if ordering else None
+        times = RunTimes(ordering, ordering)
         moved = ChunkRun(self.offset + shift, self.length, self.object_name, self.position, times)
         return replace(moved, logged=self.logged)
 

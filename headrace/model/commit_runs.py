@@ -24,12 +24,12 @@ SETS_PER_RUN_MAX = 10
 class WaitingMark:
     """An entry of the order: a transaction that waits for its commit, or the next one of a commit set.
 
-    `marked_ms` is when it was marked. Older entries do not have that time. Of a commit set `passed` members after the
-    one of `order` are committed. `version` is that of the entry's record.
+    `marked_ms` is when it was marked. Of a commit set `passed` members after the one of `order` are committed.
+    `version` is that of the entry's record.
     """
 
     transaction_id: int
-    marked_ms: int | None
+    marked_ms: int
     order: CommitOrder
     commit_set: str | None = None
     passed: int = 0

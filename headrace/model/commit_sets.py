@@ -126,18 +126,13 @@ def _pending(writer: CommitWriter) -> PendingSet:
 
 def check_set_writer(writer: str) -> str:
     """Raises InvalidRequestError, code "invalid_commit_set"."""
-    return refuse_dot_segment("writer", check_stored_set_writer(writer), "invalid_commit_set")
-
-
-def check_stored_set_writer(writer: str) -> str:
-    """As `check_set_writer`, but accepts '.' and '..', which earlier releases stored."""
     if not _WRITER.fullmatch(writer):
         raise InvalidRequestError(
             f"{writer[:100]!a} cannot be the writer of a commit set: use 1 to {WRITER_CHARACTERS_MAX} of "
             f"{WRITER_ALPHABET}",
             code="invalid_commit_set",
         )
-    return writer
+    return refuse_dot_segment("writer", writer, "invalid_commit_set")
 
 
 def check_set_epoch(epoch: int) -> int:

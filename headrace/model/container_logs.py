@@ -20,7 +20,7 @@ LEDGERS_MAX: Final = 8192
 of its log. It is checked before a record is written, so that every record can be read. As a record it has 310 KB."""
 
 LEDGERS_REPORTED_FROM: Final = 2048
-"""Ledgers that an operator is told of, hours before the limit. Releases up to 0.1.0 read half of the limit."""
+"""Ledgers that an operator is told of, hours before the limit."""
 
 
 LOST_ENTRIES_MAX: Final = 1 << 40

@@ -49,12 +49,12 @@ def check_table_name(name: str) -> str:
 
 
 def check_known_name(kind: str, name: str) -> str:
-    """Returns `name` if a request may name a scope or stream so, one of a user or (after a '_') of the system."""
-    return refuse_dot_segment(kind, check_stored_name(kind, name))
+    """Returns `name` if it may be that of a scope or stream, of a user or (after a '_') of the system."""
+    return refuse_dot_segment(kind, check_name_prefix(kind, name))
 
 
-def check_stored_name(kind: str, name: str) -> str:
-    """As `check_known_name`, for stored keys: it accepts '.' and '..', which earlier releases gave to resources."""
+def check_name_prefix(kind: str, name: str) -> str:
+    """Returns `name` if known names may begin so."""
     if not _KNOWN_NAME.fullmatch(name) or len(name) > limits.SCOPE_NAME_CHARACTERS_MAX:
         raise InvalidRequestError(
             f"{kind} name {name[:300]!r} cannot exist: names are 1 to {limits.SCOPE_NAME_CHARACTERS_MAX} of the "

@@ -1,7 +1,6 @@
 """Packed objects of a container: their names, and the records that count the runs in each object.
 
-An object without runs is garbage and is deleted. Objects that were written before runs were counted have other names,
-and are never deleted as garbage.
+An object without runs is garbage and is deleted.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def object_count(body: Mapping[str, Any]) -> ObjectCount:
 
 
 def packed_prefix(container: int) -> str:
-    """The prefix of the names of a container's counted objects."""
+    """The prefix of the names of a container's packed objects."""
     return f"container-{container:04d}/packed/"
 
 
@@ -57,7 +56,7 @@ def packed_name(container: int, epoch: int, number: int) -> str:
 
 
 def packed_epoch(container: int, name: str) -> int | None:
-    """The epoch in the name of a counted object; None for any other name."""
+    """The epoch in the name of a packed object; None for any other name."""
     digits = name.removeprefix(packed_prefix(container))
     if len(digits) != 2 * _NUMBER_DIGITS + 1 or digits[_NUMBER_DIGITS] != "-":
         return None

@@ -7,12 +7,12 @@ The older segments of two cuts form a valid cut again, and so do the newer ones.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.model.epochs import overlapping
 from headrace.model.errors import IllegalStateError, InvalidRequestError
-from headrace.model.names import check_known_name, check_stored_name
+from headrace.model.names import check_known_name
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cuts import StreamCut
@@ -33,19 +33,10 @@ class Subscriber:
 
 def check_subscriber_name(name: str) -> str:
     """Returns the name of a reader group, or `scope/group`; raises InvalidRequestError for anything else."""
-    return _check_each_part(name, check_known_name)
-
-
-def check_stored_subscriber_name(name: str) -> str:
-    """As `check_subscriber_name`, but accepts the parts '.' and '..', which earlier releases stored."""
-    return _check_each_part(name, check_stored_name)
-
-
-def _check_each_part(name: str, check: Callable[[str, str], str]) -> str:
     scope, slash, group = name.rpartition("/")
     if slash:
-        check("scope", scope)
-    check("reader group", group)
+        check_known_name("scope", scope)
+    check_known_name("reader group", group)
     return name
 
 

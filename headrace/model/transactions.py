@@ -28,9 +28,6 @@ LEASE_GRACE_MS = 30_000
 EXECUTION_MS_MAX = 24 * 3600 * 1000
 """The longest time from the creation of a transaction to the end of its last lease."""
 
-COMMIT_SET_KEPT_MS = 7 * 24 * 3600 * 1000
-"""How long after its marks the record of a commit set under a key, as release 0.1.0 wrote it, is deleted."""
-
 CHECK_EVERY_MS = 60_000
 """The interval between two checks of an open transaction. A mark whose message was lost waits at most this long."""
 
@@ -79,12 +76,11 @@ class CommitOrder:
     """The position of a transaction among the commits of a stream: by `number`, then by `group`, then by `index`.
 
     `number` is higher than that of every mark that was waiting. Concurrent marks may share it. `group`, the id of the
-    first transaction of a mark, and the `index` in the mark make the position unique. A mark of the older form has a
-    unique number and no group.
+    first transaction of a mark, and the `index` in the mark make the position unique.
     """
 
     number: int
-    group: int | None
+    group: int
     index: int = 0
 
 
@@ -94,7 +90,7 @@ class Transaction:
 
     `position` has the segments and offsets before which its events are; a commit with a `writer_time` keeps it.
     `completed_ms` is the time of the commit or abort. `first_segment_number` identifies the incarnation of the stream.
-    Older records do not have that number. `commit_set` is the id of the commit set that has prepared the transaction:
+    `commit_set` is the id of the commit set that has prepared the transaction:
     then it is COMMITTING and has no `order` of its own. `created_segments` are the numbers of the segments that were
     created on demand, None if all were created at the beginning. The `unconfirmed_segments` among them have been noted,
     but perhaps not created: no request for them has succeeded, so they have no events. `requested_again` are those of
@@ -105,11 +101,11 @@ class Transaction:
     state: TransactionState
     created_ms: int
     lease_end_ms: int
+    first_segment_number: int
     order: CommitOrder | None = None
     writer_time: WriterTime | None = None
     completed_ms: int | None = None
     position: tuple[tuple[int, int], ...] = ()
-    first_segment_number: int | None = None
     label: str | None = None
     commit_set: str | None = None
     created_segments: frozenset[int] | None = None
@@ -120,15 +116,6 @@ class Transaction:
     def reference_epoch(self) -> int:
         """The epoch whose segments the transaction's segments belong to."""
         return reference_epoch_of(self.transaction_id)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitSet:
-    """Transactions that release 0.1.0 marked for commit together, under a key that the writer chose."""
-
-    key: str
-    transactions: tuple[int, ...]
-    marked_ms: int
 
 
 class Due(StrEnum):
@@ -185,7 +172,7 @@ def new_transaction(
     transaction_id: int,
     lease_ms: int,
     now_ms: int,
-    first_segment_number: int | None = None,
+    first_segment_number: int,
     *,
     label: str | None = None,
     on_demand: bool = False,
@@ -197,21 +184,18 @@ def new_transaction(
         TransactionState.OPEN,
         now_ms,
         lease_end_ms,
-        first_segment_number=first_segment_number,
+        first_segment_number,
         label=None if label is None else check_label(label),
         created_segments=frozenset() if on_demand else None,
     )
 
 
-def is_of_former_incarnation(first_segment_number: int | None, present: int | None) -> bool:
+def is_of_former_incarnation(first_segment_number: int, present: int | None) -> bool:
     """Whether work belongs to an incarnation of its stream that no longer exists.
 
     `present` is the first segment number of the stream, None if it does not exist. It must be read after the work was
     read: the numbers of incarnations grow, so the result is False for a stream that was read in its former incarnation.
-    It is also False if the incarnation of the work is not known.
     """
-    if first_segment_number is None:
-        return False
     return present is None or first_segment_number < present
 
 
@@ -312,10 +296,7 @@ def released(transaction: Transaction) -> Transaction:
 
 def marked_together(transaction: Transaction) -> str | int:
     """What the transactions have in common that were marked for commit together with this one."""
-    order = transaction.order
-    if transaction.commit_set is not None:
-        return transaction.commit_set
-    return transaction.transaction_id if order is None or order.group is None else order.group
+    return transaction.transaction_id if transaction.commit_set is None else transaction.commit_set
 
 
 def marked_for_abort(transaction: Transaction) -> Transaction:

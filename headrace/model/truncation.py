@@ -35,7 +35,7 @@ class RunningTruncation:
     First the bytes between them are counted. Then the target becomes the head (`is_recorded`), and the segments of the
     target are truncated; the first `positions_done` of them are done. At last the segments between are deleted.
     `next_epoch` is the progress of the count, and later of the deletion. `size_bytes` is the count so far.
-    `by_retention` is True if retention has requested it. Records of an older version do not tell.
+    `by_retention` is True if retention has requested it.
     """
 
     target: PlacedCut

@@ -46,11 +46,6 @@ class WriterMark:
 
 def check_writer_name(name: str) -> str:
     """Returns `name` if it may be a writer's id, else raises InvalidRequestError."""
-    return refuse_dot_segment("writer", check_stored_writer_name(name))
-
-
-def check_stored_writer_name(name: str) -> str:
-    """As `check_writer_name`, but accepts '.' and '..', which earlier releases stored."""
     if not _WRITER_NAME.fullmatch(name) or len(name) > WRITER_NAME_CHARACTERS_MAX:
         raise InvalidRequestError(
             f"writer id {name[:300]!r} is not allowed: use 1 to {WRITER_NAME_CHARACTERS_MAX} of the letters A-Z and "
@@ -58,7 +53,7 @@ def check_stored_writer_name(name: str) -> str:
             details={"kind": "writer", "characters_max": WRITER_NAME_CHARACTERS_MAX},
             code="invalid_name",
         )
-    return name
+    return refuse_dot_segment("writer", name)
 
 
 def check_time(time: int) -> int:

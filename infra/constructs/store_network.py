@@ -83,11 +83,7 @@ class StoreNetwork(Construct):
         self._add_endpoints()
         self._log_rejected_traffic()
         self._seen: dict[str, DeployedNetwork] = {}
-        published = self._published()
-        deployed_network.publish(self, published)
-        if settings.keep_exports:
-            for value in published.values():
-                cdk.Stack.of(self).export_value(value)
+        deployed_network.publish(self, self._published())
 
     def seen_from(self, scope: Construct) -> DeployedNetwork:
         """The network as the stack of `scope` sees it, which is deployed later."""

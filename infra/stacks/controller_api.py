@@ -81,9 +81,6 @@ class ControllerApiStack(cdk.Stack):
         self._watch()
         CallerPolicies(self, "CallerPolicies", self.api)
         publish(self, {CONTROLLER_API_ID: self.api.api_id})
-        if settings.keep_exports:
-            self.export_value(self.api.api_id)
-            self.export_value(self.api.api_endpoint)
         cdk.CfnOutput(self, "ApiUrl", value=self.api.api_endpoint, description="What clients connect to")
         cdk.CfnOutput(self, "ApiId", value=self.api.api_id)
 

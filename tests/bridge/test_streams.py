@@ -59,18 +59,6 @@ def test_dot_names_are_refused(bridge: Bridge, name: str):
     assert bridge.world.everything() == before
 
 
-@pytest.mark.parametrize("rpc", ["deleteScope", "deleteScopeRecursive"])
-def test_a_scope_with_a_dot_name_can_go(bridge: Bridge, rpc: str, monkeypatch: pytest.MonkeyPatch):
-    """Earlier releases allowed it. No path of an HTTP request can name it."""
-    with monkeypatch.context() as earlier:
-        earlier.setattr("headrace.model.names._DOT_SEGMENTS", ())
-        assert bridge.call("createScope", pb.ScopeInfo(scope="..")).status == pb.CreateScopeStatus.SUCCESS
-        if rpc == "deleteScopeRecursive":
-            assert bridge.call("createStream", config("t", "..")).status == pb.CreateStreamStatus.SUCCESS
-    assert bridge.call(rpc, pb.ScopeInfo(scope="..")).status == pb.DeleteScopeStatus.SUCCESS
-    assert bridge.call(rpc, pb.ScopeInfo(scope="..")).status == pb.DeleteScopeStatus.SCOPE_NOT_FOUND
-
-
 def test_creation_and_deletion_are_complete_when_answered(bridge: Bridge):
     assert bridge.call("createStream", config()).status == pb.CreateStreamStatus.SUCCESS
     assert bridge.world.streams.get_stream("s", "t").state is StreamState.ACTIVE

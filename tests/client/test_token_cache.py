@@ -100,19 +100,6 @@ async def test_truncation_asks_for_a_token_that_manages() -> None:
     assert api.requests[2:] == [("POST", "/v1/scopes/s/reader-groups/g/delegation-token")]
 
 
-async def test_former_controller_gives_a_token_to_truncate() -> None:
-    class Former(_Api):
-        async def request(self, method: str, path: str) -> dict[str, Any]:
-            answer = await super().request(method, path)
-            if method == "PUT":
-                raise NotFoundError("no such route")
-            return answer
-
-    api = Former()
-    assert _of(await _tokens(api).attached(wire.TruncateSegment(1, SEGMENT, 5)))
-    assert api.requests == [MANAGE, WRITE]
-
-
 async def test_tokens_are_renewed_while_they_are_used() -> None:
     api = _Api()
     tokens = _tokens(api)

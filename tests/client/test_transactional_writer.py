@@ -550,20 +550,6 @@ async def test_many_leases_are_renewed_in_few_requests(controller: Transactions,
 
 
 @pytest.mark.anyio
-async def test_a_controller_without_the_batch_is_asked_for_each(controller: Transactions, quick_pings: None):
-    controller.renews_together = False
-    pinged = Pinged(controller)
-    async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
-        begun = [await writer.begin() for _ in range(3)]
-        await _until(lambda: len(pinged.counts) == 3)
-        asked = len(pinged.requests)
-        await _until(lambda: len(pinged.requests) > asked + 6)
-        assert {len(one) for one in pinged.requests[asked:]} == {1}
-        assert [path for _, path, _ in controller.asked].count("transaction-leases") == 1
-        assert all(one.accumulator.failure is None for one in begun)
-
-
-@pytest.mark.anyio
 async def test_one_ended_transaction_of_many_is_told_alone(controller: Transactions, quick_pings: None):
     pinged = Pinged(controller)
     async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:

@@ -14,7 +14,7 @@ from headrace.model.errors import IllegalStateError
 KEY = TokenKey("key", bytes(32))
 
 
-def test_former_release_reads_a_token_that_manages_as_a_writers() -> None:
+def test_a_token_that_manages_names_a_level_of_pravega() -> None:
     token = encode_token(TokenClaims("", 0, 600, {"prn::/scope:s": Access.MANAGE}), KEY)
     body = json.loads(base64.b64decode(token.split(".")[1]))
     assert (body["prn::/scope:s"], body["manages"]) == ("READ_UPDATE", True)

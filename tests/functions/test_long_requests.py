@@ -195,7 +195,7 @@ def test_sealing_aborts_2_000_transactions_of_1_000_segments(
     assert call("POST", "/v1/scopes/s/streams", fixed_stream(segments=SEGMENTS)).status == 201
     Processor(world, clock).drain()
     for identifier in range(TRANSACTIONS):
-        opened = Transaction(identifier, TransactionState.OPEN, clock.now_ms(), clock.now_ms() + 600_000)
+        opened = Transaction(identifier, TransactionState.OPEN, clock.now_ms(), clock.now_ms() + 600_000, 0)
         world.store.write(create_open("s", "t", opened))
     assert call("PUT", "/v1/scopes/s/streams/t/state", {"streamState": "SEALED"}).status == 202
     processor = Processor(world, clock)
@@ -240,7 +240,7 @@ def _aborts(world: FunctionWorld, count: int) -> list[dict[str, Any]]:
     """Transactions that are marked for abort, and the records of their messages: a group each."""
     records = []
     for identifier in range(count):
-        opened = Transaction(identifier, TransactionState.OPEN, 0, 60_000)
+        opened = Transaction(identifier, TransactionState.OPEN, 0, 60_000, 0)
         world.store.write(create_open("s", "t", marked_for_abort(opened)))
         body = message_body(TransactionMessage(ABORT, "s", "t", identifier))
         records.append(_record(str(identifier), body["transaction"], body, "headrace-aborts.fifo"))

@@ -57,12 +57,11 @@ def test_tokens_are_an_opt_in():
     assert Settings(tokens=True).effective_grants(["token-keys:read"]) == ("token-keys:read",)
 
 
-@pytest.mark.parametrize("name", ["nag", "keep_exports"])
-def test_switches_of_single_deployments_are_off(name):
-    assert not getattr(Settings.from_context(_context()), name)
-    assert getattr(Settings.from_context(_context(**{name: "true"})), name) is True
-    with pytest.raises(ValueError, match=name):
-        Settings.from_context(_context(**{name: "maybe"}))
+def test_cdk_nag_is_off_unless_asked_for():
+    assert not Settings.from_context(_context()).nag
+    assert Settings.from_context(_context(nag="true")).nag is True
+    with pytest.raises(ValueError, match="nag"):
+        Settings.from_context(_context(nag="maybe"))
 
 
 def test_three_zones_replicate_unless_told_otherwise():

@@ -16,7 +16,7 @@ from infra.settings import SPARK_JOBS
 STACK = "HeadraceSpark"
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "using" / "jobs-on-aws.md"
 EXAMPLE_ID = "JobB9D00F9F"
-"""In deployments of release 0.1.0."""
+"""Another one would replace the job of each deployment."""
 CONTROLLER_URL = (
     "https://<SsmParameterValueheadracecontrollerapiidC96584B6F00A464EAD1953AFF4B05118Parameter>.execute-api."
     "<AWS::Region>.<AWS::URLSuffix>"

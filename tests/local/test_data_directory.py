@@ -76,17 +76,6 @@ def test_containers_of_s3_are_chosen_once(tmp_path: Path):
         assert raised.value.exit_code == 2
 
 
-def test_world_of_an_older_version_has_no_containers_of_s3(tmp_path: Path):
-    data = DataDirectory(tmp_path)
-    world = data.open(2).directory
-    data.close()
-    close_well(world)
-    (world / "world.json").write_text('{"segmentStores": 2}')
-    data = DataDirectory(tmp_path)
-    assert data.open(2).s3_containers == 0
-    data.close()
-
-
 def test_a_directory_in_use_is_refused(tmp_path: Path):
     first = DataDirectory(tmp_path)
     first.open(1)

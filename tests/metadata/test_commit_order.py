@@ -35,7 +35,7 @@ class TestCommitOrder(GoldenRecords):
             {"format": 1, "id": TEXT, "marked": 9, "set": "a1"},
         )
     }
-    added_later = {"commit order": {"marked", "set"}}
+    left_out = {"commit order": {"set"}}
 
 
 def _decoded(body: dict[str, Any], sort: str) -> WaitingMark:
@@ -48,11 +48,10 @@ def test_key():
     )
 
 
-def test_an_old_mark_has_its_own_number_and_no_time():
-    assert order_sort(CommitOrder(7, None)) == "order/00000000000000000007"
-    assert _decoded({"format": 1, "id": TEXT}, "order/00000000000000000007") == WaitingMark(
-        ID, None, CommitOrder(7, None)
-    )
+def test_a_mark_with_its_own_number_is_refused():
+    """Release 0.1.0 wrote marks without a group and a time."""
+    with pytest.raises(CorruptError, match="commit order"):
+        _decoded({"format": 1, "id": TEXT, "marked": 9}, "order/00000000000000000007")
 
 
 def test_a_mark_of_one_transaction_is_stored_as_before():
@@ -60,7 +59,7 @@ def test_a_mark_of_one_transaction_is_stored_as_before():
 
 
 def test_the_place_of_a_mark_is_in_its_key():
-    for order in (CommitOrder(7, None), CommitOrder(7, ID, 2), CommitOrder(7, ID, 1_234)):
+    for order in (CommitOrder(7, ID, 2), CommitOrder(7, ID, 1_234)):
         assert _decoded({"format": 1, "id": TEXT, "marked": 9}, order_sort(order)).order == order
 
 
@@ -73,10 +72,10 @@ def test_an_entry_keeps_its_key_when_a_part_is_committed():
 
 
 def test_marks_sort_by_number_then_by_group_then_by_place():
-    orders = [CommitOrder(7, None), CommitOrder(7, 1), CommitOrder(7, 1, 10), CommitOrder(7, 2), CommitOrder(10, 1)]
+    orders = [CommitOrder(7, 1), CommitOrder(7, 1, 10), CommitOrder(7, 2), CommitOrder(10, 1)]
     sorts = [order_sort(one) for one in orders]
     assert sorts == sorted(sorts)
     assert all(ORDER_FIRST < one < ORDER_LAST for one in sorts)
-    assert [order_number(one) for one in sorts] == [7, 7, 7, 7, 10]
+    assert [order_number(one) for one in sorts] == [7, 7, 7, 10]
     with pytest.raises(CorruptError):
         order_number("order/x")

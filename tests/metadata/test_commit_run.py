@@ -53,15 +53,5 @@ def test_a_run_tells_what_is_left_of_its_commit_sets():
     assert decode_commit_run(commit_run_body(run)) == run
 
 
-def test_a_run_with_an_entry_that_has_moved_goes_on():
-    """The former form, in which the key had the position of the next member: it stays where it is from now on."""
-    one, two = ("0" * 31 + digit for digit in "12")
-    fields = {"set": "b2", "first": two, "marked": 9, "order": [5, one, 100], "rest": [200, TEXT]}
-    (found,) = decode_commit_run(GOLDEN | {"sets": [fields]}).sets
-    assert found.mark == WaitingMark(2, 9, CommitOrder(5, 1, 100), "b2")
-    assert found.rest == WaitingMark(ID, 9, CommitOrder(5, 1, 100), "b2", passed=100, version=1)
-    assert found.rest.position == 200
-
-
 def test_key():
     assert commit_run_key("s", "t") == Key("transactions/s/t", "run")

@@ -19,7 +19,7 @@ from headrace.ports.metadata_store import Key
 
 ID = (3 << 96) | 0xAB
 TEXT = "000000030000000000000000000000ab"
-DONE = Transaction(ID, TransactionState.COMMITTED, 1_000, 2_000, None, None, 3_000, ())
+DONE = Transaction(ID, TransactionState.COMMITTED, 1_000, 2_000, 5, None, None, 3_000, ())
 
 
 def test_golden_value():

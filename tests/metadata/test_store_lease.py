@@ -31,7 +31,7 @@ GOLDEN = {
     "ended": 600,
     "take_over": 660,
 }
-"""As release 0.1.0 wrote it."""
+"""Of a store with one copy of each log."""
 
 REPLICATING = replace(
     LEASE,
@@ -62,10 +62,10 @@ class TestStoreLease(GoldenRecords):
 class TestReplicatingStoreLease(GoldenRecords):
     golden = {**GOLDEN, **REPLICATION_FIELDS}
     shapes = {"store lease": (REPLICATING, store_lease_body, decode_store_lease, golden)}
-    added_later = {"store lease": set(REPLICATION_FIELDS)}
+    left_out = {"store lease": set(REPLICATION_FIELDS)}
 
 
-def test_a_lease_of_release_0_1_0_replicates_nothing():
+def test_a_lease_without_a_replica_replicates_nothing():
     found = decode_store_lease(GOLDEN)
     assert (found.replica_id, found.replica_port, found.revision) == ("", 0, 0)
     assert (found.replication, found.volume_gone) == (ReplicationStatus(False, (), 0), False)

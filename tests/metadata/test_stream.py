@@ -70,7 +70,6 @@ class TestStream(GoldenRecords):
         "stream": (STREAM, stream_body, decode_stream, GOLDEN),
         "tombstone": (12, tombstone_body, decode_tombstone, {"format": 1, "next_number": 12}),
     }
-    added_later = {"stream": {"configuration_version"}}
 
 
 def test_key():
@@ -86,9 +85,8 @@ def test_a_record_that_names_its_tags_does_not_hold_them():
         decode_stream(body)
 
 
-def test_an_old_stream_record_has_configuration_version_0():
+def test_a_stream_record_has_the_version_of_its_configuration():
     assert decode_stream({**GOLDEN, "configuration_version": 6}) == replace(STREAM, configuration_version=6)
-    assert decode_stream({key: GOLDEN[key] for key in GOLDEN if key != "configuration_version"}) == STREAM
 
 
 @pytest.mark.parametrize(

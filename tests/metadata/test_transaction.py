@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from golden_records import GoldenRecords
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,13 +21,14 @@ from headrace.metadata.transaction import (
     open_sort,
     transaction_body,
 )
+from headrace.model.errors import CorruptError
 from headrace.model.transactions import CommitOrder, Transaction, TransactionState, WriterTime
 from headrace.ports.metadata_store import Key
 
 ID = (3 << 96) | 0xAB
 TEXT = "000000030000000000000000000000ab"
 DONE = Transaction(
-    ID, TransactionState.COMMITTED, 1_000, 2_000, CommitOrder(7, ID, 2), WriterTime("w", -5), 3_000, ((2**62, 9),)
+    ID, TransactionState.COMMITTED, 1_000, 2_000, 5, CommitOrder(7, ID, 2), WriterTime("w", -5), 3_000, ((2**62, 9),)
 )
 GOLDEN = {
     "format": 1,
@@ -38,6 +40,7 @@ GOLDEN = {
     "writer_time": ["w", -5],
     "completed": 3_000,
     "position": [[2**62, 9]],
+    "first_number": 5,
 }
 
 
@@ -45,25 +48,16 @@ class TestTransaction(GoldenRecords):
     shapes = {"transaction": (DONE, transaction_body, decode_transaction, GOLDEN)}
 
 
-def test_an_old_mark_with_its_own_number_keeps_it():
-    found = decode_transaction({**GOLDEN, "order": 7})
-    assert found.order == CommitOrder(7, None)
-    assert transaction_body(found)["order"] == 7
-
-
-def test_the_incarnation_is_stored_where_it_is_known():
-    transaction = replace(DONE, first_segment_number=5)
-    body = transaction_body(transaction)
-    assert body == {**GOLDEN, "first_number": 5}
-    assert decode_transaction(body) == transaction
+def test_a_mark_with_its_own_number_is_refused():
+    """Release 0.1.0 wrote marks without a group."""
+    with pytest.raises(CorruptError, match="transaction"):
+        decode_transaction({**GOLDEN, "order": 7})
 
 
 def test_what_few_transactions_have_is_stored_where_they_have_it():
-    prepared = replace(
-        DONE, label="job/7", commit_set="a1", created_segments=frozenset({5, 2}), order=None, first_segment_number=5
-    )
+    prepared = replace(DONE, label="job/7", commit_set="a1", created_segments=frozenset({5, 2}), order=None)
     body = transaction_body(prepared)
-    extra = {"first_number": 5, "label": "job/7", "commit_set": "a1", "created_segments": [2, 5]}
+    extra = {"label": "job/7", "commit_set": "a1", "created_segments": [2, 5]}
     assert body == {**GOLDEN, "order": None, **extra}
     assert decode_transaction(body) == prepared
     assert decode_transaction(GOLDEN).created_segments is None

@@ -69,21 +69,21 @@ def test_runs_take_all_in_order_and_within_their_limits(case: tuple[list[Waiting
 
 
 def _of_set(identifier: int, name: str) -> Transaction:
-    return transactions.prepared(transactions.new_transaction(identifier, 10_000, 1_000), name)
+    return transactions.prepared(transactions.new_transaction(identifier, 10_000, 1_000, 0), name)
 
 
-def _marked(identifier: int, group: int | None) -> Transaction:
-    opened = transactions.new_transaction(identifier, 10_000, 1_000)
-    return transactions.marked_for_commit(opened, CommitOrder(3, group))
+def _marked(identifier: int) -> Transaction:
+    opened = transactions.new_transaction(identifier, 10_000, 1_000, 0)
+    return transactions.marked_for_commit(opened, CommitOrder(3, identifier))
 
 
 @pytest.mark.parametrize(
     ("lost", "begun", "lost_sets", "expected"),
     [
         (set(), set(), set(), ()),
-        ({1}, set(), set(), (1, 2)),
         ({4}, set(), set(), (4,)),
-        ({6, 2}, set(), set(), (1, 2, 6)),
+        ({6, 4}, set(), set(), (4, 6)),
+        ({6, 7}, set(), set(), (6, 7, 8)),
         ({7}, set(), set(), (7, 8)),
         ({8}, {"a"}, set(), (8,)),
         (set(), {"a"}, {"a"}, (7, 8)),
@@ -91,11 +91,11 @@ def _marked(identifier: int, group: int | None) -> Transaction:
     ],
 )
 def test_what_is_aborted_together(lost: set[int], begun: set[str], lost_sets: set[str], expected: tuple[int, ...]):
-    """1 and 2 are a set of release 0.1.0, 4 was marked alone in the older form, 6 alone, 7 and 8 are a set."""
-    marked = [_marked(1, 1), _marked(2, 1), _marked(4, None), _marked(6, 6), _of_set(7, "a"), _of_set(8, "a")]
+    """4 and 6 were marked alone, 7 and 8 are a set."""
+    marked = [_marked(4), _marked(6), _of_set(7, "a"), _of_set(8, "a")]
     assert aborted_together(marked, lost, begun, lost_sets) == expected
 
 
 def test_a_released_member_is_as_it_was():
-    opened = replace(transactions.new_transaction(7, 10_000, 1_000), label="l")
+    opened = replace(transactions.new_transaction(7, 10_000, 1_000, 0), label="l")
     assert transactions.released(transactions.prepared(opened, "a")) == opened

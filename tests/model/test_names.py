@@ -45,13 +45,6 @@ def test_names_of_the_system_are_known_but_not_given():
             names.check_known_name("stream", name)
 
 
-@pytest.mark.parametrize("name", [".", ".."])
-def test_stored_names_may_be_dots(name: str):
-    assert names.check_stored_name("stream", name) == name
-    with pytest.raises(InvalidRequestError):
-        names.check_segment_name_part("stream", name)
-
-
 @pytest.mark.parametrize(
     ("number", "epoch", "name"),
     [(0, 0, "s/t/0.#epoch.0"), (17, 3, "s/t/17.#epoch.3"), (2**31 - 1, 2**31 - 1, "s/t/2147483647.#epoch.2147483647")],

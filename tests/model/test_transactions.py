@@ -14,7 +14,7 @@ from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.transactions import CommitOrder, Due, Transaction, WriterTime
 
-OPEN = transactions.new_transaction(5, 10_000, 1_000)
+OPEN = transactions.new_transaction(5, 10_000, 1_000, 0)
 COMMITTING = transactions.marked_for_commit(OPEN, CommitOrder(3, OPEN.transaction_id), WriterTime("w", 1))
 ABORTING = transactions.marked_for_abort(OPEN)
 COMMITTED = transactions.committed(COMMITTING, ((0, 7),), 5_000)

@@ -1,8 +1,6 @@
-"""Operations come back from the frames in which they were logged, from older logs too, or the frames are refused."""
+"""Operations come back from the frames in which they were logged, or the frames are refused."""
 
 from __future__ import annotations
-
-import asyncio
 
 import pytest
 from hypothesis import given
@@ -14,8 +12,6 @@ from headrace import wire
 from headrace.codec import data_frames
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX, FrameReader
-from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +92,6 @@ OPERATION = data_frames.encode_operation_length(3) + b"abc"
         (frames(((0, 1, 0), OPERATION[:-1]), ((1, 2, 2), b"cd")), "beyond its end"),
         (frames(((0, 1, 0), OPERATION[:-1]), ((0, 2, 1), b"c")), "expected 1"),
         (frames(((0, 1, 0), OPERATION[:-1]), ((0, 2, 0), OPERATION), ((2, 3, 1), b"c")), "start is missing"),
-        ([*frames(((0, 1, 0), OPERATION[:-1])), b"older", *frames(((2, 2, 1), b"c"))], "start is missing"),
         (frames(((0, 1, 0), OPERATION[:3])), "no operation"),
         (frames(((0, 1, 0), data_frames.encode_operation_length(0))), "of 0 bytes"),
         (frames(((0, 1, 0), data_frames.encode_operation_length(OPERATION_BYTES_MAX + 1))), "holds an operation of"),
@@ -125,11 +120,11 @@ def test_operation_that_begins_behind_a_cut_one_is_counted_once():
     assert (found, reader.next_sequence) == ([4, 5], 8)
 
 
-def test_entries_from_before_there_were_frames_are_counted():
-    reader = FrameReader(0)
-    found = [logged for number in (3, 4) for logged in reader.read(number, memoryview(b"older"))]
-    assert found == [(3, 0, 0, b"older"), (4, 0, 0, b"older")]
-    assert reader.next_sequence == 2
+@pytest.mark.parametrize("entry", [b"", b"\xf1", b"\2" + bytes(60)], ids=["empty", "cut", "a bare operation"])
+def test_an_entry_that_is_no_frame_is_refused(entry):
+    """Release 0.1.0 wrote each operation as an entry of its own."""
+    with pytest.raises(CorruptError, match=r"begins with 0x02, a data frame with 0xf1|is not a data frame"):
+        list(FrameReader(0).read(3, memoryview(entry)))
 
 
 @given(st.lists(st.binary(max_size=60), max_size=5))
@@ -138,33 +133,6 @@ def test_no_bytes_hurt_the_reader(entries):
         read_all([b"\xf1" + entry for entry in entries])
     except CorruptError:
         return
-
-
-async def test_a_log_from_before_there_were_frames_goes_on(world: World):
-    """As 0.1.0 wrote it: an operation is an entry."""
-    world.container_count = 1
-
-    loop = asyncio.get_running_loop()
-    journal = Journal(world.disk, lambda: 1, loop.call_soon_threadsafe, file_bytes=world.file_bytes)
-    journal.start()
-    ledger = OneCopyLedgers(journal).open(0, world.claim(0))
-    for operation in (
-        data_frames.CreateOperation(1, SEGMENT, (), 1000),
-        data_frames.AppendOperation(1, 0, 5, 7, 1, 1000, memoryview(b"old ")),
-        data_frames.AppendOperation(1, 4, 5, 8, 1, 1000, memoryview(b"older ")),
-    ):
-        written = loop.create_future()
-        ledger.append(data_frames.encode_operation(operation), written.set_result)
-        assert await written is None
-    await asyncio.to_thread(journal.close)
-    for number, data in ((9, b"new "), (10, b"newer")):
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            assert await client.set_up(SEGMENT, 5) == number - 1
-            await client.append(5, number, data)
-            assert running.store.owned[0].container.log.last_sequence >= number - 6
-    async with world.running() as running:
-        assert await (await running.connect()).read_all(SEGMENT) == b"old older new newer"
 
 
 async def test_append_larger_than_a_frame_survives_a_crash(world: World):

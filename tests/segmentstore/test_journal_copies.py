@@ -91,7 +91,7 @@ def test_few_bytes_of_one_container_keep_no_files_of_the_others():
 
 
 def test_a_journal_at_rest_frees_its_files_after_a_start():
-    """As an older version, which copied nothing, may have left it."""
+    """As a process that copied nothing may have left it."""
     disk = MemoryJournalDisk()
     journal, ledgers = open_journal(disk, copy_from_files=1000)
     idle, busy = ledgers.open(0, 1), ledgers.open(1, 1)

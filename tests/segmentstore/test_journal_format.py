@@ -1,4 +1,4 @@
-"""Format 2 of the journal keeps its bytes, and refuses what it does not know."""
+"""The format of the journal keeps its bytes, and refuses what it does not know."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordKind
+from headrace.codec.log_record_header import ENTRY_BYTES_MAX, RECORD_HEADER_BYTES, Codec, RecordKind
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log import journal_format, journal_versions
+from headrace.segmentstore.log import journal_format
 from headrace.segmentstore.log.journal_format import (
-    ENTRY_BYTES_MAX,
     FILE_HEADER_BYTES,
     FileHeader,
     Format2,
+    LostRecordsError,
     RecordHeader,
 )
 from headrace.segmentstore.log.journal_scan import Record, RecordScan
@@ -56,24 +56,35 @@ def test_a_file_header_keeps_its_bytes():
     assert block[:52].hex() == FILE_HEX
     assert block[52:56].hex() == FILE_CHECKSUM
     assert not any(block[56:])
-    assert journal_versions.decode_file_header(block, "x") == FILE
+    assert journal_format.decode_file_header(block, "x") == FILE
 
 
 def test_a_file_of_a_later_version_is_refused():
     fields = bytes.fromhex(FILE_HEX.replace("00000003", "00000004", 1))
     block = (fields + crc32c(fields).to_bytes(4, "big")).ljust(FILE_HEADER_BYTES, b"\0")
-    with pytest.raises(CorruptError, match=r"version 4, known are \(1, 2, 3\): start the release that wrote it"):
-        journal_versions.decode_file_header(block, "x")
+    with pytest.raises(CorruptError, match="version 4, known is 3: start the release that wrote it") as caught:
+        journal_format.decode_file_header(block, "x")
+    assert not isinstance(caught.value, LostRecordsError)
+
+
+@pytest.mark.parametrize(("version", "checksum"), [(1, "68163856"), (2, "1a4b64f1")])
+def test_a_file_of_a_former_version_is_refused(version, checksum):
+    """It is not damaged: a store with replicas would set it aside. Its header has no replica id."""
+    text = f"48524a4f55524e4c{version:08x}00000000000000050102030405060708000000000000270f{checksum}"
+    block = bytes.fromhex(text).ljust(FILE_HEADER_BYTES, b"\0")
+    with pytest.raises(CorruptError, match=f"version {version}, known is 3") as caught:
+        journal_format.decode_file_header(block, "x")
+    assert not isinstance(caught.value, LostRecordsError)
 
 
 @given(st.binary(max_size=100), st.integers(0, 55))
 def test_damaged_file_headers_are_corrupt(garbage, position):
     with pytest.raises(CorruptError, match="damaged header"):
-        journal_versions.decode_file_header(garbage.ljust(FILE_HEADER_BYTES, b"\1"), "x")
+        journal_format.decode_file_header(garbage.ljust(FILE_HEADER_BYTES, b"\1"), "x")
     block = bytearray(journal_format.encode_file_header(FILE))
     block[position] ^= 1
     with pytest.raises(CorruptError, match="damaged header"):
-        journal_versions.decode_file_header(bytes(block), "x")
+        journal_format.decode_file_header(bytes(block), "x")
 
 
 def test_an_entry_keeps_its_bytes():

@@ -114,13 +114,12 @@ def test_a_volume_without_logs_is_laid_out_anew(tmp_path):
     }
 
 
-def test_a_volume_of_an_older_version_belongs_to_one_process(tmp_path):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_logs_without_a_layout_are_refused(tmp_path, processes):
     _start(tmp_path)
     (tmp_path / LAYOUT_NAME).unlink()
     with pytest.raises(IllegalStateError, match="in an unknown way"):
-        _start(tmp_path, processes=2)
-    _start(tmp_path)
-    assert (tmp_path / LAYOUT_NAME).exists()
+        _start(tmp_path, processes=processes)
 
 
 def test_a_layout_that_cannot_be_read_is_no_layout(tmp_path):

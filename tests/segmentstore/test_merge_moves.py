@@ -36,9 +36,9 @@ async def test_moves_take_as_few_transactions_as_they_can(world: World, run_coun
         await directory.add(runs[first : first + RUNS_PER_WRITE_MAX], {name: 3 * run_count})
     world.metadata.write = counted
     merged = MergedRange(OFFSET, 3 * run_count, DirectoryPlace(SOURCE, 0), 7)
-    moved = await move_merged(directory, TARGET, merged, OFFSET)
+    moved = await move_merged(directory, TARGET, merged)
     assert [each.offset for each in moved] == [OFFSET + 3 * n for n in range(run_count)]
-    assert await move_merged(directory, TARGET, merged, OFFSET) == moved[-1:]  # unheard, and asked for again
+    assert await move_merged(directory, TARGET, merged) == moved[-1:]  # unheard, and asked for again
     assert len(sizes) == transactions
     assert max(sizes) <= WRITES_PER_TRANSACTION_MAX
     assert visible == {3 * run_count}

@@ -14,7 +14,7 @@ from store_world import World
 from functions.wiring import CHUNK_LINKS_EXPIRE_S
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
+from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.model.packed_objects import packed_name
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S, WRITES_PER_TRANSACTION_MAX, Create, Delete, Key
@@ -222,26 +222,6 @@ async def test_what_is_not_the_collectors_stays(world: World):
         await running.store.owned[0].maintenance.run_pass()
         assert packed_name(0, 0, 78) in object_names(world)
         assert in_flight not in object_names(world)
-
-
-async def test_runs_of_objects_that_nobody_counted_come_and_go_as_ever(world: World):
-    """A segment that a store of an earlier version has written."""
-
-    async with world.running() as running:
-        client = await running.connect()
-        await client.create(SEGMENTS[0])
-        await write(client, SEGMENTS[0], b"abc")
-        await running.flush()
-        (new,) = runs_of(world, SEGMENTS[0])
-        old = "container-0000/0000000000-0000000001"
-        await world.chunks.put(old, [b"abc"])
-        key = Key(chunk_partition(SEGMENTS[0]), chunk_sort(0))
-        world.metadata.write(Delete(key, 0))
-        world.metadata.write(Create(key, chunk_body(replace(new, object_name=old, position=0))))
-        await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
-        await running.until(lambda: not runs_of(world, SEGMENTS[0]))
-        await sweep(world, running)
-        assert old in object_names(world)
 
 
 async def test_a_deposed_owner_counts_and_collects_nothing(world: World):

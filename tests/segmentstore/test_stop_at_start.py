@@ -17,6 +17,7 @@ from headrace.segmentstore.log.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate.config import StoreConfig
+from segmentstore_fargate.layout import settle_layout
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
 pytestmark = pytest.mark.anyio
@@ -71,6 +72,7 @@ def _opened_journal(config: StoreConfig) -> tuple[Journal, DiskJournalDisk]:
 
 
 def _write_journal(config: StoreConfig, payloads: list[bytes]) -> None:
+    settle_layout(config.data_dir, config.layout, config.copies)
     journal, disk = _opened_journal(config)
     ledger = OneCopyLedgers(journal).open(0, 0)
     for payload in payloads:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,20 +168,3 @@ def test_a_batch_of_bad_records_only_is_no_error(job: Job, store: StoreDouble) -
         store.stream.append(0.9, record)
     assert job.run() == flight_delays.RunCounts(events=len(BAD_RECORDS), quarantined=len(BAD_RECORDS))
     job.check([])
-
-
-def test_a_checkpoint_of_release_0_1_0_continues(job: Job, store: StoreDouble) -> None:
-    """It had a directory of sums per batch; the last one may be unfinished, and Spark repeats its batch."""
-    rows = flights(5, 450)
-    write(store, rows)
-    job.run()
-    table = job.checkpoint / "flight-sums"
-    stored = job.stored()
-    assert len(stored) > 1
-    for number, part in enumerate(stored):
-        shutil.copytree(table / part.directory, job.checkpoint / "sums" / f"batch={number}")
-    (job.checkpoint / "sums" / f"batch={len(stored) - 1}" / "_SUCCESS").unlink()
-    shutil.rmtree(table)
-    forget_last_commit(job)
-    assert 0 < job.run().events < 450
-    job.check(rows)

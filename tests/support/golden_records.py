@@ -25,8 +25,8 @@ class GoldenRecords:
     """What a class of tests that has `shapes` inherits; each test runs for each shape."""
 
     shapes: ClassVar[dict[str, Shape]]
-    added_later: ClassVar[dict[str, set[str]]] = {}
-    """Fields that records of older versions lack."""
+    left_out: ClassVar[dict[str, set[str]]] = {}
+    """Fields that a record lacks where they have their defaults."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("name", self.shapes)
@@ -45,7 +45,7 @@ class GoldenRecords:
 
     def test_a_missing_field_is_refused(self, name: str) -> None:
         _, _, decode, golden = self.shapes[name]
-        for field in golden.keys() - {"format"} - self.added_later.get(name, set()):
+        for field in golden.keys() - {"format"} - self.left_out.get(name, set()):
             with pytest.raises(CorruptError, match=name):
                 decode({key: value for key, value in golden.items() if key != field})
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.codec import data_frames
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
@@ -57,6 +58,13 @@ class ListLedger:
 
     def close(self) -> None:
         self.failure = self.failure or FencedError("the ledger is closed")
+
+
+def framed(operation: data_frames.Operation, sequence: int = 0) -> list[bytes | memoryview]:
+    """The parts of an entry with one operation, the only one in its frame."""
+    parts = data_frames.encode_operation(operation)
+    header = data_frames.encode_frame_header(data_frames.FrameHeader(sequence, sequence + 1, 0))
+    return [header, data_frames.encode_operation_length(sum(map(len, parts))), *parts]
 
 
 def turn() -> Awaitable[None]:

@@ -27,7 +27,6 @@ class Transactions:
         self.refusal: tuple[int, str] | None = None
         self.on_demand = False
         self.creates_all = False
-        self.renews_together = True
         self._name = cluster.name
         self._made: dict[int, str] = {}
         cluster.name = lambda identifier: self._made.get(identifier) or self._name(identifier)  # type: ignore[method-assign]
@@ -44,8 +43,6 @@ class Transactions:
         return httpx.Response(status, json=answer)
 
     def _renewals(self, body: Any) -> httpx.Response:
-        if not self.renews_together:
-            return httpx.Response(404, json={"message": "Not Found"})  # as API Gateway answers without a route
         outcomes = []
         for one in body["transactions"]:
             status, answer = self._outcome("PUT", [one, "lease"], body)

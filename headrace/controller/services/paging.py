@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PAGE_BYTES_MAX, PAGE_ITEMS_MAX
-from headrace.model.names import check_stored_name
+from headrace.model.names import check_name_prefix
 
 _AFTER_ALL_NAMES = "~"
 """Sorts after every character that a name may contain."""
@@ -44,7 +44,7 @@ def names_with_prefix(prefix: str, after: str | None) -> tuple[str, str | None]:
     """
     if not prefix:
         return first_after(after), None
-    check_stored_name("prefix", prefix)
+    check_name_prefix("prefix", prefix)
     return max(prefix, first_after(after)), prefix + _AFTER_ALL_NAMES
 
 

@@ -65,7 +65,7 @@ class TransactionMarks:
         message = TransactionMessage(COMMIT, scope, stream, oldest.transaction_id)
         if oldest.transaction_id == marked:
             self._send(message)
-        elif oldest.marked_ms is None or now_ms - oldest.marked_ms >= RESEND_AFTER_MS:
+        elif now_ms - oldest.marked_ms >= RESEND_AFTER_MS:
             self._send(message, attempt=now_ms // RESEND_AFTER_MS)
 
     def request_abort(self, scope: str, stream: str, marked: int) -> None:

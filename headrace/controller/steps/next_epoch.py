@@ -71,14 +71,10 @@ def _remove_cold_marks(tools: Tools, stored: StoredStream) -> None:
         first = None if page.next_after is None else f"{page.next_after}\0"
 
 
-def _remove_leftovers(tools: Tools, stored: StoredStream) -> None:
-    remove_leftovers(tools, stored, planned_epoch(tools, stored))
-
-
 STEPS_AFTER_RECORDING = (
     Step("seal replaced segments", _seal_replaced, applies=is_recorded),
     Step("record sizes", _record_sizes, applies=is_recorded),
     Step("remove cold marks", _remove_cold_marks, applies=_may_have_cold_marks),
-    Step("remove leftovers", _remove_leftovers, applies=is_recorded),
+    Step("remove leftovers", remove_leftovers, applies=is_recorded),
 )
 """The steps after the epoch is recorded. The operation itself makes the epoch active."""

@@ -80,7 +80,7 @@ def _unwanted(tools: Tools, creation: Creation) -> Sequence[int]:
             return creation.segments
         numbers = sorted({segment_epoch(one) for one in creation.segments})
         if numbers[-1] > present.stream.recorded_epoch:
-            return ()  # the operation runs, or an older version rolled it back and noted them as leftovers
+            return ()  # the operation runs
         recorded = {
             identifier: segment
             for epoch in tools.history.epochs(present.stream, numbers)

@@ -96,16 +96,11 @@ class TransactionAborts:
         """Delete the records of a transaction if it belongs to a former incarnation of the stream.
 
         Its creator stopped before it saw that the stream was deleted, and created no segment. The stream is read again,
-        since it may have been read before the transaction was. A transaction of an older version has no incarnation; it
-        is recognised by an epoch that the stream does not have yet.
+        since it may have been read before the transaction was.
         """
         found = self._tools.records.find(scope, name)
-        transaction = stored.transaction
-        if (
-            found is None
-            or is_of_former_incarnation(transaction.first_segment_number, found.stream.first_segment_number)
-            or transaction.reference_epoch > found.stream.recorded_epoch
-        ):
+        present = None if found is None else found.stream.first_segment_number
+        if is_of_former_incarnation(stored.transaction.first_segment_number, present):
             with contextlib.suppress(WriteConflictError):
                 self._transactions.store.write(*remove(scope, name, stored))
 

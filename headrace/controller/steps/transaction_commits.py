@@ -71,8 +71,8 @@ from headrace.ports.metadata_store import (
 from headrace.ports.workers import each_piece
 
 COMPLETION_WRITES_MAX = WRITES_PER_TRANSACTION_MAX
-LAST_WRITES_MAX = WRITES_PER_TRANSACTION_MAX - 3
-"""With room for the current record, the run, and long tags that the current record of an older version still holds."""
+LAST_WRITES_MAX = WRITES_PER_TRANSACTION_MAX - 2
+"""With room for the current record and the run."""
 
 SEGMENTS_CHECKED_MAX = 10_000
 """So many names of segments are in memory at once: a set can have millions, if its stream has a thousand segments."""

@@ -28,7 +28,6 @@ from headrace.model.errors import CorruptError, HeadraceError, OutOfTimeError
 from headrace.model.streams import Stream
 from headrace.model.transactions import (
     CHECK_EVERY_MS,
-    COMMIT_SET_KEPT_MS,
     Due,
     Transaction,
     due,
@@ -83,8 +82,6 @@ class _BatchReads:
     def may_ask_stores(self, stored: StoredEntry) -> bool:
         """Whether the transaction is completed and may have late segments, which its removal deletes."""
         entry = stored.entry
-        if entry.transaction_id is None:
-            return False
         found = self.found.get((entry.scope, entry.stream, entry.transaction_id))
         return (
             found is not None
@@ -150,14 +147,9 @@ class _TransactionExpiry:
 
         Those with late segments come last: their segment store may use up the time, and no client waits for them.
         """
-        found = self._transactions.find_many(
-            [
-                (one.scope, one.stream, one.transaction_id)
-                for one in (stored.entry for stored in batch.entries)
-                if one.transaction_id is not None
-            ]
-        )
-        streams = self._transactions.streams_of((one.entry.scope, one.entry.stream) for one in batch.entries)
+        entries = [stored.entry for stored in batch.entries]
+        found = self._transactions.find_many([(one.scope, one.stream, one.transaction_id) for one in entries])
+        streams = self._transactions.streams_of((one.scope, one.stream) for one in entries)
         reads = _BatchReads(found, streams)
         for stored in sorted(batch.entries, key=reads.may_ask_stores):
             try:
@@ -186,11 +178,10 @@ class _TransactionExpiry:
             _log.info("due %s of %s/%s was moved by another tick", _what(entry), entry.scope, entry.stream)
 
     def _process(self, stored: StoredEntry, reads: _BatchReads) -> None:
-        entry, transaction = stored.entry, None
-        if entry.transaction_id is not None:
-            wanted = entry.scope, entry.stream, entry.transaction_id
-            # A transaction that is completed during the batch read may be missing from its answer though it exists.
-            transaction = reads.found.get(wanted) or self._transactions.find(*wanted)
+        entry = stored.entry
+        wanted = entry.scope, entry.stream, entry.transaction_id
+        # A transaction that is completed during the batch read may be missing from its answer though it exists.
+        transaction = reads.found.get(wanted) or self._transactions.find(*wanted)
         place = entry.scope, entry.stream
         if place not in reads.streams:
             raise CorruptError(f"the record of stream {entry.scope}/{entry.stream} does not decode")
@@ -227,11 +218,7 @@ class _TransactionExpiry:
             _log.warning("%s of %s/%s not sent: %s", message.kind, message.scope, message.stream, error)
 
     def _remove(self, stored: StoredEntry, transaction: StoredTransaction | None) -> None:
-        """Delete an entry of a former incarnation, with its transaction if there is one.
-
-        The commit sets of an incarnation are deleted with it. A commit set that exists under the same key belongs to
-        the present incarnation and is kept.
-        """
+        """Delete an entry of a former incarnation, with its transaction if there is one."""
         entry = stored.entry
         others = [] if transaction is None else records.remove(entry.scope, entry.stream, transaction)
         self._store.write(_delete(stored), *others)
@@ -240,10 +227,10 @@ class _TransactionExpiry:
     def _settle(
         self, one: StoredEntry, stored: StoredTransaction | None, found: Stream | None
     ) -> TransactionMessage | None:
-        """Do what is due for a transaction or commit set; return the message that must be sent afterwards, if any."""
+        """Do what is due for a transaction; return the message that must be sent afterwards, if any."""
         entry, gone = one.entry, _delete(one)
         if stored is None:
-            self._store.write(gone, *self._forget_set(entry))
+            self._store.write(gone)
             return None
         transaction, now_ms = stored.transaction, self._clock.now_ms()
         scope, stream = entry.scope, entry.stream
@@ -267,12 +254,6 @@ class _TransactionExpiry:
         kind = COMMIT if decision is Due.RESEND_COMMIT else ABORT
         return TransactionMessage(kind, scope, stream, transaction.transaction_id)
 
-    def _forget_set(self, entry: DueEntry) -> list[Write]:
-        if entry.commit_set is None:
-            return []
-        marked_ms = entry.due_ms - COMMIT_SET_KEPT_MS
-        return self._transactions.forget_set(entry.scope, entry.stream, entry.commit_set, marked_ms)
-
 
 def _delete(stored: StoredEntry) -> Delete:
     return Delete(stored.record.key, stored.record.version)
@@ -289,6 +270,4 @@ def _is_needed(message: TransactionMessage, committing: set[tuple[str, str]]) ->
 
 
 def _what(entry: DueEntry) -> str:
-    if entry.transaction_id is None:
-        return f"commit set {entry.commit_set}"
     return f"transaction {transaction_text(entry.transaction_id)}"

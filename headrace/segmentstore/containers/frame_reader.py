@@ -15,7 +15,7 @@ OPERATION_BYTES_MAX: Final = 17 << 20
 class LoggedOperation(NamedTuple):
     """An operation and its place in the log: its first byte is at `position` of `entry`.
 
-    `ordering` is that of the frame with its last byte, 0 in logs of versions without frames.
+    `ordering` is that of the frame with its last byte.
     """
 
     entry: int
@@ -49,11 +49,6 @@ class FrameReader:
         Raises:
             CorruptError: the entry is not a frame, or does not continue the one before.
         """
-        if not data_frames.is_frame(payload):  # versions without frames wrote one operation per entry
-            self._unfinished = None
-            self.next_sequence += 1
-            yield LoggedOperation(entry, 0, 0, payload)
-            return
         header, content = data_frames.decode_frame(payload)
         self._check(entry, header)
         self.last_ordering = header.ordering

@@ -268,11 +268,6 @@ class Segment:
         while isinstance(self.merges, deque) and self.merges[0].end <= length:
             self.merges.popleft().source.merged_into = None
             self.merges = self.merges or ()
-        if self.merges and self.merges[0].offset < length:
-            # Stores up to 0.1.0 flushed a merge in parts. Continue where they stopped.
-            source, inside = self.merges[0].source, length - self.merges[0].offset
-            if inside > source.tiered.length:
-                source.advance_tiered(inside)
 
     def boundary_in_memory(self, offset: int) -> int | None:
         """The first start of an append at or after `offset` that memory knows; None if it knows none.

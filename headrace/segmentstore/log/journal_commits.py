@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
-from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
+from headrace.codec.log_record_header import ENTRY_BYTES_MAX, RECORD_HEADER_BYTES, RecordKind
 from headrace.model import log_space
 from headrace.model.container_logs import LedgerChain
 from headrace.model.errors import InvalidRequestError
@@ -25,7 +25,7 @@ from headrace.ports.journal_disk import JournalDisk
 from headrace.segmentstore.log.entry_runs import NotedRecord
 from headrace.segmentstore.log.file_copies import FileCopy, Portion
 from headrace.segmentstore.log.journal_files import JournalFiles, LogFile, Stretch, needed_bytes
-from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADER_BYTES, LostRecordsError
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, LostRecordsError
 from headrace.segmentstore.log.journal_index import JournalIndex
 from headrace.segmentstore.log.journal_scan import WINDOW_BYTES, Record, RecordScan
 from headrace.segmentstore.log.pending_records import PendingRecord, ignore, promise_record

@@ -19,15 +19,8 @@ from weakref import WeakSet
 
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalDisk, JournalFile
-from headrace.segmentstore.log import journal_format, journal_versions
-from headrace.segmentstore.log.journal_format import (
-    FILE_HEADER_BYTES,
-    FILE_VERSION,
-    FileHeader,
-    Format2,
-    LostRecordsError,
-)
-from headrace.segmentstore.log.journal_versions import RecordLayout
+from headrace.segmentstore.log import journal_format
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, Format2, LostRecordsError
 from headrace.segmentstore.log.replica_identity import IDENTITY_NAME, create_identity, load_identity
 from headrace.segmentstore.log.set_aside import finish_set_aside, set_aside
 from headrace.segmentstore.log.spare_files import SPARE_PREFIX, SpareFiles
@@ -81,7 +74,7 @@ class LogFile:
     name: str
     sequence: int
     file: JournalFile
-    layout: RecordLayout
+    layout: Format2
     end: int = FILE_HEADER_BYTES
     stretches: dict[int, list[Stretch]] = field(default_factory=dict)
     copied: bool = False
@@ -187,10 +180,9 @@ class JournalFiles:
             elif name.startswith(_LOG_PREFIX) and name != IDENTITY_NAME:
                 file = self._disk.open(name)
                 opened.callback(file.close)
-                header = journal_versions.decode_file_header(read_around(file, 0, FILE_HEADER_BYTES).content, name)
-                layout = journal_versions.layout_of(header)
-                loaded.append((LogFile(name, header.sequence, file, layout), header))
-                if header.version == FILE_VERSION and header.replica_id != replica_id:
+                header = journal_format.decode_file_header(read_around(file, 0, FILE_HEADER_BYTES).content, name)
+                loaded.append((LogFile(name, header.sequence, file, Format2(header.salt)), header))
+                if header.replica_id != replica_id:
                     raise CorruptError(
                         f"journal file {name} belongs to the journal {header.replica_id.hex()}, but {IDENTITY_NAME} "
                         f"says {'nothing' if replica_id is None else replica_id.hex()}: restore the files that belong "
@@ -240,12 +232,12 @@ class JournalFiles:
         self.spares.remove_surplus(len(self.used))
 
     def continue_last(self, free_bytes: int) -> bool:
-        """Continue in the file that was written last; return False if it is of format 1, or has less space free.
+        """Continue in the file that was written last; return False if there is none, or it has less space free.
 
         This needs no space on the volume. The bytes after the file's end are wiped first: they may be parts of a torn
         commit, which a later scan must not mistake for new records.
         """
-        if not self.used or not isinstance(self.active.layout, Format2):
+        if not self.used:
             return False
         self.format = self.active.layout
         if self.active.file.size_bytes - self.active.end < free_bytes:

@@ -1,4 +1,4 @@
-"""Format 2 of a journal: a header block in each file, then records without gaps, then old data of an earlier use.
+"""The format of a journal: a header block in each file, then records without gaps, then old data of an earlier use.
 
 A record has a header of 80 bytes and a payload. The header is also the header of an entry on the wire. Three of its
 fields belong to the journal that writes it: the salt, the position where the commit began, and the checksum over the
@@ -11,7 +11,7 @@ Files are recycled, so old records may follow the last record. Three fields tell
   damage is a torn commit, which is cut off, or a loss of durable bytes.
 - The header of the next file has the position where this file ended.
 
-The files of format 1 have the versions 1 and 2 in their headers (`journal_format_1`), those of format 2 have 3.
+It is the second format, and its files have version 3. The first one had the versions 1 and 2, and is not read any more.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from headrace.model.errors import CorruptError
 FILE_HEADER_BYTES: Final = 4096
 """The header fills a whole block, so that no record shares a disk block with it."""
 
-ENTRY_BYTES_MAX: Final = 17 << 20
-"""Larger than today's entries: a file of version 1 may have an append of a whole wire frame as one entry."""
-
 FILE_VERSION: Final = 3
 REPLICA_ID_BYTES: Final = 16
 
 FILE_MAGIC: Final = b"HRJOURNL"
 _FILE_HEADER: Final = struct.Struct(">8sIQQQ16s")
+_FILE_VERSION: Final = struct.Struct(">8sI")
+_CHECKSUMS_AT: Final = (_FILE_HEADER.size, 36)
+"""Where the checksum of a header may be. The versions before 3 had it earlier: their files are not damaged ones."""
 
 _SALT_AT: Final = 4
 _COMMIT_START_AT: Final = 64
@@ -61,14 +61,13 @@ class FileHeader:
     """The header of a journal file.
 
     `previous_end` is the position where the records of the preceding file end. `replica_id` names the journal that
-    wrote the file; files of format 1 have none. New files always get the newest version.
+    wrote the file.
     """
 
     sequence: int
     salt: int
     previous_end: int
     replica_id: bytes = bytes(REPLICA_ID_BYTES)
-    version: int = FILE_VERSION
 
 
 class RecordHeader(NamedTuple):
@@ -104,25 +103,40 @@ def encode_file_header(header: FileHeader) -> bytes:
     return (fields + RECORD_CHECKSUM.pack(crc32c(fields))).ljust(FILE_HEADER_BYTES, b"\0")
 
 
-def decode_file_header(block: bytes) -> FileHeader | None:
-    """Decode the header block of a file; None if it is damaged. The caller checks the version.
+def decode_file_header(block: bytes, name: str) -> FileHeader:
+    """Decode the header block of the file `name`.
 
     Later versions keep the places of these fields and of their checksum, so that a newer file is not taken for a
     damaged one.
+
+    Raises:
+        LostRecordsError: the header is damaged.
+        CorruptError: the file has a version that this release does not know.
     """
-    fields = block[: _FILE_HEADER.size]
-    checksum = block[_FILE_HEADER.size : _FILE_HEADER.size + RECORD_CHECKSUM.size]
-    if len(block) < FILE_HEADER_BYTES or checksum != RECORD_CHECKSUM.pack(crc32c(fields)):
-        return None
-    magic, version, sequence, salt, previous_end, replica_id = _FILE_HEADER.unpack(fields)
-    return FileHeader(sequence, salt, previous_end, replica_id, version) if magic == FILE_MAGIC else None
+    if len(block) < FILE_HEADER_BYTES or not block.startswith(FILE_MAGIC) or not _has_checksum(block):
+        raise LostRecordsError(
+            f"journal file {name} has a damaged header: restore it or take the volume out of service"
+        )
+    _, version = _FILE_VERSION.unpack_from(block)
+    if version != FILE_VERSION:
+        raise CorruptError(
+            f"journal file {name} has format version {version}, known is {FILE_VERSION}: start the release that wrote "
+            "it"
+        )
+    _, _, sequence, salt, previous_end, replica_id = _FILE_HEADER.unpack_from(block)
+    return FileHeader(sequence, salt, previous_end, replica_id)
+
+
+def _has_checksum(block: bytes) -> bool:
+    return any(
+        block[end : end + RECORD_CHECKSUM.size] == RECORD_CHECKSUM.pack(crc32c(block[:end])) for end in _CHECKSUMS_AT
+    )
 
 
 class Format2:
-    """The layout of the records of format 2 in a file with this salt."""
+    """The layout of the records in a file with this salt."""
 
     header_bytes: Final = RECORD_HEADER_BYTES
-    checks_headers: Final = True
 
     def __init__(self, salt: int) -> None:
         self.mark = RECORD_START.pack(RECORD_MARK, salt)

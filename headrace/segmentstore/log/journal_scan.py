@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from headrace.codec.log_record_header import ENTRY_BYTES_MAX
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalFile
-from headrace.segmentstore.log.journal_format import ENTRY_BYTES_MAX, FILE_HEADER_BYTES, LostRecordsError, RecordHeader
-from headrace.segmentstore.log.journal_versions import RecordLayout
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, Format2, LostRecordsError, RecordHeader
 from headrace.segmentstore.log.unreadable_blocks import read_around
 
 WINDOW_BYTES: Final = 4 << 20
@@ -72,7 +72,7 @@ class RecordScan:
     def __init__(
         self,
         file: JournalFile,
-        layout: RecordLayout,
+        layout: Format2,
         end: int | None,
         name: str,
         start: int = FILE_HEADER_BYTES,
@@ -143,7 +143,7 @@ class RecordScan:
             "so the damage is not a torn write"
         )
         details = {"file": self._name, "position": self.end}
-        if not self._tolerates_damage or not self._layout.checks_headers:  # then no other journal has these entries
+        if not self._tolerates_damage:  # then no other journal has these entries
             raise CorruptError(problem, details=details)
         header = self._header_at(self.end, self._durable_until)
         if header is None or self.damaged_entries >= DAMAGED_ENTRIES_MAX:

@@ -1,7 +1,7 @@
 """The ledger port on the journal of one node: one copy of each entry, and fencing within the process.
 
 Two other mechanisms fence other processes: the container's claim in the metadata store, and the lock of the journal's
-directory. Entries of files of format 1 are entries of the ledgers of their epochs.
+directory.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ class OneCopyLedger:
         if self._found_epoch is None:
             return iter(())
         found = self._journal.reader.chain(self._container, max(first_entry, self._truncated_before))
-        # In files of format 1 an empty entry only carries a truncation point.
-        return (LedgerEntry(stored.header.entry, stored.content()) for stored in found if stored.payload)
+        return (LedgerEntry(stored.header.entry, stored.content()) for stored in found)
 
     def append(self, parts: Sequence[Buffer], done: Done, released: Released | None = None) -> int:
         if self._fenced_by is not None:

@@ -69,8 +69,7 @@ def create_identity(disk: JournalDisk, random_64: Callable[[], int]) -> bytes:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        # A volume that an earlier release filled to the last byte. Its files say which bytes are needed, so none of
-        # them is removed here.
+        # The volume is full, for example of files that were set aside. An operator knows which of them may go.
         raise OSError(
             errno.ENOSPC,
             f"the volume has no room for {IDENTITY_NAME}, which has {_FILE_BYTES} bytes: free one block of the volume "

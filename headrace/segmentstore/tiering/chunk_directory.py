@@ -29,7 +29,7 @@ from headrace.model.chunks import (
     run_link,
 )
 from headrace.model.errors import CorruptError, UnavailableError
-from headrace.model.packed_objects import ObjectCount, object_body, object_count, object_partition, packed_epoch
+from headrace.model.packed_objects import ObjectCount, object_body, object_count, object_partition
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
@@ -277,13 +277,12 @@ class ChunkDirectory:
         self, writes: Sequence[Delete | Replace], changes: Mapping[str, _Change], new_length: int = 0
     ) -> None:
         async with self._counting:
-            counted = {name: each for name, each in changes.items() if packed_epoch(self.container, name) is not None}
-            keys = [self._object_key(name) for name in counted]
+            keys = [self._object_key(name) for name in changes]
             records = await asyncio.to_thread(self._store.get_many, keys)
             try:
                 counts = [
                     self._counted(key, record, change, new_length)
-                    for key, record, change in zip(keys, records, counted.values(), strict=True)
+                    for key, record, change in zip(keys, records, changes.values(), strict=True)
                 ]
             except CorruptError as error:
                 found = await asyncio.to_thread(self._store.get_many, [each.key for each in writes])

@@ -152,9 +152,8 @@ class DirectoryUpkeep:
 
     async def _move(self, due: DueMove) -> None:
         target, merge = due
-        start = max(target.tiered.length, merge.offset)
         with self._container.unanswered.noted(target.name, merge.source.name):
-            runs = await move_merged(self._directory, target.name, merge.merged_range(), start)
+            runs = await move_merged(self._directory, target.name, merge.merged_range())
         if runs is not None:
             for run in runs:
                 self.take_as_stored(target, run)

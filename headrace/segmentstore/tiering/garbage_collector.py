@@ -3,8 +3,8 @@
 A slow sweep compares the counts of the container's objects with the listing of chunk storage. It deletes objects whose
 last run was removed, and orphans, whose runs were never entered: a crash between the PUT and the write of the directory
 leaves an orphan. Both are kept for a grace period, because links of the history service and runs that readers remember
-may still refer to them. The sweep considers only names of counted objects. It does not touch snapshots, table indexes,
-and objects of versions without counts.
+may still refer to them. The sweep considers only names of packed objects. It does not touch snapshots and table
+indexes.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from headrace.segmentstore.tiering import chunk_directory
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory, changed
 
 
-async def move_merged(directory: ChunkDirectory, target: str, merged: MergedRange, start: int) -> list[ChunkRun] | None:
-    """Have the bytes of a merge from `start` of the target on under the target's name; its last runs then.
+async def move_merged(directory: ChunkDirectory, target: str, merged: MergedRange) -> list[ChunkRun] | None:
+    """Have the bytes of a merge under the target's name; its last runs then.
 
     None if the directory does not have these bytes, neither there nor where they came from.
 
@@ -24,26 +24,24 @@ async def move_merged(directory: ChunkDirectory, target: str, merged: MergedRang
         FencedError: the container has another owner.
         ThrottledError, UnavailableError: the metadata store does not answer, or something changed; look again.
     """
-    name, position = merged.place.name, merged.place.offset + start - merged.offset
-    end = merged.place.offset + merged.length
+    name, position = merged.place
+    end = position + merged.length
     moves_max = chunk_directory.MOVES_PER_WRITE_MAX
     found = await directory.page(name, first=position, limit=moves_max + 1)
     runs = [run for run in found if run.end <= end]
     if runs and runs[0].offset == position:
         if len(runs) > moves_max:
-            await directory.link(target, RunLink(start, merged.end - start, name, position, merged.ordering), runs[0])
+            link = RunLink(merged.offset, merged.length, name, position, merged.ordering)
+            await directory.link(target, link, runs[0])
         elif runs[-1].end == end:
-            moved = [run.moved(start - position, merged.ordering) for run in runs]
+            moved = [run.moved(merged.offset - position, merged.ordering) for run in runs]
             if await directory.move(name, target, runs, moved):
                 return moved
     # The link is there now, or an earlier attempt came further than its caller heard.
     entry = await directory.entry_before(target, merged.end)
     if isinstance(entry, RunLink):
         return await follow_link(directory, target, entry)
-    if entry is None or entry.end <= start:
-        return None
-    # Stores up to 0.1.0 moved a merge in parts.
-    return [entry] if entry.end >= merged.end else await move_merged(directory, target, merged, entry.end)
+    return None if entry is None or entry.end < merged.end else [entry]
 
 
 async def complete_link(directory: ChunkDirectory, name: str, last: RunLink) -> bool:

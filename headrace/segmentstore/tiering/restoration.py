@@ -130,18 +130,16 @@ async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDi
     Returns its length then.
     """
     for merged in segment.merged:
-        if merged.offset <= length < merged.end:
-            if not await _completed(segment.name, merged, length, directory):
+        if merged.offset == length:
+            if not await _completed(segment.name, merged, directory):
                 _log.warning("event=merged_bytes_gone segment=%r offset=%d", segment.name, length)
                 return length
             length = merged.end
     return length
 
 
-async def _completed(name: str, merged: MergedRange, start: int, directory: ChunkDirectory) -> bool:
-    """Have the bytes of a merge from `start` of segment `name` on there; False if the directory lacks them."""
-    inside = merged.place.offset + start - merged.offset
-    for inner in merged.inner:
-        if inner.end > inside:  # if the directory lacks these, they have been moved on
-            await _completed(merged.place.name, inner, max(inside, inner.offset), directory)
-    return await move_merged(directory, name, merged, start) is not None
+async def _completed(name: str, merged: MergedRange, directory: ChunkDirectory) -> bool:
+    """Have the bytes of a merge into segment `name` there; False if the directory lacks them."""
+    for inner in merged.inner:  # if the directory lacks these, they have been moved on
+        await _completed(merged.place.name, inner, directory)
+    return await move_merged(directory, name, merged) is not None

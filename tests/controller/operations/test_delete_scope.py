@@ -12,7 +12,6 @@ from headrace.controller.operations import delete_scope
 from headrace.model.errors import (
     AlreadyExistsError,
     IllegalStateError,
-    InvalidRequestError,
     NotFoundError,
     UnavailableError,
 )
@@ -77,25 +76,6 @@ def test_everything_in_the_scope_goes(world: StreamWorld):
     world.scopes.create_scope("s")
     world.create("active")
     assert world.tail_ids("active") == [2, 3], "segment numbers go on"
-
-
-def test_names_that_are_refused_today_go_too(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
-    """Earlier releases gave resources the names `.` and `..`. The deletion of their scope is how they go."""
-    with monkeypatch.context() as earlier:
-        earlier.setattr("headrace.model.names._DOT_SEGMENTS", ())
-        world.create(".", tags=("a",))
-        world.tables.create_table("s", "..", TableConfiguration(2, 8))
-        reads = ReaderGroupConfiguration((GroupStream("s", "."),), RetentionMode.AUTOMATIC)
-        world.reader_groups.create_reader_group("s", "..", GROUP_ID, reads)
-        world.drain()
-    with pytest.raises(InvalidRequestError):
-        world.streams.create_stream("s", "..", FIXED)
-    assert "." in [one.stream for one in world.streams.list_streams("s", 10, None).items]
-    world.scope_deletions.delete_scope_recursively("s")
-    world.drain()
-    assert world.bare_segment_stores.names() == []
-    with pytest.raises(NotFoundError):
-        world.scopes.get_scope("s")
 
 
 def test_an_empty_scope_goes_too(world: StreamWorld):

@@ -9,10 +9,7 @@ from interruptions import assert_crashes_lose_and_double_nothing, work_on_reques
 from stream_world import StreamWorld, ranges
 
 from headrace.controller.operations.registry import undo_request
-from headrace.metadata.leftovers import leftovers_body, leftovers_key
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.ports.metadata_store import Create
-from headrace.ports.segment_stores import SegmentScaleRate
 
 
 def _give_up(world: StreamWorld, *bounds: float, created: bool = True) -> None:
@@ -68,25 +65,6 @@ def test_a_stream_takes_them_along_when_it_is_deleted(world: StreamWorld):
     world.seal()
     world.delete()
     assert _names(world) == []
-
-
-def test_what_is_taken_over_learns_the_policy_of_today(world: StreamWorld):
-    world.create()
-    # As an older version noted them, which did not use up the number of the epoch.
-    world.bare_segment_stores.create_segments(["s/t/2.#epoch.1", "s/t/3.#epoch.1"], SegmentScaleRate(0, 0))
-    world.bare_store.write(Create(leftovers_key("s", "t"), leftovers_body([1 << 32 | 2, 1 << 32 | 3])))
-    world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.by_event_rate(9, 2, 2)))
-    world.drain()
-    taught: dict[str, SegmentScaleRate] = {}
-    teach = world.bare_segment_stores.update_segment_policy
-
-    def note(name: str, rate: SegmentScaleRate) -> None:
-        taught[name.removeprefix("s/t/")] = rate
-        teach(name, rate)
-
-    world.bare_segment_stores.update_segment_policy = note
-    world.scale([0], [0.0, 0.25, 0.5])
-    assert taught == {name: SegmentScaleRate(2, 9) for name in ("2.#epoch.1", "3.#epoch.1")}
 
 
 def _scale_over_leftovers(world: StreamWorld) -> None:

@@ -10,12 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from old_commit_sets import mark_old_set, old_sets
 from stream_world import StreamWorld
 
 from fuzz.watched_ports import Crash
 from headrace.model.errors import ConflictError, NotFoundError, SealedError
-from headrace.model.transactions import COMMIT_SET_KEPT_MS, TransactionState
+from headrace.model.transactions import TransactionState
 from headrace.ports.metadata_store import Check, Key, Write, WriteConflictError
 from headrace.topology import BUCKET_COUNT
 
@@ -201,44 +200,6 @@ def test_a_creator_that_died_behind_a_deletion_leaves_nothing(world: StreamWorld
         world.clock.advance(100_000)
         _tick(world)
     assert [sort for name, sort in world.everything() if name == "transactions/s/t"] == []
-
-
-def test_a_commit_set_of_a_former_stream_does_not_end_a_new_one(world: StreamWorld):
-    world.create(segments=1)
-    mark_old_set(world, "key", [world.begin()])
-    world.drain_transactions()
-    world.seal()
-    world.delete()
-    world.create(segments=1)
-    world.clock.advance(COMMIT_SET_KEPT_MS - 1_000)
-    mark_old_set(world, "key", [world.begin()])
-    world.drain_transactions()
-    world.clock.advance(2_000)
-    _tick(world)
-    assert old_sets(world) == ["key"]
-    world.clock.advance(COMMIT_SET_KEPT_MS)
-    _tick(world)
-    assert old_sets(world) == []
-
-
-def test_a_commit_set_that_comes_amid_the_tick_stays(world: StreamWorld):
-    """The stream is made again, with a set under the same key, between the tick's read and its write."""
-    world.create(segments=1)
-    mark_old_set(world, "key", [world.begin()])
-    world.drain_transactions()
-    world.clock.advance(COMMIT_SET_KEPT_MS - 1_000)
-    _tick(world)
-    world.clock.advance(2_000)
-
-    def make_again() -> None:
-        world.seal()
-        world.delete()
-        world.create(segments=1)
-        mark_old_set(world, "key", [world.begin()])
-
-    with world.calls.overtaken("transaction", by=make_again):
-        _tick(world)
-    assert old_sets(world) == ["key"]
 
 
 def _tick(world: StreamWorld) -> None:

@@ -303,8 +303,8 @@ class _Late:
         self.is_used = True
 
 
-def test_segments_of_a_transaction_of_an_older_version(stream: StreamWorld):
-    """Its record does not tell which segments it has: it has all."""
+def test_a_transaction_without_segments_on_demand_has_all(stream: StreamWorld):
+    """Its record does not tell which segments it has."""
     one = stream.begin()
     (body,) = [body for (_, sort), (_, body) in stream.everything().items() if sort == f"open/{one:032x}"]
     assert "created_segments" not in body

@@ -6,24 +6,20 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from old_commit_sets import mark_old_set, old_sets
 from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.controller.operations import registry
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
-from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.transaction import open_key, transaction_body
-from headrace.metadata.transaction_due import DueEntry, create_due, due_body, due_partition
+from headrace.metadata.transaction import open_key
+from headrace.metadata.transaction_due import due_partition
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.due_work import UNDECODABLE_AGAIN_MS
 from headrace.model.errors import ThrottledError
 from headrace.model.transactions import (
     CHECK_EVERY_MS,
-    COMMIT_SET_KEPT_MS,
     LEASE_GRACE_MS,
-    Transaction,
     TransactionState,
     transaction_id_of,
 )
@@ -107,45 +103,6 @@ def test_an_abort_forgets_a_transaction_of_a_former_incarnation(world: StreamWor
     world.transactions.abort_transaction("s", "t", late)
     world.drain_transactions()
     assert world.transactions.list_open("s", "t", 10).items == ()
-
-
-def test_one_that_an_older_version_left_is_forgotten_too(world: StreamWorld):
-    """Neither the transaction nor its entry tells the incarnation; its epoch is one that the stream never had."""
-    world.create()
-    old = transaction_id_of(7, 1)
-    opened = Transaction(old, TransactionState.OPEN, world.clock.now_ms(), world.clock.now_ms() + LEASE_MS)
-    world.bare_store.write(
-        Create(open_key("s", "t", old), transaction_body(opened)),
-        create_due(DueEntry(world.clock.now_ms(), "s", "t", old)),
-    )
-    world.clock.advance(LEASE_MS + LEASE_GRACE_MS + 1)
-    for _ in range(2):
-        _tick(world)
-        world.drain_transactions()
-        world.clock.advance(CHECK_EVERY_MS)
-    assert world.transactions.list_open("s", "t", 10).items == ()
-    assert _due(world) == []
-
-
-def test_an_entry_of_a_former_incarnation_changes_nothing_else(world: StreamWorld):
-    """A commit set of the same key, marked at the same time as the former one."""
-    world.create()
-    former = StreamRecords(world.store).get("s", "t").stream
-    _create_again(world)
-    marked_ms = world.clock.now_ms()
-    mark_old_set(world, "k", [world.begin()])
-    entry = DueEntry(
-        marked_ms + COMMIT_SET_KEPT_MS, "s", "t", commit_set="k", first_segment_number=former.first_segment_number
-    )
-    (own,) = (Key(due_partition(BUCKET), sort) for sort in _due(world) if sort.endswith("/set/k"))
-    record = world.bare_store.get(own)
-    assert record is not None
-    assert record.body["first_number"] > former.first_segment_number
-    place = Key(own.partition, f"{0:020d}{own.sort[20:]}")  # as if it had become due before
-    world.bare_store.write(Create(place, due_body(entry)))
-    _tick(world)
-    assert world.bare_store.get(place) is None
-    assert old_sets(world) == ["k"]
 
 
 @pytest.mark.parametrize("body", [{"format": 2}, {"format": 1, "due": "soon"}, {}])
@@ -236,22 +193,6 @@ def test_a_batch_whose_reads_fail_does_not_block_later_entries(world: StreamWorl
     _tick(world)
     world.drain_transactions()
     assert {_state(world, one) for one in many} == {TransactionState.ABORTED}
-
-
-def test_a_set_that_was_put_off_is_forgotten_all_the_same(world: StreamWorld):
-    world.create()
-    one = world.begin()
-    mark_old_set(world, "k", [one])
-    world.drain_transactions()
-    world.clock.advance(COMMIT_SET_KEPT_MS)
-    world.calls.refuse("transaction", ThrottledError("no"))
-    _tick(world)
-    world.calls.calm()
-    for _ in range(3):
-        world.clock.advance(TICK_MS * 6)
-        _tick(world)
-    assert _due(world) == []
-    assert all("commit-set" not in sort for _, sort in world.everything())
 
 
 def _replace(world: StreamWorld, key: Key, body: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from old_commit_sets import mark_old_set, old_sets
 from stream_world import StreamWorld
 
 from headrace.controller.ticks import expire_transactions as module
@@ -12,7 +11,6 @@ from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.model.errors import NotFoundError
 from headrace.model.transactions import (
     CHECK_EVERY_MS,
-    COMMIT_SET_KEPT_MS,
     LEASE_GRACE_MS,
     TransactionState,
 )
@@ -113,28 +111,14 @@ def test_completed_ones_are_forgotten_after_a_day(world: StreamWorld):
     assert _due(world) == []
 
 
-def test_a_set_of_release_0_1_is_committed_and_forgotten(world: StreamWorld):
-    world.create()
-    members = [world.begin(), world.begin()]
-    mark_old_set(world, "k", members)
-    world.drain_transactions()
-    assert {_state(world, one) for one in members} == {TransactionState.COMMITTED}
-    assert old_sets(world) == ["k"]
-    for _ in range(4):
-        world.clock.advance(COMMIT_SET_KEPT_MS // 4)
-        _tick(world)
-    assert _due(world) == []
-    assert old_sets(world) == []
-
-
 def test_entries_of_a_stream_that_is_gone_go(world: StreamWorld):
     world.create()
     world.begin()
-    mark_old_set(world, "k", [world.begin()])
+    world.commit(world.begin())
     world.seal()
     world.delete()
-    assert len(_due(world)) == 3
-    world.clock.advance(COMMIT_SET_KEPT_MS)
+    assert len(_due(world)) == 2
+    world.clock.advance(COMPLETED_TRANSACTIONS_KEPT_MS)
     _tick(world)
     assert _due(world) == []
 

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+from list_ledger import framed
 from lost_volumes import SEGMENTS, killed, lose_volume
 from segment_writes import OTHER, WRITER, write
 from store_world import World
@@ -107,9 +108,9 @@ async def log_begin_of_checkpoint(world: World, *, then: data_frames.Operation |
     segment = SegmentSnapshot(1, "x" * 200, 0, 0, False, 0, {})
     parts = list(encode_snapshot(ContainerSnapshot(2, {}, [segment, segment])))
     operations = [data_frames.CheckpointOperation(0, False, memoryview(parts[0])), *([then] if then else [])]
-    for operation in operations:
+    for number, operation in enumerate(operations):
         written = asyncio.get_running_loop().create_future()
-        ledger.append(data_frames.encode_operation(operation), written.set_result)
+        ledger.append(framed(operation, number), written.set_result)
         assert await written is None
     await asyncio.to_thread(journal.close)
 

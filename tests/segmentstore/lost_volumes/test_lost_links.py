@@ -121,7 +121,6 @@ async def test_name_behind_an_unknown_link_can_be_used(
 
 
 async def test_link_to_lost_runs_goes_with_its_segment(world: World, monkeypatch: pytest.MonkeyPatch):
-    """As stores up to 0.1.0 may have left it."""
     async with linked(world, monkeypatch, [TARGET, SOURCE]) as running:
         first = world.metadata.query(f"chunks/{SOURCE}", limit=1).records[0]
         world.metadata.write(Delete(first.key, first.version))
@@ -133,7 +132,7 @@ async def test_link_to_lost_runs_goes_with_its_segment(world: World, monkeypatch
 
 
 async def test_link_to_lost_runs_costs_no_other_segment(world: World, monkeypatch: pytest.MonkeyPatch):
-    """Stores up to 0.1.0 lost the runs if they were killed between two removals of runs of the source."""
+    """A restoration fails for no segment because of what another one has lost."""
     async with linked(world, monkeypatch, [SOURCE]):
         first = world.metadata.query(f"chunks/{SOURCE}", limit=1).records[0]
     world.metadata.write(Delete(first.key, first.version))

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from list_ledger import framed
 from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, pointer, shape, snapshot
 from segment_writes import OTHER, WRITER, write
 from store_world import World
@@ -237,7 +238,7 @@ async def test_a_restoring_that_was_interrupted_starts_again(world: World):
     operation = data_frames.CheckpointOperation(0, False, memoryview(parts[0]))
     assert len(parts) == 2
     written = asyncio.get_running_loop().create_future()
-    ledger.append(data_frames.encode_operation(operation), written.set_result)
+    ledger.append(framed(operation), written.set_result)
     assert await written is None
     await asyncio.to_thread(journal.close)
     for _ in range(2):
