@@ -28,6 +28,7 @@ from headrace.metadata.writer_mark import read_writer_marks
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
+from headrace.model.segment_attributes import REVISION_MARK
 from headrace.model.streams import Stream
 from headrace.model.watermarks import Watermark, WatermarkState, next_watermark_step
 from headrace.ports.clock import Clock
@@ -37,9 +38,6 @@ from headrace.wire.fields import WireFormatError
 
 _MARKS_REMOVED_AT_ONCE = 90
 """Less than WRITES_PER_TRANSACTION_MAX, so that the transaction can also write the schedule entry."""
-
-REVISION_MARK = 0x7DF9A874246CC9D69397CDD19EAD68C5
-"""The attribute of the mark segment with the offset of the newest watermark, where Pravega's clients begin to read."""
 
 
 class WatermarkAdvancer:

@@ -27,6 +27,7 @@ from headrace.model.errors import (
     TruncatedError,
 )
 from headrace.model.names import is_transient_segment_name
+from headrace.model.segment_attributes import NO_VALUE, is_core
 from headrace.ports.clock import Clock
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation, WriterMark
@@ -35,7 +36,6 @@ from headrace.segmentstore.containers.attribute_updates import (
     check_attribute_count,
     updated_attributes,
 )
-from headrace.segmentstore.containers.attributes import NO_VALUE, is_core
 from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.idle_segments import FindEvicted, IdleSegments
 from headrace.segmentstore.containers.log_room import LogRoom

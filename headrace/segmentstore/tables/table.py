@@ -17,9 +17,9 @@ from typing import Final
 
 from headrace.codec.table_entries import Place, decode_entries
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.segment_attributes import TABLE_BATCHES, TABLE_KEY_LENGTH
 from headrace.model.table_indexes import IndexRun
 from headrace.segmentstore.cache.reservations import Reservation
-from headrace.segmentstore.containers.attributes import TABLE_BATCHES, TABLE_KEY_LENGTH
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tables.index_reader import IndexReader, Window
