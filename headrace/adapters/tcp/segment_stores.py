@@ -64,9 +64,9 @@ class TcpSegmentStores:
         """Closes all connections; the next call opens new ones."""
         self._calls.close()
 
-    def is_away(self, name: str) -> bool:
+    def is_unreachable(self, name: str) -> bool:
         """Whether the segment's store has just not answered, and other callers are trying it again."""
-        return self._calls.is_away(name)
+        return self._calls.is_unreachable(name)
 
     # Creation, sealing, truncation, deletion
 

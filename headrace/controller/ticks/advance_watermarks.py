@@ -48,10 +48,10 @@ class WatermarkAdvancer:
         store: MetadataStore,
         segment_stores: SegmentStores,
         clock: Clock,
-        is_away: Callable[[str], bool] = lambda _segment: False,
+        is_unreachable: Callable[[str], bool] = lambda _segment: False,
     ) -> None:
-        """`is_away` tells whether the store of a segment is known not to answer. Such a stream is not read at all."""
-        self._is_away = is_away
+        """`is_unreachable` tells whether the store of a segment is known not to answer. Such a stream is not read."""
+        self._is_unreachable = is_unreachable
         self._store = store
         self._records = StreamRecords(store)
         self._history = self._records.history
@@ -70,7 +70,7 @@ class WatermarkAdvancer:
         """
         scheduled = entry.scheduled
         scope, name = scheduled.scope, scheduled.stream
-        if self._is_away(mark_segment_name(scope, name)):
+        if self._is_unreachable(mark_segment_name(scope, name)):
             raise UnavailableError(f"the segment store of the watermarks of {scope}/{name} is away")
         current, record = self._store.get_many([current_key(scope, name), watermark_key(scope, name)])
         stored = self._records.stored(current)

@@ -255,7 +255,7 @@ class Table:
         """If updates wait for room, have the segment flushed to tier 2 at once instead of at the next interval."""
         if not self._room.is_set() and self.segment.tiered.length < self.tails[0].start:
             self.segment.untiered_since_s = -math.inf
-            self.container.tell_news()
+            self.container.wake_flusher()
 
     def append(self, data: Reservation, addition: TailAddition, done: Callable[[HeadraceError | None], None]) -> None:
         """Append entries whose places are in `addition`. `data` and `done` are those of `SegmentContainer.append`."""
