@@ -1,4 +1,4 @@
-"""The error tree as HTTP responses: one table of statuses and one JSON shape.
+"""The error tree as HTTP responses: the statuses of the classes, and one JSON shape.
 
 Every error of the API has the shape `{"error": {"code", "message", "retry", "details"}}`. An exception outside the
 error tree is a fault of the service. Its response is a 500 without internal details, and the caller logs it.
@@ -14,24 +14,6 @@ from headrace.model import errors
 
 BODY_TOO_LARGE = "body_too_large"
 
-STATUS_BY_CLASS: dict[type[errors.HeadraceError], HTTPStatus] = {
-    errors.HeadraceError: HTTPStatus.INTERNAL_SERVER_ERROR,
-    errors.InvalidRequestError: HTTPStatus.BAD_REQUEST,
-    errors.UnauthorizedError: HTTPStatus.FORBIDDEN,
-    errors.NotFoundError: HTTPStatus.NOT_FOUND,
-    errors.AlreadyExistsError: HTTPStatus.CONFLICT,
-    errors.IllegalStateError: HTTPStatus.PRECONDITION_FAILED,
-    errors.SealedError: HTTPStatus.PRECONDITION_FAILED,
-    errors.TruncatedError: HTTPStatus.GONE,
-    errors.ConflictError: HTTPStatus.CONFLICT,
-    errors.FencedError: HTTPStatus.MISDIRECTED_REQUEST,
-    errors.ThrottledError: HTTPStatus.TOO_MANY_REQUESTS,
-    errors.UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    errors.OutOfTimeError: HTTPStatus.SERVICE_UNAVAILABLE,
-    errors.CorruptError: HTTPStatus.INTERNAL_SERVER_ERROR,
-}
-"""A class that is not listed is answered as its nearest listed parent."""
-
 _STATUS_BY_CODE = {
     BODY_TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     SETTING_CHANGED: HTTPStatus.SERVICE_UNAVAILABLE,  # a fault of the deployment, not of the client
@@ -44,7 +26,7 @@ def status_of(error: errors.HeadraceError) -> HTTPStatus:
     """The HTTP status of an error."""
     if error.specific_code in _STATUS_BY_CODE:
         return _STATUS_BY_CODE[error.specific_code]
-    return next(STATUS_BY_CLASS[kind] for kind in type(error).__mro__ if kind in STATUS_BY_CLASS)
+    return HTTPStatus(error.reported_as.http_status)
 
 
 def error_body(error: errors.HeadraceError) -> dict[str, Any]:

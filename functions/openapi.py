@@ -9,9 +9,10 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from headrace import __version__, topology
+from headrace.model.errors import Retry
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "api" / "openapi.json"
 
@@ -26,7 +27,7 @@ _ERROR: dict[str, Any] = {
             "properties": {
                 "code": {"type": "string", "description": "Stable, for programs"},
                 "message": {"type": "string", "description": "For people: what was wrong and what to do"},
-                "retry": {"type": "string", "enum": ["never", "now", "later", "elsewhere"]},
+                "retry": {"type": "string", "enum": list(get_args(Retry))},
                 "details": {"type": "object", "additionalProperties": True},
             },
         }

@@ -166,9 +166,9 @@ def segment_stores() -> SegmentStores:
     return _tcp_segment_stores()
 
 
-def is_store_away(segment: str) -> bool:
+def is_store_unreachable(segment: str) -> bool:
     """Whether the store of the segment did not answer a recent call. A tick then continues with other streams."""
-    return _tcp_segment_stores().is_away(segment)
+    return _tcp_segment_stores().is_unreachable(segment)
 
 
 def note_undecodable(kind: str) -> None:
@@ -274,7 +274,7 @@ def watermark_ticks() -> DueWorkTicks[ScheduleEntry]:
     from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
     from headrace.controller.ticks.watermark_ticks import watermark_ticks
 
-    advancer = WatermarkAdvancer(metadata_store(), segment_stores(), clock(), is_store_away)
+    advancer = WatermarkAdvancer(metadata_store(), segment_stores(), clock(), is_store_unreachable)
     return watermark_ticks(metadata_store(), clock(), advancer.advance, workers(), note_undecodable)
 
 

@@ -25,7 +25,7 @@ from fuzz.histories import (
     parse_blocks,
 )
 from headrace import wire
-from headrace.segmentstore.containers.attributes import EVENT_COUNT
+from headrace.model.segment_attributes import EVENT_COUNT
 
 CHANGES_KEY: Final = 0x1001
 MERGES_KEY: Final = 0x1002

@@ -16,7 +16,7 @@ from fuzz.program_trace import Trace
 from fuzz.segment_model import WRITER, ModelSegment, SegmentModel
 from headrace.codec import data_frames
 from headrace.model.errors import ThrottledError, UnavailableError
-from headrace.segmentstore.containers.attributes import NO_VALUE
+from headrace.model.segment_attributes import NO_VALUE
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.settlements import Settle

@@ -16,8 +16,8 @@ from fuzz.checker import WrongStateError
 from fuzz.program_trace import Trace
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import decode_segment
+from headrace.model.segment_attributes import NO_VALUE
 from headrace.segmentstore.containers import settlements
-from headrace.segmentstore.containers.attributes import NO_VALUE
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.settlements import Settle

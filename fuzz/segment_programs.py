@@ -31,8 +31,8 @@ from headrace.model.errors import (
     TruncatedError,
     UnavailableError,
 )
+from headrace.model.segment_attributes import NO_VALUE
 from headrace.segmentstore.containers import backfill
-from headrace.segmentstore.containers.attributes import NO_VALUE
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.merges import merge, merge_batch
 from headrace.segmentstore.owned_container import OwnedContainer

@@ -23,9 +23,9 @@ from headrace.replication.log_recovery import LogRecovery
 from headrace.replication.member_states import MemberState
 from headrace.segmentstore.log.journal_interface import EntryJournal
 from headrace.segmentstore.log.owned_log import OwnedLog
-from headrace.segmentstore.log.owner_parts import LogPlan
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions
 from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedgers
+from headrace.segmentstore.log.shared_log_resources import LogPlan
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from segmentstore_fargate.peer_stores import PeerStores
 

@@ -18,7 +18,7 @@ from headrace.model.ensembles import COPIES_MIN, ReplicaId
 from headrace.replication.effects import Held, QueueRecord, Serve, WriterEffect
 from headrace.replication.recovered_logs import RecoveredLog
 from headrace.replication.replica_log import ReplicaLog
-from headrace.replication.told_positions import had_position, told_position
+from headrace.replication.replica_positions import had_position, reported_position
 from simulation.disk import DiskError
 from simulation.journal import SyncedRecord
 from simulation.network import Address
@@ -55,7 +55,7 @@ class Checkers:
         self._survivor: list[ReplicaId | None] = [None] * containers
         self._witness_end = [0] * containers
         self._promises: dict[tuple[ReplicaId, int], int] = {}
-        self._told_truncated: dict[tuple[ReplicaId, int], int] = {}
+        self._reported_truncated: dict[tuple[ReplicaId, int], int] = {}
         self._held: dict[tuple[ReplicaId, int], tuple[int, int]] = {}
         self._owners: dict[tuple[int, int], Address] = {}
         self._checked: dict[tuple[ReplicaId, int, int, int], int] = {}
@@ -111,11 +111,11 @@ class Checkers:
                 continue
             log = recovered.get(container, RecoveredLog())
             truncated_before = max(log.truncated_before, record.truncated_before)
-            told = told_position(record.chain, truncated_before, log.runs)
+            reported = reported_position(record.chain, truncated_before, log.runs)
             if is_damaged:
-                told = max(told, had_position(record.chain, truncated_before, log.runs))
-            if told < last:
-                self.violated("I2", f"a replica held everything up to {last}, and holds up to {told} after a start")
+                reported = max(reported, had_position(record.chain, truncated_before, log.runs))
+            if reported < last:
+                self.violated("I2", f"a replica held everything up to {last}, and holds up to {reported} after a start")
 
     def damaged(self, replica: ReplicaId, key: tuple[int, int, int]) -> None:
         """A durable copy of an entry has rotted."""
@@ -146,11 +146,11 @@ class Checkers:
                 self.violated("I8", f"a member of container {log.container} drops its copy")
         if effect.header.kind is not RecordKind.ENTRY:
             return
-        told = self._promises.get((replica, log.container), 0)
-        if effect.header.writer_epoch < told:
-            self.violated("I3", f"an entry of writer {effect.header.writer_epoch} was taken after promising {told}")
+        promised = self._promises.get((replica, log.container), 0)
+        if effect.header.writer_epoch < promised:
+            self.violated("I3", f"an entry of writer {effect.header.writer_epoch} was taken after promising {promised}")
 
-    def told(self, replica: ReplicaId, log: ReplicaLog, message: Opened | Nack) -> None:
+    def reported(self, replica: ReplicaId, log: ReplicaLog, message: Opened | Nack) -> None:
         if isinstance(message, Nack):
             self.states[f"nack {message.code}"] += 1
             return
@@ -158,7 +158,7 @@ class Checkers:
         if message.promise < self._promises.get(key, 0):
             self.violated("I3", f"promise {message.promise} after {self._promises[key]}")
         self._promises[key] = max(message.promise, self._promises.get(key, 0))
-        self._told_truncated[key] = message.truncated_before
+        self._reported_truncated[key] = message.truncated_before
         if message.acknowledged_before > self._witness_end[log.container]:
             self.violated("I5", f"a replica knows {message.acknowledged_before - 1} as acknowledged, which is not")
         for run in message.runs:
@@ -294,7 +294,7 @@ class Checkers:
             return
         self.states["accepted loss lost entries"] += 1
         begin = max(
-            before.truncated_before, self._told_truncated.get((survivor, container), 0), before.ledgers[0].first
+            before.truncated_before, self._reported_truncated.get((survivor, container), 0), before.ledgers[0].first
         )
         for entry in range(begin, end):
             key = (container, before.chain.epoch_of(entry) or 0, entry)

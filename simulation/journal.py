@@ -112,7 +112,7 @@ class SimulatedJournal:
             raise DiskError(str(error)) from error
         self.replica = ReplicaId(self._commits.files.replica_id)
         self.is_damaged = self._commits.damaged_entries > 0
-        self.is_set_aside = any(name.startswith("aside-") for name in disk.files)
+        self.is_quarantined = any(name.startswith("aside-") for name in disk.files)
 
     def recovered(self) -> Mapping[int, RecoveredLog]:
         return self._recovered

@@ -273,7 +273,7 @@ MUTATIONS: Final = (
         "9",
         "a recovery ends at the shortest position",
         ("durability",),
-        ((LogRecovery, "_end_of_log", lambda self, told: min(told.values())),),
+        ((LogRecovery, "_end_of_log", lambda self, reported: min(reported.values())),),
     ),
     Mutation(
         "10",

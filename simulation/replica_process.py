@@ -37,7 +37,7 @@ class ReplicaObserver(Protocol):
 
     def taken(self, replica: ReplicaId, log: ReplicaLog, effect: QueueRecord) -> None: ...
 
-    def told(self, replica: ReplicaId, log: ReplicaLog, message: Opened | Nack) -> None: ...
+    def reported(self, replica: ReplicaId, log: ReplicaLog, message: Opened | Nack) -> None: ...
 
     def held(self, replica: ReplicaId, log: ReplicaLog, effect: Held) -> None: ...
 
@@ -106,7 +106,7 @@ class ReplicaProcess:
                 log = self._heard_log(message.header.container)
                 if self.journal.is_full and log.session is not None:
                     refusal = Nack(log.container, log.session.number, NACK_DISK_FULL, 0)
-                    self._observer.told(self.journal.replica, log, refusal)
+                    self._observer.reported(self.journal.replica, log, refusal)
                     self._send(sender, refusal)
                 else:
                     self._apply(log, log.entry(link, message.header, (message.payload,)))
@@ -166,7 +166,7 @@ class ReplicaProcess:
                     self.journal.queue(header, parts)
                     self._schedule_commit()
                 case Answer(link, message):
-                    self._observer.told(self.journal.replica, log, message)
+                    self._observer.reported(self.journal.replica, log, message)
                     self._send(Link.address_of(link), message)
                 case Held(link, session, epoch, last):
                     self._observer.held(self.journal.replica, log, effect)

@@ -140,7 +140,7 @@ class Store:
         cluster.checkers.new_replica(journal.replica, self.zone)
         if self.incarnation > 1:
             cluster.destroyed.add(before)
-        if journal.is_set_aside:
+        if journal.is_quarantined:
             cluster.checkers.state("journal set aside")
 
     # Messages.

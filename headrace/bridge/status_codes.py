@@ -1,8 +1,8 @@
-"""The error tree as gRPC: one table for the statuses inside replies, one for the status of a call.
+"""The error tree as gRPC: a table of the statuses inside replies, and the status of a call.
 
 Most replies of Pravega's controller have a status on which clients act. An error for which an rpc has no such status
-becomes the status of the call, which also decides whether clients try again: INVALID_ARGUMENT, NOT_FOUND,
-ALREADY_EXISTS, PERMISSION_DENIED and OUT_OF_RANGE are final for all of them.
+becomes the status of the call, which its class names. That status also decides whether clients try again:
+INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED and OUT_OF_RANGE are final for all of them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,6 @@ from headrace.model import errors
 DEADLINE_EXCEEDED = "deadline_exceeded"
 UNAUTHENTICATED = "unauthenticated"
 """The code of an UnauthorizedError about the credentials; without it, the error is about what the user may do."""
-
-CODE_BY_CLASS: dict[type[errors.HeadraceError], grpc.StatusCode] = {
-    errors.HeadraceError: grpc.StatusCode.INTERNAL,
-    errors.InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.UnauthorizedError: grpc.StatusCode.PERMISSION_DENIED,
-    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
-    errors.AlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
-    errors.IllegalStateError: grpc.StatusCode.OUT_OF_RANGE,
-    errors.ConflictError: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.FencedError: grpc.StatusCode.UNAVAILABLE,
-    errors.ThrottledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
-    errors.CorruptError: grpc.StatusCode.INTERNAL,
-}
-"""The status of each class; a class that is not listed has the status of its nearest listed parent. Clients repeat
-calls after FAILED_PRECONDITION, so it is only used for errors that a repeat can solve."""
 
 _CODE_BY_SPECIFIC_CODE = {
     DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -164,8 +148,7 @@ def reply_of(rpc: str, error: errors.HeadraceError) -> Message | None:
 
 def code_of(error: errors.HeadraceError) -> grpc.StatusCode:
     """The status of a call that ends with the error."""
-    code: grpc.StatusCode = _CODE_BY_SPECIFIC_CODE.get(error.specific_code) or _nearest(CODE_BY_CLASS, error)
-    return code
+    return _CODE_BY_SPECIFIC_CODE.get(error.specific_code) or grpc.StatusCode[error.reported_as.grpc_status]
 
 
 def _nearest(table: Mapping[Any, Any], error: errors.HeadraceError) -> Any:

@@ -31,18 +31,6 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.INTERRUPTED: "Ctrl-C",
 }
 
-_BY_CLASS: dict[type[errors.HeadraceError], ExitCode] = {
-    errors.HeadraceError: ExitCode.REFUSED,
-    errors.NotFoundError: ExitCode.NOT_FOUND,
-    errors.AlreadyExistsError: ExitCode.CONFLICT,
-    errors.ConflictError: ExitCode.CONFLICT,
-    errors.FencedError: ExitCode.UNREACHABLE,
-    errors.ThrottledError: ExitCode.UNREACHABLE,
-    errors.UnavailableError: ExitCode.UNREACHABLE,
-    errors.OutOfTimeError: ExitCode.TIMEOUT,
-}
-"""The exit code of an error class. A class that is not listed has the code of its nearest listed parent."""
-
 _HINTS = {
     "already_exists": "--exist-ok accepts an existing resource",
     "scope_not_empty": "--recursive also deletes the contents; to list the streams: headrace stream list SCOPE",
@@ -68,7 +56,7 @@ _HINTS = {
 
 
 def exit_code(error: errors.HeadraceError) -> ExitCode:
-    return next(_BY_CLASS[kind] for kind in type(error).__mro__ if kind in _BY_CLASS)
+    return ExitCode(error.reported_as.exit_code)
 
 
 def error_line(error: errors.HeadraceError) -> str:

@@ -44,22 +44,8 @@ from headrace.client.synchronous_transactions import Transaction, TransactionalW
 from headrace.client.table_entries import TableEntry, TableKey
 from headrace.client.time_windows import TimeWindow
 from headrace.client.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
-from headrace.model.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    CorruptError,
-    FencedError,
-    HeadraceError,
-    IllegalStateError,
-    InvalidRequestError,
-    NotFoundError,
-    OutOfTimeError,
-    SealedError,
-    ThrottledError,
-    TruncatedError,
-    UnauthorizedError,
-    UnavailableError,
-)
+from headrace.model import errors as _errors
+from headrace.model.errors import *  # noqa: F403 - its `__all__` are the classes, and a new one is exported at once
 from headrace.model.key_value_tables import TableConfiguration
 from headrace.model.log_classes import LogClass
 from headrace.model.names import StreamSegmentName
@@ -70,7 +56,6 @@ from headrace.model.stream_cuts import StreamCut
 
 __all__ = [
     "Ack",
-    "AlreadyExistsError",
     "AsyncByteReader",
     "AsyncByteStream",
     "AsyncByteWriter",
@@ -89,13 +74,10 @@ __all__ = [
     "ByteStream",
     "ByteWriter",
     "Checkpoint",
-    "ConflictError",
-    "CorruptError",
     "EventBatch",
     "EventRead",
     "EventReader",
     "EventWriter",
-    "FencedError",
     "GroupBatch",
     "GroupEvent",
     "GroupLag",
@@ -103,14 +85,9 @@ __all__ = [
     "GroupReaderOptions",
     "GroupStream",
     "Headrace",
-    "HeadraceError",
-    "IllegalStateError",
-    "InvalidRequestError",
     "KeyRange",
     "KeyValueTable",
     "LogClass",
-    "NotFoundError",
-    "OutOfTimeError",
     "RangeReader",
     "ReadOrder",
     "ReaderGroup",
@@ -123,7 +100,6 @@ __all__ = [
     "RevisionedStream",
     "ScalingPolicy",
     "ScalingType",
-    "SealedError",
     "SegmentLag",
     "SegmentRange",
     "StateForm",
@@ -133,13 +109,10 @@ __all__ = [
     "TableConfiguration",
     "TableEntry",
     "TableKey",
-    "ThrottledError",
     "TimeWindow",
     "Transaction",
     "TransactionalWriter",
-    "TruncatedError",
-    "UnauthorizedError",
-    "UnavailableError",
     "WriterOptions",
     "connect",
 ]
+__all__ += _errors.__all__

@@ -246,30 +246,30 @@ class BatchAccumulator(Unpicklable):
     def new_queue(self, segment_id: int, wake: Callable[[], object]) -> SegmentQueue:
         return SegmentQueue(segment_id, Block(self.new_ack()), wake)
 
-    def take(self, queue: SegmentQueue, *, open_too: bool, otherwise: Wants) -> Block | None:
-        """Returns the next block to send; with `open_too` also one that is not full.
+    def take(self, queue: SegmentQueue, *, allow_partial: bool, wake_on: Wants) -> Block | None:
+        """Returns the next block to send; with `allow_partial` also one that is not full.
 
-        Without a block it returns None, and the appender is woken when there is what `otherwise` names.
+        Without a block it returns None, and the appender is woken when there is what `wake_on` names.
         """
         with self._lock:
             if queue.ready:
                 block = queue.ready.popleft()
-            elif open_too and queue.open.keys:
+            elif allow_partial and queue.open.keys:
                 block, queue.open = queue.open, Block(self.new_ack())
             else:
-                queue.wants = otherwise
+                queue.wants = wake_on
                 return None
             self._taken_events += block.count
         if not block.is_large:
             block.seal()
         return block
 
-    def has_events(self, queue: SegmentQueue, *, otherwise: Wants) -> bool:
-        """Whether the queue has events. If not, the appender is woken when there is what `otherwise` names."""
+    def has_events(self, queue: SegmentQueue, *, wake_on: Wants) -> bool:
+        """Whether the queue has events. If not, the appender is woken when there is what `wake_on` names."""
         with self._lock:
             if queue.ready or queue.open.keys:
                 return True
-            queue.wants = otherwise
+            queue.wants = wake_on
             return False
 
     def with_events(self, queues: Iterable[SegmentQueue]) -> list[SegmentQueue]:

@@ -30,21 +30,13 @@ _PORTS = 65_536
 _JSON = {"content-type": "application/json"}
 _PATH = re.compile(r"(?:(?:/|%2F)(?!\.{1,2}(?:/|%2F|$))[A-Za-z0-9._~:\-]+)+")
 
-_BY_STATUS: dict[int, type[errors.HeadraceError]] = {
-    400: errors.InvalidRequestError,
+_OF_GATEWAY: dict[int, type[errors.HeadraceError]] = {
     401: errors.UnauthorizedError,
-    403: errors.UnauthorizedError,
-    404: errors.NotFoundError,
-    410: errors.TruncatedError,
-    412: errors.IllegalStateError,
-    421: errors.FencedError,
-    429: errors.ThrottledError,
     500: errors.UnavailableError,
     502: errors.UnavailableError,
-    503: errors.UnavailableError,
     504: errors.UnavailableError,
 }
-"""API Gateway answers 500 to 504 by itself if a function ends, fails or takes too long."""
+"""Statuses of API Gateway. It answers 500 to 504 by itself if a function ends, fails or takes too long."""
 
 _BY_CODE = errors.error_classes()
 
@@ -210,7 +202,7 @@ def _error_of(response: httpx.Response) -> tuple[errors.HeadraceError, bool]:
     try:
         return error_from_json(response.status_code, response.json()["error"]), was_run
     except (ValueError, KeyError, TypeError, AttributeError):
-        kind = _BY_STATUS.get(response.status_code, errors.HeadraceError)
+        kind = _class_of_status(response.status_code)
         shown = response.text[:_BODY_TEXT_SHOWN]
         return kind(
             f"{response.request.url} answered status {response.status_code}: {shown!r}"
@@ -233,4 +225,8 @@ def _kind_of_status(status: int, retry: object) -> type[errors.HeadraceError]:
         return errors.ConflictError if retry == "now" else errors.AlreadyExistsError
     if status == httpx.codes.INTERNAL_SERVER_ERROR:
         return errors.HeadraceError
-    return _BY_STATUS.get(status, errors.HeadraceError)
+    return _class_of_status(status)
+
+
+def _class_of_status(status: int) -> type[errors.HeadraceError]:
+    return _OF_GATEWAY.get(status) or errors.class_of_status(status)

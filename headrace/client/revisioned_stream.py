@@ -23,13 +23,11 @@ from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
+from headrace.model.segment_attributes import REVISION_MARK
 from headrace.wire.connections.asynchronous import AsyncConnection, Flow, SingleReply, answer_within, problem_of
 
 READ_BYTES = 1024 * 1024
 ENTRIES_PER_PAGE = 1_000
-
-MARK_ATTRIBUTE = 0x7DF9A874_246C_C9D6_9397_CDD19EAD68C5
-"""The segment's attribute that holds the mark; it is that of Pravega's clients."""
 
 _WRITER_ID_BITS = 128
 _MakeAppend = Callable[[int, int], wire.WireCommand]
@@ -143,7 +141,7 @@ class AsyncRevisionedStream:
         """Returns the revision that `compare_and_set_mark` has set, None if there is none."""
         reply = await self._requests.ask_for(
             self._segment_id,
-            lambda request_id: wire.GetSegmentAttribute(request_id, self._name, MARK_ATTRIBUTE),
+            lambda request_id: wire.GetSegmentAttribute(request_id, self._name, REVISION_MARK),
             wire.SegmentAttribute,
         )
         return None if reply.value == wire.NO_ATTRIBUTE_VALUE else reply.value
@@ -156,7 +154,7 @@ class AsyncRevisionedStream:
         before, after = (wire.NO_ATTRIBUTE_VALUE if one is None else one for one in (expected, revision))
         reply = await self._requests.ask_for(
             self._segment_id,
-            lambda request_id: wire.UpdateSegmentAttribute(request_id, self._name, MARK_ATTRIBUTE, after, before),
+            lambda request_id: wire.UpdateSegmentAttribute(request_id, self._name, REVISION_MARK, after, before),
             wire.SegmentAttributeUpdated,
         )
         return reply.success

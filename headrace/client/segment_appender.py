@@ -166,7 +166,7 @@ class SegmentAppender:
 
     def _has_work(self) -> bool:
         """Whether events are to be sent or acknowledged. If not, the next event wakes the appender."""
-        return bool(self.in_flight) or self._accumulator.has_events(self.queue, otherwise=Wants.ANY_EVENT)
+        return bool(self.in_flight) or self._accumulator.has_events(self.queue, wake_on=Wants.ANY_EVENT)
 
     async def _converse(self) -> HeadraceError:
         """Appends over one connection until an error. Returns the error."""
@@ -311,8 +311,8 @@ class SegmentAppender:
         while (count := len(self.in_flight)) < self._blocks_in_flight and not (count and self.in_flight[-1].is_large):
             if self._must_renew:
                 break
-            otherwise = Wants.FULL_BLOCK if count else Wants.ANY_EVENT
-            block = self._accumulator.take(self.queue, open_too=acknowledged or not count, otherwise=otherwise)
+            wake_on = Wants.FULL_BLOCK if count else Wants.ANY_EVENT
+            block = self._accumulator.take(self.queue, allow_partial=acknowledged or not count, wake_on=wake_on)
             if block is None:
                 break
             acknowledged = False

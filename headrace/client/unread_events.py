@@ -16,13 +16,11 @@ from headrace.client.segment_connections import SegmentConnections
 from headrace.client.segment_requests import MakeCommand, SegmentRequests
 from headrace.codec.events import EventAssembler
 from headrace.model.names import segment_name
+from headrace.model.segment_attributes import EVENT_COUNT
 from headrace.model.unread_events import EventCount, events_between
 
 READ_BYTES_MAX = 64 * 1024
 """Ranges up to this size are read to count their events."""
-
-EVENT_COUNT_ATTRIBUTE = 1 << 127 | 1
-"""The segment's attribute that counts its events; it is that of Pravega's stores."""
 
 COUNTS_AT_ONCE_MAX = 64
 
@@ -70,7 +68,7 @@ async def _told(requests: SegmentRequests, segment_id: int, name: str, start: in
     """Counts with what the store knows. The length comes last: if it is still `end`, the total is that of `end`."""
     total = await requests.ask_for(
         segment_id,
-        lambda request_id: wire.GetSegmentAttribute(request_id, name, EVENT_COUNT_ATTRIBUTE),
+        lambda request_id: wire.GetSegmentAttribute(request_id, name, EVENT_COUNT),
         wire.SegmentAttribute,
     )
     info = await requests.segment_info(segment_id, name)

@@ -48,9 +48,10 @@ def with_new_key(keys: TokenKeys | None, key_id: str, secret: bytes, now_s: floa
 
 
 def without_key(keys: TokenKeys | None, key_id: str, new_id: str, secret: bytes, now_s: float) -> TokenKeys:
-    """The keys without one. Then some key must sign at each time to come, so another may have to sign at once.
+    """The keys without one of them.
 
-    That is the next key without an end, or a new one with this id and secret if there is none.
+    Some key must sign at each time to come. If no other one does, the next key without an end signs at once. If there
+    is none, a new key with this id and secret does.
 
     Raises:
         NotFoundError: there is no such key.

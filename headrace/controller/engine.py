@@ -31,8 +31,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What steps work with. `queue` gets the message of what a long request leaves over. `workers` are for requests
-    of a step that do not wait for each other.
+    """What steps work with.
+
+    `queue`: where a step sends the rest of a long request. `workers`: for requests of a step that do not wait for each
+    other.
 
     A step may run a request on another resource with `run_request`, for example on the stream of a reader group.
     """

@@ -19,7 +19,7 @@ START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 60
 _LOG_CHARACTERS_SHOWN = 2000
 _BUCKETS = {"HEADRACE_BUCKET_COUNT": "2"}
-"""A fourth of a deployment's. Periodic work per bucket is most of what a stack without requests does."""
+"""A quarter of a deployment's number of buckets. Periodic work per bucket is most of what an idle stack does."""
 
 
 @contextmanager

@@ -10,11 +10,9 @@ from __future__ import annotations
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import NotFoundError, UnavailableError
 from headrace.model.names import mark_segment_name
+from headrace.model.segment_attributes import MARK_INCARNATION
 from headrace.model.streams import Stream
 from headrace.ports.segment_stores import AttributeBound, SegmentScaleRate, SegmentStores
-
-INCARNATION = 0x3C1D6A0F58E24B7A9D02C46B7E91F385
-"""The id of the attribute whose value is the first segment number of the incarnation that owns the mark segment."""
 
 _ATTEMPTS_MAX = 5
 """An attempt fails only because of another late call: a deletion, or a claim for a former incarnation."""
@@ -42,12 +40,12 @@ def make_mark_segment(records: StreamRecords, segment_stores: SegmentStores, str
             return False
         try:
             own = stream.first_segment_number
-            if segment_stores.compare_and_set_attribute(name, INCARNATION, own, None):
+            if segment_stores.compare_and_set_attribute(name, MARK_INCARNATION, own, None):
                 return True
-            owner = segment_stores.get_attribute(name, INCARNATION)
+            owner = segment_stores.get_attribute(name, MARK_INCARNATION)
             if owner is not None and owner > own:
                 return False
-            if segment_stores.compare_and_set_attribute(name, INCARNATION, own, owner):
+            if segment_stores.compare_and_set_attribute(name, MARK_INCARNATION, own, owner):
                 return True
         except NotFoundError:
             continue  # a late deletion has removed the segment before it was claimed
@@ -62,4 +60,4 @@ def delete_mark_segment(segment_stores: SegmentStores, stream: Stream) -> None:
 
 def up_to_incarnation(stream: Stream) -> AttributeBound:
     """A condition that holds unless the mark segment belongs to a later incarnation of the stream."""
-    return AttributeBound(INCARNATION, stream.first_segment_number)
+    return AttributeBound(MARK_INCARNATION, stream.first_segment_number)

@@ -1,8 +1,8 @@
-"""A scope: its entry in the list of scopes, its guard, which tells whether the scope exists, and its doors.
+"""A scope: its entry in the list of scopes, its guard, which tells whether the scope exists, and its creation locks.
 
 The guard outlives the scope. Its version grows with each change of the scope, so that a process that read the guard in
 an earlier incarnation of the scope cannot confuse it with the present one. A creation of a stream, reader group or
-table checks one of the doors, chosen by name, so that concurrent creations rarely check the same record.
+table checks one of the creation locks, chosen by name, so that concurrent creations rarely check the same record.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from headrace.ports.metadata_store import Body, Check, Create, Delete, Key, Reco
 SCOPES_PARTITION = "scopes"
 GUARD_SORT = "guard"
 
-DOORS = 16
-"""Number of doors of a scope."""
+CREATION_LOCKS = 16
+"""Creation locks of a scope. Their records have the name `door`."""
 
 
 class ScopeState(StrEnum):
@@ -37,27 +37,27 @@ class ScopeState(StrEnum):
 
 
 def guard_partition(scope: str) -> str:
-    """The partition of the guard and the doors. Raises InvalidRequestError, code "invalid_name"."""
+    """The partition of the guard and the creation locks. Raises InvalidRequestError, code "invalid_name"."""
     return f"scope-guard/{check_known_name('scope', scope)}"
 
 
-def door_sort(door: int) -> str:
-    return f"door/{door:02d}"
+def creation_lock_sort(lock: int) -> str:
+    return f"door/{lock:02d}"
 
 
 def scope_guard_key(scope: str) -> Key:
     return Key(guard_partition(scope), GUARD_SORT)
 
 
-def scope_door_key(scope: str, name: str) -> Key:
-    """The door that a creation of a stream, reader group or table of this name checks."""
-    return scope_door_keys(scope)[bucket_of_stream(f"{scope}/{name}", DOORS)]
+def creation_lock_key(scope: str, name: str) -> Key:
+    """The creation lock that a creation of a stream, reader group or table of this name checks."""
+    return creation_lock_keys(scope)[bucket_of_stream(f"{scope}/{name}", CREATION_LOCKS)]
 
 
-def scope_door_keys(scope: str) -> list[Key]:
-    """All doors. A door has state DELETING from the time a deleter marks the scope until the next creation."""
+def creation_lock_keys(scope: str) -> list[Key]:
+    """All creation locks. One has state DELETING from the time a deleter marks the scope until the next creation."""
     partition = guard_partition(scope)
-    return [Key(partition, door_sort(door)) for door in range(DOORS)]
+    return [Key(partition, creation_lock_sort(lock)) for lock in range(CREATION_LOCKS)]
 
 
 def scope_entry_key(scope: str) -> Key:
@@ -96,9 +96,9 @@ def is_closing(guard: Record) -> bool:
     return decode_guard(guard.body) is ScopeState.CLOSING
 
 
-def is_marked(guard: Record, doors: Sequence[Record | None]) -> bool:
-    """Whether a deleter has marked the scope and all its doors. Versions without doors marked the guard alone."""
-    return all(one is not None and decode_guard(one.body) is ScopeState.DELETING for one in (guard, *doors))
+def is_marked(guard: Record, locks: Sequence[Record | None]) -> bool:
+    """Whether a deleter has marked the scope and its creation locks. Versions without them marked the guard alone."""
+    return all(one is not None and decode_guard(one.body) is ScopeState.DELETING for one in (guard, *locks))
 
 
 def closing_request(guard: Record) -> str | None:
@@ -115,14 +115,14 @@ def create_scope(scope: str, guard: Record | None) -> tuple[Write, ...]:
     )
 
 
-def mark_scope(scope: str, guard: Record, doors: Sequence[Record | None]) -> list[Write]:
-    """The writes that mark a scope and all its doors, before a deleter checks whether the scope is empty."""
-    return [Replace(guard.key, guard_body(ScopeState.DELETING), guard.version), *_mark_doors(scope, doors)]
+def mark_scope(scope: str, guard: Record, locks: Sequence[Record | None]) -> list[Write]:
+    """The writes that mark a scope and all its creation locks, before a deleter checks whether the scope is empty."""
+    return [Replace(guard.key, guard_body(ScopeState.DELETING), guard.version), *_mark_locks(scope, locks)]
 
 
-def close_scope(scope: str, guard: Record, doors: Sequence[Record | None], request_id: str) -> list[Write]:
+def close_scope(scope: str, guard: Record, locks: Sequence[Record | None], request_id: str) -> list[Write]:
     """The writes that close a scope: this request deletes the scope with everything in it."""
-    return [Replace(guard.key, closing_guard_body(request_id), guard.version), *_mark_doors(scope, doors)]
+    return [Replace(guard.key, closing_guard_body(request_id), guard.version), *_mark_locks(scope, locks)]
 
 
 def delete_scope(scope: str, guard_version: int) -> tuple[Replace, Delete]:
@@ -133,19 +133,19 @@ def delete_scope(scope: str, guard_version: int) -> tuple[Replace, Delete]:
     )
 
 
-def keep_scope(scope: str, name: str, guard: Record, door: Record | None) -> list[Write]:
+def keep_scope(scope: str, name: str, guard: Record, lock: Record | None) -> list[Write]:
     """The writes that a creation of something of that name adds to its transaction: they remove a deleter's mark.
 
-    The guard is written only if the door is marked. A door that no deleter has marked has no record.
+    The guard is written only if the lock is marked. One that no deleter has marked has no record.
 
     Raises:
         IllegalStateError: code "scope_deleting": the scope is being deleted with everything in it.
     """
     check_not_closing(guard)
-    if door is not None and decode_guard(door.body) is not ScopeState.OPEN:
+    if lock is not None and decode_guard(lock.body) is not ScopeState.OPEN:
         is_open = guard_body(ScopeState.OPEN)
-        return [Replace(door.key, is_open, door.version), Replace(guard.key, is_open, guard.version)]
-    return [Check(scope_door_key(scope, name), door.version if door else None)]
+        return [Replace(lock.key, is_open, lock.version), Replace(guard.key, is_open, guard.version)]
+    return [Check(creation_lock_key(scope, name), lock.version if lock else None)]
 
 
 def check_not_closing(guard: Record) -> None:
@@ -161,9 +161,9 @@ def no_such_scope(scope: str) -> NotFoundError:
     return NotFoundError(f"there is no scope {scope}", details={"scope": scope})
 
 
-def _mark_doors(scope: str, doors: Sequence[Record | None]) -> list[Write]:
+def _mark_locks(scope: str, locks: Sequence[Record | None]) -> list[Write]:
     body = guard_body(ScopeState.DELETING)
     return [
-        Create(key, body) if door is None else Replace(key, body, door.version)
-        for key, door in zip(scope_door_keys(scope), doors, strict=True)
+        Create(key, body) if lock is None else Replace(key, body, lock.version)
+        for key, lock in zip(creation_lock_keys(scope), locks, strict=True)
     ]

@@ -18,7 +18,7 @@ TURN_S = 1.0
 """How long a reader waits for each reader that comes before it, until it takes a segment that waits for an owner."""
 
 OVERDUE_S = 15.0
-"""A reader takes a segment above its share after so much longer."""
+"""Extra wait before a reader takes a segment beyond its fair share."""
 
 KEPT_S = 30.0
 """For how long a reader keeps what it has taken above its share, unless the group gets or loses readers."""

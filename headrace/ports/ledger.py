@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Done = Callable[[Exception | None], None]
-"""Called once on the event loop: with None when the entry is durable, with the error when it never will be known."""
+"""Called once on the event loop: with None when the entry is durable, or an error if the outcome will stay unknown."""
 
 Released = Callable[[], None]
 """Called once on the event loop: when the log reads the memory of the entry no more."""

@@ -52,8 +52,8 @@ class SegmentStores(Protocol):
     """All segment stores of a deployment, addressed by segment name.
 
     Every method raises UnavailableError if a store does not answer in time, and NotFoundError for a segment that
-    does not exist, unless the method asks for its absence. A method for many segments sends all requests before it
-    waits; if it raises, some of them may have been carried out.
+    does not exist, except for deletions and for sources of a merge, where a missing segment is success. A method for
+    many segments sends all requests before it waits; if it raises, some of them may have been carried out.
     """
 
     def create_segment(self, name: str, rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None: ...

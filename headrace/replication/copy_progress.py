@@ -32,7 +32,7 @@ class CopyProgress:
         return self._positions
 
     def begin(self) -> None:
-        """Forget what replicas have told: they are asked again."""
+        """Forget what replicas have reported: they are asked again."""
         self._positions.clear()
         self._sent.clear()
 
@@ -42,7 +42,7 @@ class CopyProgress:
         self._moved_ms = now_ms
 
     def opened(self, replica: ReplicaId, position: int, now_ms: int) -> None:
-        """A replica told its position: nothing else is on its way to it."""
+        """A replica reported its position: nothing else is on its way to it."""
         self.holds(replica, position, now_ms)
         self._sent[replica] = self._positions[replica]
 

@@ -37,7 +37,7 @@ from headrace.replication.entry_sizes import EntrySizes
 from headrace.replication.log_ends import truncation_point
 from headrace.replication.member_states import FED, Member, MemberState
 from headrace.replication.repair_policy import MemberView, RepairBounds, next_ensemble, wanted_learners
-from headrace.replication.told_positions import had_position, told_position
+from headrace.replication.replica_positions import had_position, reported_position
 
 
 class LedgerWriter:
@@ -130,14 +130,14 @@ class LedgerWriter:
         return entry, effects
 
     def opened(self, replica: ReplicaId, message: Opened) -> list[WriterEffect]:
-        """A replica promised this epoch and told what it holds."""
+        """A replica promised this epoch and reported what it holds."""
         member = self._current(replica, message.session)
         if member is None or member.state is not MemberState.OPENING or message.promise != self.epoch:
             return []
         truncated_before = max(self.truncated_before, message.truncated_before)
         if self._is_of_lost_end(replica, message):  # it would pass for one that holds our entries
             return self._empty(replica, member, message.truncated_before)
-        position = told_position(self.chain, truncated_before, message.runs)
+        position = reported_position(self.chain, truncated_before, message.runs)
         known = self.positions.get(replica, NO_POSITION)
         if max(position, had_position(self.chain, truncated_before, message.runs)) < known:
             member.state = MemberState.REFUSED
@@ -360,12 +360,12 @@ class LedgerWriter:
         return [Send(replica, first, last, Source.MEMORY, 0)]
 
     def _pulse(self, replica: ReplicaId, member: Member) -> list[WriterEffect]:
-        if member.state not in FED or member.told == (self.acknowledged_entry, self.truncated_before):
+        if member.state not in FED or member.announced == (self.acknowledged_entry, self.truncated_before):
             return []
         return [self._tell(replica, member)]
 
     def _tell(self, replica: ReplicaId, member: Member) -> WriterEffect:
-        member.told = (self.acknowledged_entry, self.truncated_before)
+        member.announced = (self.acknowledged_entry, self.truncated_before)
         return SendPulse(replica, self.acknowledged_entry, self.truncated_before)
 
     # Acknowledgements and the ensemble.
@@ -401,7 +401,7 @@ class LedgerWriter:
         return effects
 
     def _view(self, replica: ReplicaId, member: Member) -> MemberView:
-        # A member that has not told its position yet may have everything: only its silence speaks against it.
+        # A member that has not reported its position yet may have everything: only its silence speaks against it.
         position = self.positions.get(replica)
         lag = 0 if position is None else self._sizes.lag(position, self.acknowledged_entry + 1)
         is_ready = position is not None and lag <= self._bounds.join_lag_bytes and member.state in FED

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headrace.codec.replica_messages import Opened
 from headrace.model.container_logs import ContainerLog
 from headrace.model.ensembles import ReplicaId
-from headrace.replication.told_positions import had_position
+from headrace.replication.replica_positions import had_position
 
 
 class LogEnd(NamedTuple):
@@ -36,14 +36,14 @@ def find_log_end(
     """
     truncated_before = truncation_point(log, truncated_before, answers)
     if log is None:
-        found = [run.had_end - 1 for told in answers.values() for run in told.runs if run.epoch >= past_before]
+        found = [run.had_end - 1 for answer in answers.values() for run in answer.runs if run.epoch >= past_before]
         return LogEnd(truncated_before - 1, max([truncated_before - 1, *found]), truncated_before)
     if not log.ledgers:
         return LogEnd(truncated_before - 1, truncated_before - 1, truncated_before)
-    asked = {one: told for one, told in answers.items() if one in log.members or log.has_accepted_loss}
-    had = {one: had_position(log.chain, truncated_before, told.runs) for one, told in asked.items()}
+    asked = {one: answer for one, answer in answers.items() if one in log.members or log.has_accepted_loss}
+    had = {one: had_position(log.chain, truncated_before, answer.runs) for one, answer in asked.items()}
     closed = max(log.ledgers[-1].first, truncated_before) - 1
-    witnesses = [] if log.has_accepted_loss else [told.acknowledged_before - 1 for told in asked.values()]
+    witnesses = [] if log.has_accepted_loss else [answer.acknowledged_before - 1 for answer in asked.values()]
     return LogEnd(max(closed, longest(had)), max([closed, *witnesses]), truncated_before)
 
 
@@ -57,9 +57,9 @@ def truncation_point(log: ContainerLog | None, truncated_before: int, answers: M
     if log is not None and not log.ledgers:
         return truncated_before  # the record says it
     known = [
-        told.truncated_before
-        for one, told in answers.items()
-        if log is None or one in log.members or had_position(log.chain, 0, told.runs) >= told.truncated_before
+        answer.truncated_before
+        for one, answer in answers.items()
+        if log is None or one in log.members or had_position(log.chain, 0, answer.runs) >= answer.truncated_before
     ]
     return max([truncated_before, *known])
 

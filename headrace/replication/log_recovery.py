@@ -37,7 +37,7 @@ from headrace.replication.effects import (
 from headrace.replication.log_ends import find_log_end, first_possible, truncation_point
 from headrace.replication.recovery_steps import RecoveryStep
 from headrace.replication.repair_policy import members_after_takeover
-from headrace.replication.told_positions import had_position, told_position
+from headrace.replication.replica_positions import had_position, reported_position
 
 
 class LogRecovery:
@@ -254,9 +254,9 @@ class LogRecovery:
         """Whether so many members have promised that no ack quorum is without one."""
         return ensemble.is_read_quorum(self._answers)
 
-    def _end_of_log(self, told: Mapping[ReplicaId, int]) -> int:
+    def _end_of_log(self, reported: Mapping[ReplicaId, int]) -> int:
         """The longest position: an entry that only one member has may be acknowledged."""
-        return max(told.values())
+        return max(reported.values())
 
     def _has_copies(self, members: tuple[ReplicaId, ...]) -> bool:
         """Whether enough replicas have the end of the log, this process among them."""
@@ -276,7 +276,7 @@ class LogRecovery:
 
     def _open(self, replicas: Iterable[ReplicaId]) -> list[WriterEffect]:
         effects: list[WriterEffect] = []
-        # With a truncation point that other replicas told, an empty chain would mean that the log has ended.
+        # With a truncation point that other replicas reported, an empty chain would mean that the log has ended.
         truncated_before = 0 if self._log is None else self.truncated_before
         for replica in replicas:
             self.sessions += 1
@@ -352,7 +352,7 @@ class LogRecovery:
 
         A replica of a former release keeps its truncation point. It is left out.
         """
-        others = [one for one, told in self._answers.items() if told.truncated_before > self.truncated_before]
+        others = [one for one, answer in self._answers.items() if answer.truncated_before > self.truncated_before]
         effects: list[WriterEffect] = []
         for one in others:
             del self._answers[one]
@@ -362,7 +362,7 @@ class LogRecovery:
         return effects
 
     def _note_answer(self, replica: ReplicaId, answer: Opened) -> None:
-        position = told_position(self._chain, self.truncated_before, answer.runs)
+        position = reported_position(self._chain, self.truncated_before, answer.runs)
         self._progress.opened(replica, position, self._now_ms)
         self._sources.note(replica, had_position(self._chain, self.truncated_before, answer.runs))
 

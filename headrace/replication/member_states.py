@@ -38,17 +38,18 @@ class Member:
     reopen_at_ms: int = 0
     reopen_wait_ms: int = REOPEN_FIRST_MS
     progress_ms: int = 0
-    told: tuple[int, int] = (NO_POSITION, 0)
+    announced: tuple[int, int] = (NO_POSITION, 0)
+    """The acknowledged entry and the truncation point that the replica was told last."""
     is_emptied: bool = False
 
     def opened(self, position: int, truncated_before: int, now_ms: int) -> None:
-        """The replica told its position and its truncation point."""
+        """The replica reported its position and its truncation point."""
         self.sent = position
         self.state = MemberState.CATCHING_UP
         self.reads_from = None
         self.reopen_wait_ms = REOPEN_FIRST_MS
         self.progress_ms = now_ms
-        self.told = (NO_POSITION, truncated_before)
+        self.announced = (NO_POSITION, truncated_before)
 
     def lose(self, now_ms: int, wait_ms: int) -> None:
         """The link is lost; open again after a while."""

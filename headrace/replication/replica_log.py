@@ -2,7 +2,7 @@
 
 Three rules carry the protocol:
 
-- A promise is durable before it is told.
+- A promise is durable before it is reported.
 - OPENED is sent after everything that was queued before it is durable, so that it has all that an earlier owner may
   still count.
 - An entry is acknowledged after the sync of the commit that has it.
@@ -80,7 +80,7 @@ class ReplicaLog:
         self._session: Session | None = None
         self._newest_open = (0, 0)
         self._opened_after: int | None = None
-        self._gap_told_at: int | None = None
+        self._gap_reported_at: int | None = None
         self._records_queued = 0
         self._records_durable = 0
         self._queue: deque[_Queued] = deque()
@@ -127,7 +127,7 @@ class ReplicaLog:
             effects.append(self._queued(self._record(RecordKind.PROMISE, message.writer_epoch)))
         self._session = Session(message.writer_epoch, message.session, link)
         self._newest_open = self._session[:2]
-        self._gap_told_at = None
+        self._gap_reported_at = None
         self._chain = LedgerChain(message.ledgers)
         if self._is_witness_of_closed_ledger():
             self._witness = NO_WITNESS
@@ -156,7 +156,7 @@ class ReplicaLog:
             return effects + self._tell_gap()
         if header.entry < self._expected:
             return effects + (self._held() if header.entry < self._durable_end else [])
-        self._gap_told_at = None
+        self._gap_reported_at = None
         effects.append(self._queued(QueueRecord(header, parts)))
         self._queue.append(_Queued(self._records_queued, header.epoch, header.entry))
         self._extend(header.epoch, header.entry)
@@ -368,9 +368,9 @@ class ReplicaLog:
     def _tell_gap(self) -> list[ReplicaEffect]:
         """Once for each gap: everything that is in flight behind it arrives, too."""
         session = self._session
-        if session is None or self._gap_told_at == self._expected:
+        if session is None or self._gap_reported_at == self._expected:
             return []
-        self._gap_told_at = self._expected
+        self._gap_reported_at = self._expected
         return [self._nack(session.link, session.number, NACK_GAP, self._expected)]
 
     def _queued(self, effect: QueueRecord) -> QueueRecord:

@@ -77,7 +77,7 @@ class OwnedContainer:
 
     def resume(self) -> None:
         """Serve the container again after `stop_upkeep` and a drain that can be undone (`StorageWriter.may_resume`)."""
-        self.container.stay()
+        self.container.resume()
         self.tables.resume()
         self.writer.resume()
         self.maintenance.start()

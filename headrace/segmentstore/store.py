@@ -257,7 +257,7 @@ class SegmentStore:
         # First: a maintenance task that runs after `leave` would fail the container with its error.
         await owned.stop_upkeep()
         segment_container = owned.container
-        segment_container.leave()
+        segment_container.refuse_for_handover()
         clean, is_lost = False, False
         try:
             clean = await self._shutdown.drain(owned.writer, deadline_s)
@@ -416,5 +416,5 @@ async def _drain(owned: OwnedContainer) -> bool:
     await owned.stop_upkeep()
     # As in a hand-over: what a request that is still in progress did from now on would not be flushed. The listener has
     # ended all requests before, but the flush should not depend on that.
-    owned.container.leave()
+    owned.container.refuse_for_handover()
     return await owned.writer.drain()

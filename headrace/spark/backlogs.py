@@ -1,8 +1,8 @@
-"""The bytes that a batch leaves in its streams, also where the controller does not tell them with the batch.
+"""Bytes left unread after a batch. If the controller did not report them, a background walk counts them.
 
-It tells them while it loads the active segments for the batch anyway. For a batch that ends epochs before them it would
-have to walk through all epochs between. That walk is made seldom and in the background, because no batch may wait for a
-line of the log. What is read after its start is subtracted.
+The controller reports them if it loads the active segments for the batch anyway. For a batch that ends epochs before
+them, the walk goes through all epochs between. It is made seldom, because no batch may wait for a line of the log. What
+is read after its start is subtracted.
 """
 
 from __future__ import annotations

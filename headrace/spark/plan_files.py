@@ -43,11 +43,11 @@ class PlanFiles(Protocol):
         ...
 
     def read(self, name: str) -> bytes | None:
-        """None: there is no such file."""
+        """The file's bytes, or None if it does not exist."""
         ...
 
     def create(self, name: str, data: bytes) -> bool:
-        """False: there is such a file already, with other data. A reader sees a whole file or none."""
+        """Returns False if the file exists already with other data. A reader sees a whole file or none."""
         ...
 
     def replace(self, name: str, data: bytes) -> None: ...

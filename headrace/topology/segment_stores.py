@@ -12,7 +12,7 @@ _IOPS_PER_PROCESS = 1_000
 """A journal syncs about a thousand times a second under load."""
 _IOPS_INCLUDED = 3_000
 _THROUGHPUT_INCLUDED_MIB_S = 125
-"""gp3 includes so much. A process of one core writes less to its journal, own and foreign entries together."""
+"""Included in gp3's price. A process of one core writes less to its journal, own and foreign entries together."""
 _THROUGHPUT_MAX_MIB_S = 1_000
 
 

@@ -77,7 +77,6 @@ from headrace.wire.read import (
 )
 from headrace.wire.segment_fields import AttributeUpdate, MergedSource
 from headrace.wire.segments import (
-    MAY_LACK_BYTES,
     NO_ATTRIBUTE_VALUE,
     SCALE_TYPE_EVENTS_PER_SEC,
     SCALE_TYPE_KBYTES_PER_SEC,
@@ -142,7 +141,6 @@ __all__ = [
     "ERROR_CODE_UNSPECIFIED",
     "FRAME_HEADER",
     "FRAME_PAYLOAD_BYTES_MAX",
-    "MAY_LACK_BYTES",
     "NOT_EXISTS",
     "NO_ATTRIBUTE_VALUE",
     "NO_EVENT_NUMBER",

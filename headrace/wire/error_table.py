@@ -1,8 +1,7 @@
 """The table of errors: which reply a segment store sends for an error, and which error the reply is to its client.
 
-Two conversations of the store have no row. A read that fails gets
-the reply of the last row for any error, and a set-up gets WrongHost, since readers and writers then look up the owner
-and start again.
+Failed reads and set-ups bypass the table: a read that fails gets the reply of the last row for any error, and a set-up
+gets WrongHost, since readers and writers then look up the owner and start again.
 """
 
 from __future__ import annotations

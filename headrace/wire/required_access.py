@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from headrace.model import names
 from headrace.model.access import Access, is_reader_group_segment, is_table_segment
+from headrace.model.segment_attributes import is_core
 from headrace.wire.append import SetupAppend
 from headrace.wire.commands import WireCommand
 from headrace.wire.read import GetStreamSegmentInfo, LocateOffset, ReadSegment
 from headrace.wire.segments import (
-    MAY_LACK_BYTES,
     CreateSegment,
     CreateTransientSegment,
     DeleteSegment,
@@ -84,7 +84,7 @@ def required_access(command: Any) -> tuple[Access, Sequence[str]]:
         sources = command.sources if isinstance(command, MergeSegmentsBatch) else (command.source,)
         updates = () if isinstance(command, MergeSegmentsBatch) else command.attribute_updates
         is_own = sources and all(names.is_transient_segment_of(source, command.target) for source in sources)
-        if is_own and not any(_is_of_store(update.attribute_id) for update in updates):
+        if is_own and not any(is_core(update.attribute_id) for update in updates):
             access = Access.READ_UPDATE
         return access, (command.target, *sources)
     if isinstance(command, CreateTableSegment | DeleteTableSegment) and is_table_segment(command.segment):
@@ -92,9 +92,5 @@ def required_access(command: Any) -> tuple[Access, Sequence[str]]:
     if access is Access.MANAGE and is_reader_group_segment(command.segment):
         access = Access.READ_UPDATE
     if isinstance(command, UpdateSegmentAttribute | UpdateSegmentAttributeUpTo):
-        access = Access.ADMIN if _is_of_store(command.attribute_id) else Access.READ_UPDATE
+        access = Access.ADMIN if is_core(command.attribute_id) else Access.READ_UPDATE
     return access, (command.parent_segment if isinstance(command, CreateTransientSegment) else command.segment,)
-
-
-def _is_of_store(attribute_id: int) -> bool:
-    return attribute_id >> 64 == MAY_LACK_BYTES >> 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.model.segment_attributes import NO_VALUE
 from headrace.wire.commands import WireCommand, command
 from headrace.wire.fields import I8, I32, I64, Bool, SegmentName, Text, Uuid
 from headrace.wire.segment_fields import AttributeUpdates, MergedSources, SourceNames
@@ -9,12 +10,8 @@ from headrace.wire.segment_fields import AttributeUpdates, MergedSources, Source
 SCALE_TYPE_NONE = 0
 SCALE_TYPE_KBYTES_PER_SEC = 1
 SCALE_TYPE_EVENTS_PER_SEC = 2
-NO_ATTRIBUTE_VALUE = -(1 << 63)
+NO_ATTRIBUTE_VALUE = NO_VALUE
 """The value of an attribute that is not set."""
-
-MAY_LACK_BYTES = 1 << 127 | 34
-"""An attribute that the store answers by itself, and that no request sets: 1 for a segment of which acknowledged bytes
-may be lost. It is not set for any other one, nor for a store that does not know it."""
 
 
 @command(20, optional_from="rollover_size_bytes")

@@ -76,7 +76,7 @@ class LaneClient:
                 await self._live()
             self.is_idle = True
         except Exception as error:  # noqa: BLE001 - whatever it is, the store's answers are not what they must be
-            self.violation = _told(error)
+            self.violation = _described(error)
 
     async def _live(self) -> None:
         load = Load(self._history, self._connect, lambda: 0, self._answered, self._payload_bytes_max)
@@ -122,7 +122,7 @@ class LaneClient:
             raise _StoppedError
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_told(each) for each in error.exceptions)
+        return "; ".join(_described(each) for each in error.exceptions)
     return f"{type(error).__name__}: {error}"[-600:]

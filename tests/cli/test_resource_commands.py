@@ -113,27 +113,9 @@ def test_a_controller_that_is_not_there(capsys: pytest.CaptureFixture[str]):
     assert "`headrace up` starts a controller here" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (errors.HeadraceError("x"), ExitCode.REFUSED),
-        (errors.InvalidRequestError("x"), ExitCode.REFUSED),
-        (errors.UnauthorizedError("x"), ExitCode.REFUSED),
-        (errors.SealedError("x"), ExitCode.REFUSED),
-        (errors.TruncatedError("x"), ExitCode.REFUSED),
-        (errors.CorruptError("x"), ExitCode.REFUSED),
-        (errors.NotFoundError("x"), ExitCode.NOT_FOUND),
-        (errors.AlreadyExistsError("x"), ExitCode.CONFLICT),
-        (errors.ConflictError("x"), ExitCode.CONFLICT),
-        (errors.FencedError("x"), ExitCode.UNREACHABLE),
-        (errors.ThrottledError("x"), ExitCode.UNREACHABLE),
-        (errors.UnavailableError("x"), ExitCode.UNREACHABLE),
-        (errors.OutOfTimeError("x"), ExitCode.TIMEOUT),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
-)
-def test_exit_codes(error: errors.HeadraceError, code: ExitCode):
-    assert exit_code(error) is code
+@pytest.mark.parametrize("kind", errors.error_classes().values(), ids=lambda kind: kind.__name__)
+def test_exit_codes(kind: type[errors.HeadraceError]):
+    assert exit_code(kind("x")) is ExitCode(kind.reported_as.exit_code)
 
 
 def test_an_error_is_one_line_with_the_most_specific_hint():

@@ -80,7 +80,7 @@ def test_interrupted_wait_does_not_stop_the_writer(wait: Callable[[BatchAccumula
         assert ack is not None
 
         async def acknowledge(accumulator: BatchAccumulator = accumulator, queue: SegmentQueue = queue) -> None:
-            block = accumulator.take(queue, open_too=True, otherwise=Wants.ANY_EVENT)
+            block = accumulator.take(queue, allow_partial=True, wake_on=Wants.ANY_EVENT)
             assert block is not None
             accumulator.complete([block])
 

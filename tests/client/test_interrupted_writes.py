@@ -49,7 +49,7 @@ class Appender:
         if not self.wakes and self.queue.wants is Wants.ANY_EVENT:
             return []
         found = []
-        while (block := self.accumulator.take(self.queue, open_too=True, otherwise=Wants.ANY_EVENT)) is not None:
+        while (block := self.accumulator.take(self.queue, allow_partial=True, wake_on=Wants.ANY_EVENT)) is not None:
             found.append(block)
         self.wakes = 0
         return found

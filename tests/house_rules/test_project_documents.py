@@ -9,6 +9,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ("CONTRIBUTING.md", "ARCHITECTURE.md")
+NIGHTLY = "docs/internals/nightly.md"
+RECIPES = (
+    "Add a stream operation",
+    "Add a resting state of a stream",
+    "Add a wire command",
+    "Add an error",
+    "Add a retention rule",
+)
 CODE_SPAN = re.compile(r"`([^`\s]+)`")
 LINK = re.compile(r"\]\(((?!https?:)[^)#]+)(?:#[^)]*)?\)")
 
@@ -18,17 +26,30 @@ def _named_paths(document: str) -> list[str]:
     return [span for span in CODE_SPAN.findall((ROOT / document).read_text()) if "/" in span]
 
 
-@pytest.mark.parametrize("document", GUIDES)
-def test_named_paths_exist(document: str):
+@pytest.mark.parametrize(("document", "named"), [*((guide, 20) for guide in GUIDES), (NIGHTLY, 15)])
+def test_named_paths_exist(document: str, named: int):
     paths = _named_paths(document)
-    assert len(paths) > 20
+    assert len(paths) > named
     assert [path for path in paths if not (ROOT / path.partition("::")[0]).exists()] == []
 
 
-@pytest.mark.parametrize("document", GUIDES)
+@pytest.mark.parametrize("document", [*GUIDES, NIGHTLY])
 def test_named_parts_of_files_exist(document: str):
     named = [path.split("::") for path in _named_paths(document) if "::" in path]
     missing = [f"{path}::{name}" for path, name in named if not re.search(rf"\b{name}\b", (ROOT / path).read_text())]
+    assert missing == []
+
+
+def test_modules_named_without_their_folder_exist():
+    """A step of a recipe names a folder, and then modules in it."""
+    folder, missing, known = "", [], 0
+    for span in CODE_SPAN.findall((ROOT / "CONTRIBUTING.md").read_text()):
+        if "/" in span:
+            folder = span if span.endswith("/") else folder
+        elif span.endswith(".py"):
+            known += 1
+            missing += [] if (ROOT / folder / span).exists() else [folder + span]
+    assert known > 15
     assert missing == []
 
 
@@ -58,14 +79,15 @@ def test_links_of_the_manual_exist():
 
 def test_named_make_targets_exist():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"`make (\w+)`", "".join((ROOT / document).read_text() for document in GUIDES)))
+    documents = [(ROOT / document).read_text() for document in (*GUIDES, NIGHTLY)]
+    named = set(re.findall(r"`make (\w+)`", "".join(documents)))
     assert named
     assert named <= targets
 
 
 def test_recipes_are_numbered_steps():
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    for recipe in ("Add a stream operation", "Add a wire command", "Add a retention rule"):
+    for recipe in RECIPES:
         steps = re.findall(r"^(\d+)\. ", text.partition(f"## {recipe}\n")[2].partition("\n## ")[0], re.MULTILINE)
         assert steps == [str(number) for number in range(1, len(steps) + 1)], recipe
         assert len(steps) > 3, recipe

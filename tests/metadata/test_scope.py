@@ -7,11 +7,11 @@ from golden_records import GoldenRecords
 from headrace.metadata.scope import (
     ScopeState,
     closing_guard_body,
+    creation_lock_key,
+    creation_lock_keys,
     decode_closing_request,
     decode_guard,
     guard_body,
-    scope_door_key,
-    scope_door_keys,
     scope_entry_body,
     scope_entry_key,
     scope_guard_key,
@@ -25,10 +25,10 @@ class TestScope(GoldenRecords):
 
 def test_keys():
     assert scope_guard_key("s") == Key("scope-guard/s", "guard")
-    doors = scope_door_keys("s")
-    assert len(doors) == 16
-    assert (doors[0], doors[15]) == (Key("scope-guard/s", "door/00"), Key("scope-guard/s", "door/15"))
-    assert scope_door_key("s", "t") == doors[0]
+    locks = creation_lock_keys("s")
+    assert len(locks) == 16
+    assert (locks[0], locks[15]) == (Key("scope-guard/s", "door/00"), Key("scope-guard/s", "door/15"))
+    assert creation_lock_key("s", "t") == locks[0]
     assert scope_entry_key("s") == Key("scopes", "s")
 
 

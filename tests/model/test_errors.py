@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from dataclasses import astuple
 
 import pytest
 
@@ -27,25 +29,66 @@ def test_the_code_of_the_class_is_the_default():
     assert errors.SealedError("x").specific_code == "sealed"
 
 
-def test_codes_are_unique_and_stable():
+CONTRACT = {
+    "internal": ("HeadraceError", "never", 500, "INTERNAL", 1),
+    "invalid_request": ("InvalidRequestError", "never", 400, "INVALID_ARGUMENT", 1),
+    "unauthorized": ("UnauthorizedError", "never", 403, "PERMISSION_DENIED", 1),
+    "not_found": ("NotFoundError", "never", 404, "NOT_FOUND", 3),
+    "already_exists": ("AlreadyExistsError", "never", 409, "ALREADY_EXISTS", 4),
+    "illegal_state": ("IllegalStateError", "never", 412, "OUT_OF_RANGE", 1),
+    "sealed": ("SealedError", "never", 412, "OUT_OF_RANGE", 1),
+    "truncated": ("TruncatedError", "never", 410, "OUT_OF_RANGE", 1),
+    "conflict": ("ConflictError", "now", 409, "FAILED_PRECONDITION", 4),
+    "fenced": ("FencedError", "elsewhere", 421, "UNAVAILABLE", 5),
+    "throttled": ("ThrottledError", "later", 429, "RESOURCE_EXHAUSTED", 5),
+    "unavailable": ("UnavailableError", "later", 503, "UNAVAILABLE", 5),
+    "out_of_time": ("OutOfTimeError", "later", 503, "UNAVAILABLE", 6),
+    "corrupt": ("CorruptError", "never", 500, "INTERNAL", 1),
+}
+"""By code: the class, whether a repetition can succeed, the HTTP status, the gRPC status and the exit code."""
+
+TREE = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HeadraceError)]
+
+
+def test_codes_and_reports_never_change():
     # Other modules give their own errors codes of their own; the tree of the model is what is pinned here.
-    tree = {code: kind for code, kind in errors.error_classes().items() if kind.__module__ == errors.__name__}
-    assert {code: (kind.__name__, kind.retry) for code, kind in tree.items()} == {
-        "internal": ("HeadraceError", "never"),
-        "invalid_request": ("InvalidRequestError", "never"),
-        "unauthorized": ("UnauthorizedError", "never"),
-        "not_found": ("NotFoundError", "never"),
-        "already_exists": ("AlreadyExistsError", "never"),
-        "illegal_state": ("IllegalStateError", "never"),
-        "sealed": ("SealedError", "never"),
-        "truncated": ("TruncatedError", "never"),
-        "conflict": ("ConflictError", "now"),
-        "fenced": ("FencedError", "elsewhere"),
-        "throttled": ("ThrottledError", "later"),
-        "unavailable": ("UnavailableError", "later"),
-        "out_of_time": ("OutOfTimeError", "later"),
-        "corrupt": ("CorruptError", "never"),
+    pinned = {
+        kind.code: (kind.__name__, kind.retry, *astuple(kind.reported_as))
+        for kind in errors.error_classes().values()
+        if kind.__module__ == errors.__name__
     }
+    assert pinned == CONTRACT
+
+
+@pytest.mark.parametrize("kind", TREE, ids=lambda kind: kind.__name__)
+def test_each_class_says_all_about_itself(kind: type[errors.HeadraceError]):
+    assert {"code", "reported_as", "__doc__"} <= vars(kind).keys(), "it would be reported as its parent"
+    assert kind.__name__ in errors.__all__
+    assert re.search(rf"^[│├└─ ]*{kind.__name__}\b", errors.__doc__ or "", re.MULTILINE), "the tree at the top lacks it"
+
+
+def test_a_class_is_reported_as_its_parent_without_a_row():
+    assert WriteConflictError.reported_as is errors.ConflictError.reported_as
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, errors.InvalidRequestError),
+        (403, errors.UnauthorizedError),
+        (404, errors.NotFoundError),
+        (410, errors.TruncatedError),
+        (412, errors.IllegalStateError),
+        (421, errors.FencedError),
+        (429, errors.ThrottledError),
+        (503, errors.UnavailableError),
+        (409, errors.HeadraceError),
+        (418, errors.HeadraceError),
+        (500, errors.HeadraceError),
+    ],
+)
+def test_a_status_tells_the_most_general_class(status: int, kind: type[errors.HeadraceError]):
+    assert errors.class_of_status(status) is kind
 
 
 def test_errors_of_ports_do_not_take_over_a_code():

@@ -93,7 +93,7 @@ def test_each_replica_makes_progress_of_its_own():
     assert not made.has_stalled(49 + STALL)
 
 
-def test_a_reason_is_told_once_until_there_is_progress():
+def test_a_reason_is_reported_once_until_there_is_progress():
     made = progress()
     assert made.blocked_by is None
     made.opened(A, 10, 0)

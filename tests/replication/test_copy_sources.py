@@ -131,7 +131,7 @@ def test_silent_replicas_are_those_that_may_have_the_entry():
     assert made.silent_with(26) == []
     other = sources()
     other.lost(B)
-    assert other.silent_with(0) == [], "it has told nothing"
+    assert other.silent_with(0) == [], "it has reported nothing"
 
 
 def test_a_new_attempt_forgets_all_answers():

@@ -1,4 +1,4 @@
-"""Where a log ends and begins, by what replicas told; and the position of a replica, entry by entry."""
+"""Where a log ends and begins, by what replicas reported; and the position of a replica, entry by entry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headrace.codec.replica_messages import HeldRun, Opened
 from headrace.model.container_logs import ContainerLog, LedgerChain, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId
 from headrace.replication.log_ends import LogEnd, find_log_end, first_possible, truncation_point
-from headrace.replication.told_positions import had_position, told_position
+from headrace.replication.replica_positions import had_position, reported_position
 
 EMPTY = ContainerLog(3, LogState.EMPTY, (), (), 77, 77)
 TWO_LEDGERS = replace(LOG, ledgers=(LedgerStart(4, 10), LedgerStart(5, 16)))
 LOST = ContainerLog(3, LogState.LOST, (), (), 99, 99)
 
 
-def told(*runs: tuple[int, int, int, int], truncated_before: int = 10, acknowledged_before: int = 0) -> Opened:
+def reported(*runs: tuple[int, int, int, int], truncated_before: int = 10, acknowledged_before: int = 0) -> Opened:
     return Opened(0, 1, 0, 6, truncated_before, acknowledged_before, tuple(HeldRun(*run) for run in runs))
 
 
@@ -33,16 +33,24 @@ def end_of(
 @pytest.mark.parametrize(
     ("log", "answers", "expected"),
     [
-        (LOG, {OWN: told((5, 10, 18, 18)), B: told((5, 10, 20, 20))}, LogEnd(19, 9, 10)),
-        (LOG, {OWN: told((5, 10, 18, 22)), B: told((5, 10, 20, 20))}, LogEnd(21, 9, 10)),
-        (LOG, {OWN: told(), B: told()}, LogEnd(9, 9, 10)),
-        (LOG, {OWN: told(acknowledged_before=15), B: told((5, 10, 20, 20))}, LogEnd(19, 14, 10)),
-        (LOG, {OWN: told((5, 10, 18, 18)), D: told((5, 10, 30, 30), acknowledged_before=30)}, LogEnd(17, 9, 10)),
-        (LOG, {OWN: told((5, 10, 18, 18)), B: told((5, 12, 20, 20), truncated_before=12)}, LogEnd(19, 11, 12)),
-        (LOG, {OWN: told(truncated_before=19)}, LogEnd(18, 18, 19)),
-        (TWO_LEDGERS, {OWN: told((4, 10, 12, 12))}, LogEnd(15, 15, 10)),
-        (replace(LOG, members=(B,)), {B: told(acknowledged_before=30), D: told((5, 10, 21, 21))}, LogEnd(20, 9, 10)),
-        (EMPTY, {OWN: told((5, 10, 90, 90), truncated_before=88, acknowledged_before=89)}, LogEnd(9, 9, 10)),
+        (LOG, {OWN: reported((5, 10, 18, 18)), B: reported((5, 10, 20, 20))}, LogEnd(19, 9, 10)),
+        (LOG, {OWN: reported((5, 10, 18, 22)), B: reported((5, 10, 20, 20))}, LogEnd(21, 9, 10)),
+        (LOG, {OWN: reported(), B: reported()}, LogEnd(9, 9, 10)),
+        (LOG, {OWN: reported(acknowledged_before=15), B: reported((5, 10, 20, 20))}, LogEnd(19, 14, 10)),
+        (
+            LOG,
+            {OWN: reported((5, 10, 18, 18)), D: reported((5, 10, 30, 30), acknowledged_before=30)},
+            LogEnd(17, 9, 10),
+        ),
+        (LOG, {OWN: reported((5, 10, 18, 18)), B: reported((5, 12, 20, 20), truncated_before=12)}, LogEnd(19, 11, 12)),
+        (LOG, {OWN: reported(truncated_before=19)}, LogEnd(18, 18, 19)),
+        (TWO_LEDGERS, {OWN: reported((4, 10, 12, 12))}, LogEnd(15, 15, 10)),
+        (
+            replace(LOG, members=(B,)),
+            {B: reported(acknowledged_before=30), D: reported((5, 10, 21, 21))},
+            LogEnd(20, 9, 10),
+        ),
+        (EMPTY, {OWN: reported((5, 10, 90, 90), truncated_before=88, acknowledged_before=89)}, LogEnd(9, 9, 10)),
     ],
     ids=[
         "the longest",
@@ -66,25 +74,25 @@ def test_the_end_of_a_log(log: ContainerLog, answers: dict[ReplicaId, Opened], e
 )
 def test_entries_of_a_vanished_record_count_as_acknowledged(past_before: int, acknowledged: int):
     answers = {
-        OWN: told((4, 10, 18, 20), truncated_before=0),
-        B: told((5, 10, 15, 15), truncated_before=0),
+        OWN: reported((4, 10, 18, 20), truncated_before=0),
+        B: reported((5, 10, 15, 15), truncated_before=0),
     }
     assert end_of(None, answers, 0, past_before) == LogEnd(-1, acknowledged, 0)
 
 
 def test_a_truncation_point_of_no_record_counts():
-    assert end_of(None, {OWN: told(truncated_before=12), B: told(truncated_before=3)}, 0) == LogEnd(11, 11, 12)
+    assert end_of(None, {OWN: reported(truncated_before=12), B: reported(truncated_before=3)}, 0) == LogEnd(11, 11, 12)
 
 
 @pytest.mark.parametrize(
     ("replica", "answer", "expected"),
     [
-        (B, told(truncated_before=15), 15),
-        (B, told(truncated_before=8), 10),
-        (D, told(truncated_before=15), 10),
-        (D, told((5, 10, 15, 15), truncated_before=15), 10),
-        (D, told((5, 10, 16, 16), truncated_before=15), 15),
-        (D, told((7, 10, 16, 16), truncated_before=15), 10),
+        (B, reported(truncated_before=15), 15),
+        (B, reported(truncated_before=8), 10),
+        (D, reported(truncated_before=15), 10),
+        (D, reported((5, 10, 15, 15), truncated_before=15), 10),
+        (D, reported((5, 10, 16, 16), truncated_before=15), 15),
+        (D, reported((7, 10, 16, 16), truncated_before=15), 10),
     ],
 )
 def test_a_truncation_point_needs_entries_behind_it(replica: ReplicaId, answer: Opened, expected: int):
@@ -116,12 +124,12 @@ def chains_with_runs(draw: st.DrawFn) -> tuple[LedgerChain, tuple[HeldRun, ...]]
 
 
 @given(chains_with_runs(), st.integers(0, 14))
-def test_positions_are_of_entries_in_the_chain(told_of: tuple[LedgerChain, tuple[HeldRun, ...]], truncated_before: int):
-    chain, runs = told_of
+def test_positions_are_of_entries_in_the_chain(case: tuple[LedgerChain, tuple[HeldRun, ...]], truncated_before: int):
+    chain, runs = case
     held = {entry for run in runs for entry in range(run.start, run.end) if chain.has(run.epoch, entry)}
     had = {entry for run in runs for entry in range(run.start, run.had_end) if chain.has(run.epoch, entry)}
     expected = truncated_before
     while expected in held:
         expected += 1
-    assert told_position(chain, truncated_before, runs) == expected - 1
+    assert reported_position(chain, truncated_before, runs) == expected - 1
     assert had_position(chain, truncated_before, runs) == max([truncated_before - 1, *had])

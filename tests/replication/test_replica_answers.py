@@ -44,7 +44,7 @@ def opened_log(first: int = 0) -> ReplicaLog:
     return log
 
 
-def test_a_promise_is_recorded_and_told_in_full():
+def test_a_promise_is_recorded_and_reported_in_full():
     log = ReplicaLog(CONTAINER, RecoveredLog())
     ask = Open(CONTAINER, 5, 3, 9, (LedgerStart(3, 9),))
     promise, truncation = log.open(LINK, ask)
@@ -66,7 +66,7 @@ def test_an_entry_of_no_ledger_is_refused_by_number():
     assert send(log, 9, link=OTHER_LINK) == [Answer(OTHER_LINK, Nack(CONTAINER, 5, NACK_PROTOCOL, 9))]
 
 
-def test_a_gap_is_told_over_the_link_of_the_session():
+def test_a_gap_is_reported_over_the_link_of_the_session():
     log = opened_log()
     assert send(log, 2, link=OTHER_LINK) == [Answer(LINK, Nack(CONTAINER, 5, NACK_GAP, 0))]
 
@@ -148,7 +148,7 @@ def open_again(log: ReplicaLog, session: int, truncated_before: int = 0) -> list
     return log.open(LINK, Open(CONTAINER, session, 3, truncated_before, (LedgerStart(3, 0),)))
 
 
-def runs_told(log: ReplicaLog, session: int) -> tuple[HeldRun, ...]:
+def reported_runs(log: ReplicaLog, session: int) -> tuple[HeldRun, ...]:
     """What the log tells when everything is durable."""
     (answer,) = open_again(log, session) + log.committed(99)
     assert isinstance(answer, Answer)
@@ -172,7 +172,7 @@ def test_the_durable_range_ends_before_queued_entries():
     send(log, 1)
     open_again(log, 6)
     assert (log.durable_end, log.expected) == (1, 2)
-    assert send(log, 0) == [], "what it holds is told first"
+    assert send(log, 0) == [], "what it holds is reported first"
 
 
 def test_a_commit_after_the_link_has_ended_answers_nothing():
@@ -181,7 +181,7 @@ def test_a_commit_after_the_link_has_ended_answers_nothing():
     send(log, 0)
     log.link_lost(LINK)
     assert log.committed(2) == []
-    assert runs_told(log, 6) == (HeldRun(3, 0, 1, 1),), "it is durable all the same"
+    assert reported_runs(log, 6) == (HeldRun(3, 0, 1, 1),), "it is durable all the same"
 
 
 def test_queued_entries_behind_the_end_are_garbage():
@@ -258,7 +258,7 @@ def test_a_range_that_began_again_grows():
     log.pulse(LINK, 9, 7)
     for number in (7, 8, 9):
         send(log, number)
-    assert runs_told(log, 6) == (HeldRun(3, 7, 10, 10),)
+    assert reported_runs(log, 6) == (HeldRun(3, 7, 10, 10),)
     assert [entry for entry in range(12) if log.needs(3, entry)] == [7, 8, 9]
 
 

@@ -63,7 +63,7 @@ def log_with(*numbers: int) -> ReplicaLog:
     return log
 
 
-def test_promise_is_durable_before_it_is_told():
+def test_promise_is_durable_before_it_is_reported():
     log = ReplicaLog(0, RecoveredLog())
     (queued,) = log.open(LINK, open_message(writer=5))
     assert isinstance(queued, QueueRecord)
@@ -115,7 +115,7 @@ def test_entry_of_a_writer_without_a_promise_is_fenced():
     assert log.expected == 1
 
 
-def test_gap_is_told_once_until_it_is_filled():
+def test_gap_is_reported_once_until_it_is_filled():
     log = log_with(0)
     assert nacks(log.entry(LINK, *entry(2))) == [(NACK_GAP, 1)]
     assert log.entry(LINK, *entry(3)) == []
@@ -349,23 +349,23 @@ def test_recovered_truncation_point_is_not_journalled_again():
     assert truncations(log.pulse(LINK, 5, 5)) == [5]
 
 
-def told_confirmed(log: ReplicaLog, writer: int, ledgers: tuple) -> int:
+def reported_confirmed(log: ReplicaLog, writer: int, ledgers: tuple) -> int:
     effects = log.open(OTHER_LINK, open_message(writer, 1, 0, ledgers))
     return opened(effects + log.committed(99)).acknowledged_before
 
 
-def test_witness_of_the_open_ledger_is_told_to_a_recovery():
+def test_witness_of_the_open_ledger_is_reported_to_a_recovery():
     log = log_with(0, 1)
     log.entry(LINK, *entry(2, acknowledged_before=2))
-    assert told_confirmed(log, 2, ((1, 0),)) == 2
+    assert reported_confirmed(log, 2, ((1, 0),)) == 2
 
 
 def test_witness_of_a_closed_ledger_is_forgotten():
     """An operator may have accepted the loss of entries that were acknowledged: they are in no ledger."""
     log = log_with(0, 1)
     log.pulse(LINK, 9, 0)
-    assert told_confirmed(log, 2, ((1, 0),)) == 9
-    assert told_confirmed(log, 3, ((1, 0), (2, 2))) == 0
+    assert reported_confirmed(log, 2, ((1, 0),)) == 9
+    assert reported_confirmed(log, 3, ((1, 0), (2, 2))) == 0
 
 
 @pytest.mark.parametrize("known", [0, 9])
@@ -378,7 +378,7 @@ def test_recovery_does_not_replace_the_witness(how: str, known: int):
         log.pulse(OTHER_LINK, known, 0)
     else:
         log.entry(OTHER_LINK, *entry(2, writer=2, acknowledged_before=known))
-    assert told_confirmed(log, 3, ((1, 0),)) == 2
+    assert reported_confirmed(log, 3, ((1, 0),)) == 2
 
 
 def test_witness_counts_for_the_ledger_of_its_writer_only():
@@ -390,21 +390,21 @@ def test_witness_counts_for_the_ledger_of_its_writer_only():
     log.open(OTHER_LINK, open_message(2, 2, 0, ((1, 0), (2, 3))))
     assert log.acknowledged_before == 0
     log.entry(OTHER_LINK, *entry(3, ledger=2, writer=2, acknowledged_before=3))
-    assert told_confirmed(log, 3, ((1, 0), (2, 3))) == 3
+    assert reported_confirmed(log, 3, ((1, 0), (2, 3))) == 3
 
 
-def test_recovered_witness_is_told_to_a_recovery():
+def test_recovered_witness_is_reported_to_a_recovery():
     """After a restart of all stores only the journals know which entries were acknowledged."""
     log = ReplicaLog(0, RecoveredLog(witness=Witness(2, 9)))
-    assert told_confirmed(log, 3, ((1, 0), (2, 4))) == 9
+    assert reported_confirmed(log, 3, ((1, 0), (2, 4))) == 9
 
 
 def test_recovered_witness_of_a_closed_ledger_is_forgotten():
     """A takeover would wait for entries whose loss was accepted while this replica was away."""
-    assert told_confirmed(ReplicaLog(0, RecoveredLog(witness=Witness(1, 9))), 3, ((1, 0), (2, 4))) == 0
+    assert reported_confirmed(ReplicaLog(0, RecoveredLog(witness=Witness(1, 9))), 3, ((1, 0), (2, 4))) == 0
 
 
-def test_witness_is_told_to_a_takeover_without_a_record():
+def test_witness_is_reported_to_a_takeover_without_a_record():
     log = log_with(0, 1)
     log.pulse(LINK, 2, 0)
-    assert told_confirmed(log, 2, ()) == 2
+    assert reported_confirmed(log, 2, ()) == 2

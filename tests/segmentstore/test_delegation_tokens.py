@@ -30,9 +30,9 @@ from token_clients import (
 
 from headrace import wire
 from headrace.codec.delegation_tokens import CLOCK_SKEW_S, TOKEN_EXPIRED, TOKEN_INVALID, TokenKey, TokenKeys
+from headrace.model import segment_attributes
 from headrace.model.access import Access, scope_resource, stream_resource
 from headrace.segmentstore.connections.limits import STALL_S
-from headrace.segmentstore.containers import attributes
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 pytestmark = pytest.mark.anyio
@@ -183,7 +183,7 @@ async def test_attributes_of_the_store_are_not_for_clients(world: World) -> None
     async with world.running() as running:
         client = await running.connect()
         await prepare(world, client)
-        token, policy = writing(world), attributes.SCALE_POLICY_RATE
+        token, policy = writing(world), segment_attributes.SCALE_POLICY_RATE
         for attribute_id, reply in ((5, wire.SegmentAttributeUpdated(6, True)), (policy, refused(6))):
             before = await client.call(wire.GetSegmentAttribute(5, SEGMENT, attribute_id, token))
             change = wire.UpdateSegmentAttribute(6, SEGMENT, attribute_id, 9, before.value, token)

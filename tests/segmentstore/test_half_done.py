@@ -250,10 +250,10 @@ async def test_refused_merge_leaves_its_source_to_be_flushed(world: World, reque
         await client.set_up(TRANSACTION, WRITER)
         await client.append(WRITER, 0, b"data")
         owned = running.store.owner_of(SEGMENT)
-        owned.container.leave()
+        owned.container.refuse_for_handover()
         source = TRANSACTION if request_ is wire.MergeSegments else (TRANSACTION,)
         assert await client.call(request_(3, SEGMENT, source)) == wire.WrongHost(3, SEGMENT)
-        owned.container.stay()
+        owned.container.resume()
         await running.flush()
         await owned.writer.checkpoint()
     async with world.running() as running:

@@ -14,7 +14,7 @@ from store_world import World
 from headrace import wire
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.metadata.evicted_segment import SEGMENT_SORT
-from headrace.segmentstore.containers import attributes
+from headrace.model.segment_attributes import CREATION_TIME, EVENT_COUNT, SCALE_POLICY_TYPE
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.evictor import RECORDS_PER_WRITE_MAX
 from headrace.segmentstore.tiering.segment_records import RECORDS_PER_READ_MAX
@@ -28,7 +28,11 @@ KEPT = 200
 IDLE_S = 1e6
 NAMES = [f"scope/stream/0.#epoch.{number}" for number in range(EXISTING)]
 USED = NAMES[:: EXISTING // ACTIVE]
-CREATED = ((attributes.CREATION_TIME, 1), (attributes.EVENT_COUNT, 0), (attributes.SCALE_POLICY_TYPE, 0))
+CREATED = (
+    (CREATION_TIME, 1),
+    (EVENT_COUNT, 0),
+    (SCALE_POLICY_TYPE, 0),
+)
 MEASURED = 2_000
 BYTES_PER_SEGMENT_MAX = 2_000
 SNAPSHOT_BYTES_PER_SEGMENT_MAX = 300

@@ -12,7 +12,7 @@ from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.codec.replica_messages import HeldRun
 from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.replication.recovered_logs import RecoveredLog, Witness
-from headrace.replication.told_positions import told_position
+from headrace.replication.replica_positions import reported_position
 from headrace.segmentstore.log.file_copies import FileCopy
 from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
@@ -85,7 +85,7 @@ def test_a_new_journal_knows_no_container(disk):
     assert recovered_logs(started(disk)) == {}
 
 
-def test_entries_are_told_with_what_their_headers_say(disk):
+def test_entries_are_reported_with_what_their_headers_say(disk):
     write(disk, entry(5, acknowledged=2), entry(6, truncated_before=3, acknowledged=6), entry(7, acknowledged=4))
     assert recovered(disk) == RecoveredLog(3, 3, Witness(3, 6), (HeldRun(3, 5, 8, 8),))
 
@@ -137,7 +137,7 @@ def test_a_run_that_goes_on_at_the_truncation_point_has_no_gap(disk):
     assert recovered(disk) == RecoveredLog(3, 6, Witness(3, 0), (HeldRun(3, 6, 8, 8),))
 
 
-def test_ledgers_before_the_truncation_point_are_not_told(disk):
+def test_ledgers_before_the_truncation_point_are_not_reported(disk):
     write(disk, entry(0), entry(1, epoch=5, writer=5), truncation_record(CONTAINER, 5, 1, ignore))
     assert recovered(disk).runs == (HeldRun(5, 1, 2, 2),)
 
@@ -152,7 +152,7 @@ def test_ledgers_before_the_truncation_point_are_not_told(disk):
     ],
     ids=["inner", "last", "first", "all"],
 )
-def test_damaged_entries_are_told_as_held_before(disk, damaged, run):
+def test_damaged_entries_are_reported_as_held_before(disk, damaged, run):
     write(disk, *map(entry, range(4)))
     write(disk)  # a second file: otherwise damage of the last commit would be a torn write
     for record in damaged:
@@ -323,7 +323,7 @@ class PowerCuts:
                 self.found.append(f"promise of {container}")
         for container, last in self.held.items():
             log = logs[container]
-            if told_position(LedgerChain((LedgerStart(3, 0),)), log.truncated_before, log.runs) < last:
+            if reported_position(LedgerChain((LedgerStart(3, 0),)), log.truncated_before, log.runs) < last:
                 self.found.append(f"entry {last} of {container}")
 
 

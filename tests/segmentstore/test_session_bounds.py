@@ -13,6 +13,7 @@ from session_channels import feed, open_session
 from store_world import World
 
 from headrace import wire
+from headrace.model.segment_attributes import EVENT_COUNT
 from headrace.segmentstore.connections.limits import (
     CONTROL_FRAME_BYTES_MAX,
     HELD_READS_MAX,
@@ -22,7 +23,6 @@ from headrace.segmentstore.connections.limits import (
     STORAGE_READS_MAX,
     UNTAKEN_REPLY_BYTES_MAX,
 )
-from headrace.segmentstore.containers.attributes import EVENT_COUNT
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ from store_world import World
 from headrace import wire
 from headrace.model.chunks import ChunkRun, LogPlace, chunk_body, chunk_partition, chunk_sort
 from headrace.model.errors import CorruptError
+from headrace.model.segment_attributes import NO_VALUE
 from headrace.ports.metadata_store import Create, Key
-from headrace.segmentstore.containers.attributes import NO_VALUE
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX
 

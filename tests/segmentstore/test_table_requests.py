@@ -12,8 +12,8 @@ from table_client import TableClient
 from headrace import wire
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX
 from headrace.model.names import container_of_segment
+from headrace.model.segment_attributes import SEGMENT_TYPE, TABLE_KEY_LENGTH
 from headrace.segmentstore.connections.receive_memory import LARGE_PIECE_BYTES, ReceiveMemory
-from headrace.segmentstore.containers.attributes import SEGMENT_TYPE, TABLE_KEY_LENGTH
 
 pytestmark = pytest.mark.anyio
 

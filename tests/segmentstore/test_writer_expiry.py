@@ -13,8 +13,8 @@ from headrace import wire
 from headrace.codec.container_snapshots import encode_segment
 from headrace.model.errors import ConflictError, ThrottledError
 from headrace.model.limits import WRITER_KEPT_S_MIN
+from headrace.model.segment_attributes import ATTRIBUTES_PER_SEGMENT_MAX, CLIENT_ATTRIBUTES_MAX, NO_VALUE
 from headrace.segmentstore.containers import writer_expiry
-from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, CLIENT_ATTRIBUTES_MAX, NO_VALUE
 from headrace.segmentstore.containers.writer_expiry import (
     CROWDED_AT,
     NEVER_EXPIRES_BELOW,

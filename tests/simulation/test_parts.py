@@ -128,7 +128,7 @@ def test_damaged_header_makes_the_journal_another_replica():
     place = journal.entries()[0, 1, 1]
     disk.rot(place.file, place.position + 20)
     again = start(disk)
-    assert again.is_set_aside
+    assert again.is_quarantined
     assert again.replica != journal.replica
     assert again.recovered() == {}
 

@@ -19,9 +19,9 @@ from headrace.model.errors import (
     SealedError,
     TruncatedError,
 )
+from headrace.model.segment_attributes import NO_VALUE
 from headrace.segmentstore.containers import merges
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
-from headrace.segmentstore.containers.attributes import NO_VALUE
 
 NAMES = [f"scope/stream/{number}.#epoch.0" for number in range(4)]
 WRITERS = [1, 2]

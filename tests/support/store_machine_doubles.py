@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.model.errors import UnavailableError
-from headrace.segmentstore.containers.attributes import NO_VALUE
+from headrace.model.segment_attributes import NO_VALUE
 
 WAIT_S = 20.0
 

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from headrace import wire
-from headrace.model import names
+from headrace.model import names, segment_attributes
 from headrace.model.access import Access
-from headrace.segmentstore.containers import attributes
 from headrace.wire.commands import LAYOUTS
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 SEGMENT = "s/t/0.#epoch.0"
 TRANSIENT = names.transient_segment_name(SEGMENT, 1, 2)
 TRANSACTION = names.transaction_segment_name(SEGMENT, 1)
-OF_STORE = attributes.SCALE_POLICY_RATE
+OF_STORE = segment_attributes.SCALE_POLICY_RATE
 
 
 def test_every_command_with_a_token_is_in_the_table() -> None:

@@ -13,11 +13,8 @@ from headrace import wire
 from headrace.adapters.tcp.store_calls import Ask, Locate, Request, StoreCalls, no_token
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import READ_BYTES_MAX
+from headrace.model.segment_attributes import CONTROLLER_WRITER, MAY_LACK_BYTES
 from headrace.ports.segment_stores import AttributeBound, SegmentInfo, SegmentScaleRate, check_append
-
-CONTROLLER_WRITER_ID = int.from_bytes(b"headrace-control")
-"""The writer of every conditional append: one attribute per segment, for all processes. Its event number is the offset
-behind the append, which only grows, and that of a later incarnation is always larger."""
 
 _NUMBERS_OF_AN_INCARNATION = 1 << 32
 """More than the bytes of an append: a late one fits only where the segment ends, so its number would be too small. The
@@ -67,9 +64,9 @@ class TcpSegmentStores:
         """Closes all connections; the next call opens new ones."""
         self._calls.close()
 
-    def is_away(self, name: str) -> bool:
+    def is_unreachable(self, name: str) -> bool:
         """Whether the segment's store has just not answered, and other callers are trying it again."""
-        return self._calls.is_away(name)
+        return self._calls.is_unreachable(name)
 
     # Creation, sealing, truncation, deletion
 
@@ -155,7 +152,7 @@ class TcpSegmentStores:
 
     def incomplete_segments(self, names: Sequence[str]) -> set[str]:
         def request(name: str, request_id: int) -> wire.WireCommand:
-            return wire.GetSegmentAttribute(request_id, name, wire.MAY_LACK_BYTES)
+            return wire.GetSegmentAttribute(request_id, name, MAY_LACK_BYTES)
 
         incomplete: set[str] = set()
         for first in range(0, len(names), _ASKED_AT_ONCE_MAX):
@@ -281,14 +278,14 @@ def _append_once(
     Raises UnavailableError when it has to be repeated, and else the error of the store's reply.
     """
     lost = ConflictError(f"the end of segment {name} is not at {expected_offset}", details={"segment": name})
-    reply = ask(lambda number: wire.SetupAppend(number, CONTROLLER_WRITER_ID, name))
+    reply = ask(lambda number: wire.SetupAppend(number, CONTROLLER_WRITER, name))
     if not isinstance(reply, wire.AppendSetup):
         raise wire.error_of_reply(reply)
     if reply.last_event_number >= event_number:
         return lost
 
     def request(request_id: int) -> wire.WireCommand:
-        return wire.ConditionalBlockEnd(CONTROLLER_WRITER_ID, event_number, expected_offset, data, request_id)
+        return wire.ConditionalBlockEnd(CONTROLLER_WRITER, event_number, expected_offset, data, request_id)
 
     reply = ask(request)
     match reply:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headrace import wire
-from headrace.adapters.tcp.away_containers import AwayContainers
+from headrace.adapters.tcp.unreachable_containers import UnreachableContainers
 from headrace.metadata.container_claim import find_claim
 from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import OutOfTimeError, UnavailableError
@@ -107,7 +107,7 @@ class StoreCalls:
         self._lock = threading.Lock()
         self._stores: dict[tuple[str, int], _Store] = {}
         self._addresses: dict[int, Address] = {}
-        self._away = AwayContainers(monotonic_s)
+        self._unreachable = UnreachableContainers(monotonic_s)
 
     def close(self) -> None:
         """Closes all connections; the next call opens new ones."""
@@ -119,9 +119,9 @@ class StoreCalls:
                 if store.connection is not None:
                     store.connection.close()
 
-    def is_away(self, segment: str) -> bool:
+    def is_unreachable(self, segment: str) -> bool:
         """Whether the segment's store has just not answered anyone, and it is not this caller's turn to try again."""
-        return self._away.is_away(self._layout.container_of_segment(segment))
+        return self._unreachable.is_unreachable(self._layout.container_of_segment(segment))
 
     def call(self, requests: list[tuple[str, Request]]) -> list[wire.WireCommand]:
         """The final reply of each request, given with its segment; WrongHost and lost connections are not final."""
@@ -133,11 +133,11 @@ class StoreCalls:
         except OutOfTimeError:
             raise  # The store was not asked.
         except UnavailableError:
-            self._away.note_failure(
+            self._unreachable.note_failure(
                 self._containers(name for index, (name, _) in enumerate(requests) if index not in replies)
             )
             raise
-        self._away.note_answer(self._containers(name for name, _ in requests))
+        self._unreachable.note_answer(self._containers(name for name, _ in requests))
         return [replies[index] for index in range(len(requests))]
 
     def converse(self, segment: str, talk: Callable[[Ask], Result]) -> Result:
@@ -170,9 +170,9 @@ class StoreCalls:
         except OutOfTimeError:
             raise  # The store was not asked.
         except UnavailableError:
-            self._away.note_failure(self._containers([segment]))
+            self._unreachable.note_failure(self._containers([segment]))
             raise
-        self._away.note_answer(self._containers([segment]))
+        self._unreachable.note_answer(self._containers([segment]))
         return results[0]
 
     def _containers(self, segments: Iterable[str]) -> set[int]:

@@ -17,7 +17,7 @@ from headrace.metadata.key_value_table import (
     stored_table,
     table_key,
 )
-from headrace.metadata.scope import keep_scope, no_such_scope, scope_door_key, scope_exists, scope_guard_key
+from headrace.metadata.scope import creation_lock_key, keep_scope, no_such_scope, scope_exists, scope_guard_key
 from headrace.model.errors import AlreadyExistsError, UnavailableError
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState, new_table, table_created
 from headrace.model.requests import RequestKind
@@ -29,8 +29,8 @@ def accept(acceptance: Acceptance, scope: str, table: str, configuration: TableC
 
 
 def _accept(acceptance: Acceptance, scope: str, name: str, configuration: TableConfiguration) -> KeyValueTable:
-    guard, door, current = acceptance.store.get_many(
-        [scope_guard_key(scope), scope_door_key(scope, name), table_key(scope, name)]
+    guard, lock, current = acceptance.store.get_many(
+        [scope_guard_key(scope), creation_lock_key(scope, name), table_key(scope, name)]
     )
     if guard is None or not scope_exists(guard):
         raise no_such_scope(scope)
@@ -39,7 +39,7 @@ def _accept(acceptance: Acceptance, scope: str, name: str, configuration: TableC
     first_number = first_table_segment_number(current)
     created = new_table(scope, name, configuration, first_number, acceptance.clock.now_ms())
     intent = acceptance.intent(scope, name, created.pending)
-    KeyValueTableRecords(acceptance.store).create(created, current, intent, *keep_scope(scope, name, guard, door))
+    KeyValueTableRecords(acceptance.store).create(created, current, intent, *keep_scope(scope, name, guard, lock))
     acceptance.send(intent)
     return created
 

@@ -9,7 +9,7 @@ from headrace.controller.steps.group_streams import OPEN, SUBSCRIBE, check_strea
 from headrace.controller.steps.internal_streams import ensure_stream
 from headrace.controller.steps.resources import READER_GROUP
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup, reader_group_key, stored_group
-from headrace.metadata.scope import keep_scope, no_such_scope, scope_door_key, scope_exists, scope_guard_key
+from headrace.metadata.scope import creation_lock_key, keep_scope, no_such_scope, scope_exists, scope_guard_key
 from headrace.model.errors import ConflictError
 from headrace.model.reader_groups import ReaderGroup, ReaderGroupConfiguration, ReaderGroupState, new_reader_group
 from headrace.model.requests import RequestKind
@@ -35,8 +35,8 @@ def _accept(
     configuration: ReaderGroupConfiguration,
     rules: CutRules,
 ) -> ReaderGroup:
-    wanted = [scope_guard_key(scope), scope_door_key(scope, name), reader_group_key(scope, name)]
-    guard, door, current, *streams = acceptance.store.get_many(wanted + stream_keys(configuration.streams))
+    wanted = [scope_guard_key(scope), creation_lock_key(scope, name), reader_group_key(scope, name)]
+    guard, lock, current, *streams = acceptance.store.get_many(wanted + stream_keys(configuration.streams))
     if guard is None or not scope_exists(guard):
         raise no_such_scope(scope)
     stored = stored_group(current)
@@ -48,7 +48,7 @@ def _accept(
     version = 0 if current is None else current.version + 1
     created = new_reader_group(scope, name, group_id, configuration, version)
     intent = acceptance.intent(scope, name, created.pending)
-    ReaderGroupRecords(acceptance.store).create(created, current, intent, *keep_scope(scope, name, guard, door))
+    ReaderGroupRecords(acceptance.store).create(created, current, intent, *keep_scope(scope, name, guard, lock))
     acceptance.send(intent)
     return created
 

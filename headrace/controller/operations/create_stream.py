@@ -8,7 +8,7 @@ from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.scope import keep_scope, no_such_scope, scope_door_key, scope_exists, scope_guard_key
+from headrace.metadata.scope import creation_lock_key, keep_scope, no_such_scope, scope_exists, scope_guard_key
 from headrace.metadata.stream import current_key, first_segment_number, is_stream
 from headrace.metadata.stream_indexes import index_tags, writes_of_creation
 from headrace.metadata.stream_records import StoredStream, create_current, delete_intent
@@ -24,8 +24,8 @@ def accept(acceptance: Acceptance, scope: str, stream: str, configuration: Strea
 
 
 def _accept(acceptance: Acceptance, scope: str, name: str, configuration: StreamConfiguration) -> StreamView:
-    guard, door, current = acceptance.store.get_many(
-        [scope_guard_key(scope), scope_door_key(scope, name), current_key(scope, name)]
+    guard, lock, current = acceptance.store.get_many(
+        [scope_guard_key(scope), creation_lock_key(scope, name), current_key(scope, name)]
     )
     if guard is None or not scope_exists(guard):
         raise no_such_scope(scope)
@@ -38,7 +38,7 @@ def _accept(acceptance: Acceptance, scope: str, name: str, configuration: Stream
         *create_current(stream, tombstone=current),
         *create_epoch(stream, stream.epoch),
         *writes_of_creation(stream),
-        *keep_scope(scope, name, guard, door),
+        *keep_scope(scope, name, guard, lock),
     )
     return StreamView.of(stream)
 

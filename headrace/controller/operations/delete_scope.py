@@ -19,10 +19,10 @@ from headrace.metadata.reader_group import ReaderGroupRecords
 from headrace.metadata.request_messages import message_body
 from headrace.metadata.scope import (
     close_scope,
+    creation_lock_keys,
     delete_scope,
     is_closing,
     no_such_scope,
-    scope_door_keys,
     scope_exists,
     scope_guard_key,
 )
@@ -45,7 +45,7 @@ def accept(acceptance: Acceptance, scope: str) -> None:
 
 
 def _accept(acceptance: Acceptance, scope: str) -> None:
-    guard, *doors = acceptance.store.get_many([scope_guard_key(scope), *scope_door_keys(scope)])
+    guard, *locks = acceptance.store.get_many([scope_guard_key(scope), *creation_lock_keys(scope)])
     if guard is None or not scope_exists(guard):
         raise no_such_scope(scope)
     if is_closing(guard):
@@ -54,7 +54,7 @@ def _accept(acceptance: Acceptance, scope: str) -> None:
     request = PendingRequest(RequestKind.DELETE_SCOPE, f"delete_scope-{guard.version + 1}")
     intent = acceptance.intent(scope, "", request)
     acceptance.store.write(
-        *close_scope(scope, guard, doors, request.request_id),
+        *close_scope(scope, guard, locks, request.request_id),
         create_intent_write(intent),
     )
     acceptance.send(intent)

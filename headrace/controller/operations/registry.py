@@ -68,7 +68,7 @@ def tools(
     queue: Callable[[], RequestQueue],
     workers: Workers | None = None,
 ) -> Tools:
-    """What the steps of a process work with; `queue` gets the message of what a long request leaves over."""
+    """What the steps of a process work with. `queue`: where a step sends the rest of a long request."""
     return Tools(StreamRecords(store), segment_stores, clock, queue, OPERATIONS, workers or InTurn())
 
 

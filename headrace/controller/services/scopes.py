@@ -1,7 +1,7 @@
 """Scopes: create, get, list, delete.
 
 Deleting a scope may run concurrently with creating a resource in it. The deletion first marks the scope and all of its
-doors, then checks that it is empty, and then removes it if the scope is still marked. The protocol of the doors
+locks, then checks that it is empty, and then removes it if the scope is still marked. The protocol of the locks
 (`metadata/scope.py`) lets creations of different names write different records.
 """
 
@@ -15,12 +15,12 @@ from headrace.metadata.scope import (
     SCOPES_PARTITION,
     check_not_closing,
     create_scope,
+    creation_lock_keys,
     delete_scope,
     is_closing,
     is_marked,
     mark_scope,
     no_such_scope,
-    scope_door_keys,
     scope_exists,
     scope_guard_key,
 )
@@ -84,15 +84,15 @@ class ScopeService:
         self._store.write(*create_scope(scope, guard))
 
     def _try_to_delete(self, scope: str) -> None:
-        guard, *doors = self._store.get_many([scope_guard_key(scope), *scope_door_keys(scope)])
+        guard, *locks = self._store.get_many([scope_guard_key(scope), *creation_lock_keys(scope)])
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
         check_not_closing(guard)
         # Reject a scope in use before it is marked, because each mark costs writes here and in the next creations.
         self._check_empty(scope)
         version = guard.version
-        if not is_marked(guard, doors):
-            self._store.write(*mark_scope(scope, guard, doors))
+        if not is_marked(guard, locks):
+            self._store.write(*mark_scope(scope, guard, locks))
             version += 1
             self._check_empty(scope)
         self._store.write(*delete_scope(scope, version))

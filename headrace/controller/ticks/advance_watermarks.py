@@ -28,6 +28,7 @@ from headrace.metadata.writer_mark import read_writer_marks
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
+from headrace.model.segment_attributes import REVISION_MARK
 from headrace.model.streams import Stream
 from headrace.model.watermarks import Watermark, WatermarkState, next_watermark_step
 from headrace.ports.clock import Clock
@@ -38,9 +39,6 @@ from headrace.wire.fields import WireFormatError
 _MARKS_REMOVED_AT_ONCE = 90
 """Less than WRITES_PER_TRANSACTION_MAX, so that the transaction can also write the schedule entry."""
 
-REVISION_MARK = 0x7DF9A874246CC9D69397CDD19EAD68C5
-"""The attribute of the mark segment with the offset of the newest watermark, where Pravega's clients begin to read."""
-
 
 class WatermarkAdvancer:
     """Safe for any number of threads and processes, also on the same stream at the same time."""
@@ -50,10 +48,10 @@ class WatermarkAdvancer:
         store: MetadataStore,
         segment_stores: SegmentStores,
         clock: Clock,
-        is_away: Callable[[str], bool] = lambda _segment: False,
+        is_unreachable: Callable[[str], bool] = lambda _segment: False,
     ) -> None:
-        """`is_away` tells whether the store of a segment is known not to answer. Such a stream is not read at all."""
-        self._is_away = is_away
+        """`is_unreachable` tells whether the store of a segment is known not to answer. Such a stream is not read."""
+        self._is_unreachable = is_unreachable
         self._store = store
         self._records = StreamRecords(store)
         self._history = self._records.history
@@ -72,7 +70,7 @@ class WatermarkAdvancer:
         """
         scheduled = entry.scheduled
         scope, name = scheduled.scope, scheduled.stream
-        if self._is_away(mark_segment_name(scope, name)):
+        if self._is_unreachable(mark_segment_name(scope, name)):
             raise UnavailableError(f"the segment store of the watermarks of {scope}/{name} is away")
         current, record = self._store.get_many([current_key(scope, name), watermark_key(scope, name)])
         stored = self._records.stored(current)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace import wire
 from headrace.model.errors import FencedError, HeadraceError, InvalidRequestError, NotFoundError
+from headrace.model.segment_attributes import is_core
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
 from headrace.segmentstore.connections.limits import (
@@ -24,7 +25,6 @@ from headrace.segmentstore.connections.limits import (
     WRITERS_PER_CONNECTION_MAX,
 )
 from headrace.segmentstore.connections.token_checks import TokenHold
-from headrace.segmentstore.containers.attributes import is_core
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 

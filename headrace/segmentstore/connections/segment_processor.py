@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import wire
-from headrace.model import names
+from headrace.model import names, segment_attributes
 from headrace.model.errors import (
     FencedError,
     HeadraceError,
@@ -22,7 +22,7 @@ from headrace.model.errors import (
 )
 from headrace.model.time_points import UNKNOWN_ORDERING
 from headrace.segmentstore.connections.limits import TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
-from headrace.segmentstore.containers import attributes, merges
+from headrace.segmentstore.containers import merges
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.containers.container import Keep, never
 from headrace.segmentstore.containers.segment import Segment
@@ -107,11 +107,11 @@ class SegmentProcessor:
         if command.scale_type not in _SCALE_TYPES:
             raise InvalidRequestError(f"scale type {command.scale_type} is unknown")
         created = (
-            (attributes.CREATION_TIME, self._store.clock.now_ms()),
-            (attributes.EVENT_COUNT, 0),
-            (attributes.SCALE_POLICY_TYPE, command.scale_type),
-            (attributes.SCALE_POLICY_RATE, command.target_rate),
-            (attributes.ROLLOVER_SIZE, max(command.rollover_size_bytes, 0)),
+            (segment_attributes.CREATION_TIME, self._store.clock.now_ms()),
+            (segment_attributes.EVENT_COUNT, 0),
+            (segment_attributes.SCALE_POLICY_TYPE, command.scale_type),
+            (segment_attributes.SCALE_POLICY_RATE, command.target_rate),
+            (segment_attributes.ROLLOVER_SIZE, max(command.rollover_size_bytes, 0)),
         )
         await self._container(command.segment).create(command.segment, created)
         self._session.send(wire.SegmentCreated(command.request_id, command.segment))
@@ -123,7 +123,7 @@ class SegmentProcessor:
             )
         name = names.transient_segment_name(command.parent_segment, command.writer_id, self._random_uuid())
         container = self._container(name)
-        created = ((attributes.CREATION_TIME, self._store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
+        created = ((segment_attributes.CREATION_TIME, self._store.clock.now_ms()), (segment_attributes.EVENT_COUNT, 0))
         self._transient.append(name)
         try:
             await container.create(name, created)
@@ -207,8 +207,8 @@ class SegmentProcessor:
         if command.scale_type not in _SCALE_TYPES:
             raise InvalidRequestError(f"scale type {command.scale_type} is unknown")
         updates = [
-            AttributeUpdate(attributes.SCALE_POLICY_TYPE, UpdateKind.REPLACE, command.scale_type),
-            AttributeUpdate(attributes.SCALE_POLICY_RATE, UpdateKind.REPLACE, command.target_rate),
+            AttributeUpdate(segment_attributes.SCALE_POLICY_TYPE, UpdateKind.REPLACE, command.scale_type),
+            AttributeUpdate(segment_attributes.SCALE_POLICY_RATE, UpdateKind.REPLACE, command.target_rate),
         ]
         await self._container(command.segment).update_attributes(command.segment, updates)
         self._session.send(wire.SegmentPolicyUpdated(command.request_id, command.segment))
@@ -216,7 +216,7 @@ class SegmentProcessor:
     async def _get_attribute(self, command: wire.GetSegmentAttribute) -> None:
         container = self._container(command.segment)
         segment = await container.find(command.segment)
-        value = attributes.NO_VALUE if segment is None else _attribute(segment, command.attribute_id)
+        value = segment_attributes.NO_VALUE if segment is None else _attribute(segment, command.attribute_id)
         await container.log.durable()
         if segment is None:
             raise NotFoundError(f"there is no segment {command.segment}")
@@ -313,6 +313,6 @@ def _is_above(attribute_id: int, value_max: int) -> Keep:
 
 
 def _attribute(segment: Segment, attribute_id: int) -> int:
-    if attribute_id == wire.MAY_LACK_BYTES:
-        return 1 if segment.accepted.may_lack_bytes else attributes.NO_VALUE
+    if attribute_id == segment_attributes.MAY_LACK_BYTES:
+        return 1 if segment.accepted.may_lack_bytes else segment_attributes.NO_VALUE
     return segment.attribute(attribute_id)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import wire
 from headrace.model.errors import HeadraceError
+from headrace.model.segment_attributes import CREATION_TIME, EVENT_COUNT
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.received_bytes import ReceivedBytes
-from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.tables import table_reads, table_updates
 from headrace.segmentstore.tables.batches import Batch
 
@@ -111,7 +111,10 @@ class TableProcessor:
     # Creation to removal
 
     async def _create(self, command: wire.CreateTableSegment) -> None:
-        created = ((attributes.CREATION_TIME, self._session.store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
+        created = (
+            (CREATION_TIME, self._session.store.clock.now_ms()),
+            (EVENT_COUNT, 0),
+        )
         await self._tables(command.segment).create(command.segment, command.key_length, created)
         self._session.send(wire.SegmentCreated(command.request_id, command.segment))
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from headrace.model.errors import ConflictError, InvalidRequestError, ThrottledError
 from headrace.model.limits import WRITER_KEPT_S_MIN
-from headrace.segmentstore.containers.attributes import (
+from headrace.model.segment_attributes import (
     ATTRIBUTES_PER_SEGMENT_MAX,
     CLIENT_ATTRIBUTES_MAX,
     NO_VALUE,

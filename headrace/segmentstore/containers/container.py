@@ -27,6 +27,7 @@ from headrace.model.errors import (
     TruncatedError,
 )
 from headrace.model.names import is_transient_segment_name
+from headrace.model.segment_attributes import NO_VALUE, is_core
 from headrace.ports.clock import Clock
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation, WriterMark
@@ -35,7 +36,6 @@ from headrace.segmentstore.containers.attribute_updates import (
     check_attribute_count,
     updated_attributes,
 )
-from headrace.segmentstore.containers.attributes import NO_VALUE, is_core
 from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.idle_segments import FindEvicted, IdleSegments
 from headrace.segmentstore.containers.log_room import LogRoom
@@ -100,7 +100,7 @@ class SegmentContainer:
         self.changes = 0
         """Counts creations, removals, seals and truncations of segments; appends do not count."""
         self._noted_sequence = -1
-        self._left: FencedError | None = None
+        self._refusal: FencedError | None = None
         self.clock = clock
         self.unanswered = UnansweredWrites(clock)
         self._on_failure = on_failure
@@ -207,19 +207,19 @@ class SegmentContainer:
         if segment.untiered_since_s is None:
             segment.untiered_since_s = self.clock.monotonic_s()
 
-    def leave(self) -> None:
+    def refuse_for_handover(self) -> None:
         """Refuse all further operations of clients, since another store is about to take the container over."""
-        self._left = FencedError(f"container {self.container} moves to another store: look up its owner again")
+        self._refusal = FencedError(f"container {self.container} moves to another store: look up its owner again")
 
-    def stay(self) -> None:
-        """Accept operations again after `leave`, since no other store can take the container over now."""
-        self._left = None
+    def resume(self) -> None:
+        """Accept operations again after `refuse_for_handover`, since no other store can take the container over now."""
+        self._refusal = None
         self.log.resume()
 
     def _check_log_space(self) -> None:
         """Refuse operations when the log is full. The cache bounds data; this also bounds operations without data."""
-        if self._left is not None:
-            raise self._left
+        if self._refusal is not None:
+            raise self._refusal
         ledger = self.log.ledger
         if self.log_room.refuses(ledger) and (reason := self.log_room.refusal(ledger)) is not None:
             raise ThrottledError(f"container {self.container} accepts no operations: {reason}; try again later")
@@ -267,7 +267,7 @@ class SegmentContainer:
         check_segment_name(name)  # here, where all paths meet: a name may be made of the one in the request
         while True:
             while name in self.metadata.deletions:
-                self.tell_news()
+                self.wake_flusher()
                 await self.removals.done(name)
             if await self.find(name) is not None:
                 await self.log.durable()
@@ -306,7 +306,7 @@ class SegmentContainer:
         self.dirty[segment.number] = segment
         self.count_change(name)
         await self.apply(data_frames.TruncateOperation(segment.number, offset, self.clock.now_ms()))
-        self.tell_news()
+        self.wake_flusher()
 
     async def delete(self, name: str, keep: Keep = never) -> None:
         """Remove the segment.
@@ -320,7 +320,7 @@ class SegmentContainer:
         self.count_change(name)
         await self.apply(data_frames.DeleteOperation(segment.number, self.clock.now_ms()))
         self.dirty.pop(segment.number, None)
-        self.tell_news()
+        self.wake_flusher()
 
     async def update_attributes(self, name: str, updates: Iterable[AttributeUpdate], keep: Keep = never) -> None:
         """Change attributes; raises NotFoundError, or ConflictError (code "attribute") if a condition does not hold."""
@@ -377,7 +377,7 @@ class SegmentContainer:
         """The write of the segment's chunk directory that is in progress; None if there is none."""
         return segment.flushing or self.idle.recording.get(segment.number)
 
-    def tell_news(self) -> None:
+    def wake_flusher(self) -> None:
         """Wake the storage writer, for work that must not wait for its next tick."""
         self.news.set()
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from headrace import wire
 from headrace.model.names import parent_segment_name
 from headrace.model.rates import SILENT_S, SWEEP_EVERY_S, ScalingReport, SegmentRates, amortized
+from headrace.model.segment_attributes import SCALE_POLICY_RATE, SCALE_POLICY_TYPE
 from headrace.ports.clock import Clock
 from headrace.ports.scaling_reports import ScalingReports
-from headrace.segmentstore.containers.attributes import SCALE_POLICY_RATE, SCALE_POLICY_TYPE
 
 if TYPE_CHECKING:
     from headrace.segmentstore.containers.segment import Segment

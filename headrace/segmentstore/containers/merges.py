@@ -145,4 +145,4 @@ async def _merged(
     if target.untiered_since_s is None:
         target.untiered_since_s = container.clock.monotonic_s()
     await durable
-    container.tell_news()
+    container.wake_flusher()

@@ -16,15 +16,15 @@ from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapsho
 from headrace.codec.data_frames import Operation
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.model.names import check_nesting, is_transaction_segment_name, is_transient_segment_name
-from headrace.segmentstore.cache.block_pool import BlockPool
-from headrace.segmentstore.containers import settlements
-from headrace.segmentstore.containers.attributes import (
+from headrace.model.segment_attributes import (
     CREATION_TIME,
     EVENT_COUNT,
     SCALE_POLICY_RATE,
     SCALE_POLICY_TYPE,
     is_core,
 )
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.containers import settlements
 from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.segment_states import AcceptedState, TieredState

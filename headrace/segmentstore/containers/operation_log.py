@@ -7,8 +7,8 @@ Any number of frames may be in flight, and the ledger reports them in their orde
 frame that has its last byte. After a failure the log reports no success any more. While the store's lease may have
 ended, it reports nothing.
 
-A frame pins the blocks of the cache that its bytes are in until the ledger reads them no more. That may be after the
-frame is durable, when the bytes may be in tier 2 already.
+A frame keeps its cache blocks pinned until the ledger has stopped reading them, which may be after it is durable. The
+bytes may be in tier 2 by then.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ OPERATIONS_PER_SLICE: Final = 1000
 """Applied in one turn of the loop, in about 5 ms, which delay the acknowledgements of other containers."""
 
 SLICE_BYTES: Final = 4 << 20
-"""At most so much is read at once, plus one operation."""
+"""Bytes per read; one more operation may follow."""
 
 
 class _ReadOperation(NamedTuple):

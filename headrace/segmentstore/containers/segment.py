@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from headrace.codec.container_snapshots import SegmentSnapshot
 from headrace.model.chunks import TableMark
-from headrace.model.time_points import TimePoints
-from headrace.segmentstore.cache.block_pool import BlockPool
-from headrace.segmentstore.cache.read_index import ReadIndex
-from headrace.segmentstore.containers.attributes import (
+from headrace.model.segment_attributes import (
     CREATION_TIME,
     EVENT_COUNT,
     NO_VALUE,
     SEGMENT_TYPE,
     TABLE_KEY_LENGTH,
 )
+from headrace.model.time_points import TimePoints
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.read_index import ReadIndex
 from headrace.segmentstore.containers.container_rates import WatchedSegment
 from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge, end_of_large_event
 from headrace.segmentstore.containers.segment_states import AcceptedState, DurableState, TieredState

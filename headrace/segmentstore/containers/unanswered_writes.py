@@ -15,7 +15,7 @@ from headrace.ports.metadata_store import UNANSWERED_WRITE_S, ItemRefusedError, 
 
 
 class UnansweredWrites:
-    """Those of one container."""
+    """The unanswered writes of one container."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

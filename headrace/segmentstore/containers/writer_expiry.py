@@ -18,8 +18,8 @@ from typing import Final
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import WritersGone
 from headrace.model.limits import WRITER_KEPT_S_MIN
+from headrace.model.segment_attributes import ATTRIBUTES_PER_SEGMENT_MAX, is_core
 from headrace.ports.clock import Clock
-from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, is_core
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.pending import unwatched

@@ -99,7 +99,7 @@ class JournalCommits:
 
         Raises:
             CorruptError: durable records are missing or damaged, or newer software wrote a record. With several
-                copies, damage that can be named is noted instead, and a journal with other damage is set aside.
+                copies, damage that can be named is noted instead, and a journal with other damage goes into quarantine.
             OSError: the disk cannot be read or written.
         """
         try:
@@ -108,7 +108,7 @@ class JournalCommits:
             if not self._tolerates_damage:
                 raise
             _log.critical("event=journal_set_aside replica=%s error=%r", self.files.replica_id.hex(), error)
-            self.files.set_aside()
+            self.files.quarantine()
             self.index.clear()
             self._promise_files.clear()
             self._last_commit, self.damaged_entries = None, 0

@@ -21,8 +21,8 @@ from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalDisk, JournalFile
 from headrace.segmentstore.log import journal_format
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, Format2, LostRecordsError
+from headrace.segmentstore.log.quarantined_journals import finish_quarantine, quarantine
 from headrace.segmentstore.log.replica_identity import IDENTITY_NAME, create_identity, load_identity
-from headrace.segmentstore.log.set_aside import finish_set_aside, set_aside
 from headrace.segmentstore.log.spare_files import SPARE_PREFIX, SpareFiles
 from headrace.segmentstore.log.unreadable_blocks import read_around
 
@@ -160,7 +160,7 @@ class JournalFiles:
             CorruptError: a file belongs to another journal.
             OSError: the volume has no room for the identity of a journal that has none.
         """
-        finish_set_aside(self._disk)
+        finish_quarantine(self._disk)
         replica_id = load_identity(self._disk)
         loaded: list[tuple[LogFile, FileHeader]] = []
         with ExitStack() as opened:
@@ -192,11 +192,11 @@ class JournalFiles:
             if after.sequence != before.sequence + 1:
                 raise LostRecordsError(f"journal files between {before.name} and {after.name} are missing")
 
-    def set_aside(self) -> None:
-        """Set all files of the journal aside, and forget its identity. Call `load` again."""
+    def quarantine(self) -> None:
+        """Put all files of the journal into quarantine, and forget its identity. Call `load` again."""
         self.close()
         self.used.clear()
-        set_aside(self._disk)
+        quarantine(self._disk)
         self.spares = SpareFiles(self._disk, self._file_bytes, self._logs_on_volume)
 
     def begin(self) -> None:

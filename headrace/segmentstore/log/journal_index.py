@@ -167,7 +167,7 @@ class JournalIndex:
         self._containers: dict[int, ContainerEntries] = {}
 
     def clear(self) -> None:
-        """Forget everything, because the journal was set aside."""
+        """Forget everything, because the journal is in quarantine."""
         self.promises.clear()
         self.truncated_before.clear()
         self._containers.clear()

@@ -129,7 +129,7 @@ class LogObjectWriter:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._sealed_at_s = self._loop.time() - limits.gather_s
-        self._truncated_before = self._told_truncated = start.truncated_before
+        self._truncated_before = self._stored_truncated = start.truncated_before
         self._ends = deque(start.objects)
         self._oldest_sequence = start.objects[0][0] if start.objects else start.next_sequence
         self._stopping: asyncio.Future[None] = self._loop.create_future()
@@ -173,7 +173,7 @@ class LogObjectWriter:
         self._schedule()
         while self._tasks:
             await asyncio.wait(self._tasks)
-        if self.failure is None and min(self._truncated_before, self._durable_before) > self._told_truncated:
+        if self.failure is None and min(self._truncated_before, self._durable_before) > self._stored_truncated:
             self._seal()  # an object without entries, which carries the truncation point
             while self._tasks:
                 await asyncio.wait(self._tasks)
@@ -223,7 +223,7 @@ class LogObjectWriter:
         parts = encode_log_object(header, [each.encoded for each in entries])
         stored_bytes = sum(memoryview(part).nbytes for part in parts)
         put = PutObject(sequence, first, first + len(entries), stored_bytes, truncated_before)
-        self._told_truncated = truncated_before
+        self._stored_truncated = truncated_before
         self._sealed_at_s = self._loop.time()
         self._next_sequence += 1
         self._sealed_before = put.end

@@ -45,8 +45,8 @@ from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.log_recovery import LogRecovery
 from headrace.segmentstore.log.appended_entries import AppendedEntries, SentEntry
 from headrace.segmentstore.log.entry_encoder import EncodedEntry, EntryEncoder
-from headrace.segmentstore.log.owner_parts import LogPlan, OwnerParts
 from headrace.segmentstore.log.record_requests import RecordRequests
+from headrace.segmentstore.log.shared_log_resources import LogPlan, SharedLogResources
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -66,34 +66,36 @@ class OwnedLog:
     this process has sent for the same epoch.
     """
 
-    def __init__(self, parts: OwnerParts, container: int, epoch: int, plan: LogPlan, sessions: int = 0) -> None:
+    def __init__(
+        self, shared: SharedLogResources, container: int, epoch: int, plan: LogPlan, sessions: int = 0
+    ) -> None:
         self.container = container
         self.epoch = epoch
         self.failure: HeadraceError | None = None
         self.is_reported = False
         """Whether the caller of an opening was told that the recovery waits for replicas."""
         self.writer: LedgerWriter | None = None
-        self._parts = parts
+        self._shared = shared
         self.plan = plan
-        self._records = RecordRequests(parts.records, container, epoch)
+        self._records = RecordRequests(shared.records, container, epoch)
         self._loop = asyncio.get_running_loop()
         self.recovered: asyncio.Future[None] = self._loop.create_future()
         self._recovery = LogRecovery(
             container,
-            parts.members.own,
+            shared.members.own,
             plan.wanted,
             plan.placement.zones,
             plan.copies,
-            parts.recovery_bounds,
+            shared.recovery_bounds,
             self._now_ms,
         )
         self._recovery.sessions = sessions
-        self._metrics = parts.metrics.begin(container, parts.clock.monotonic_s())
+        self._metrics = shared.metrics.begin(container, shared.clock.monotonic_s())
         self._answered_from = ""
         self._effects: deque[WriterEffect] = deque()
         self._is_applying = False
-        encoder = EntryEncoder(compresses=parts.compresses)
-        threads, now_s = parts.threads, parts.clock.monotonic_s
+        encoder = EntryEncoder(compresses=shared.compresses)
+        threads, now_s = shared.threads, shared.clock.monotonic_s
         self._appended = AppendedEntries(encoder, self._number, self._send_new, self._run, threads, now_s)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -177,10 +179,10 @@ class OwnedLog:
             self.recovered.set_exception(error)
             self.recovered.exception()  # a failure that no caller waits for is not an error of the loop
         self._loop.call_soon(self._report_failure)
-        self._parts.members.detach()
+        self._shared.members.detach()
         try:
             # The own journal may still write from the memory of entries, even if another store owns the container now.
-            self._parts.journal.when_durable(self._release_all)
+            self._shared.journal.when_durable(self._release_all)
         except UnavailableError:
             self._loop.call_soon(self._release_all, None)
 
@@ -194,7 +196,7 @@ class OwnedLog:
             case Opened():
                 self._apply(machine.opened(replica, message))
             case Nack():
-                self._parts.metrics.count_nack(message.code)
+                self._shared.metrics.count_nack(message.code)
                 self._apply(machine.refused(replica, message))
             case Entries() if isinstance(machine, LogRecovery):
                 self._apply(machine.entries(message.request, message))
@@ -216,7 +218,7 @@ class OwnedLog:
 
     @property
     def _now_ms(self) -> int:
-        return int(self._parts.clock.monotonic_s() * 1000)
+        return int(self._shared.clock.monotonic_s() * 1000)
 
     def _apply(self, effects: Sequence[WriterEffect]) -> None:
         """Apply effects in their order, also if one of them leads to further ones."""
@@ -232,7 +234,7 @@ class OwnedLog:
         self._appended.report()
 
     def _apply_one(self, effect: WriterEffect) -> None:
-        members = self._parts.members
+        members = self._shared.members
         match effect:
             case Send():
                 self._send(effect)
@@ -274,16 +276,16 @@ class OwnedLog:
     def _serve(self, effect: Serve) -> None:
         self.writer = writer = LedgerWriter(
             self.container,
-            self._parts.members.own,
+            self._shared.members.own,
             effect.log,
             effect.version,
             effect.truncated_before,
             self._recovery.sessions,
-            self._parts.writer_bounds,
+            self._shared.writer_bounds,
             self._now_ms,
         )
         writer.place(self.plan.placement)
-        self._metrics.recovered(self._parts.clock.monotonic_s(), effect.log.members)
+        self._metrics.recovered(self._shared.clock.monotonic_s(), effect.log.members)
         _log.info(
             "event=log_recovered container=%d epoch=%d truncated=%d next_entry=%d members=%d",
             self.container,
@@ -300,7 +302,7 @@ class OwnedLog:
         if effect.source is Source.JOURNAL:
             self._run(self._send_from_journal(effect))
             return
-        members, member, unsent = self._parts.members, effect.member, 0
+        members, member, unsent = self._shared.members, effect.member, 0
         for entry in range(effect.first, effect.last + 1):
             sent = self._appended.sent(entry)
             unsent = members.send_entry(member, sent.header, sent.parts)
@@ -309,23 +311,23 @@ class OwnedLog:
 
     def _send_stored(self, member: ReplicaId, entry: Entry) -> int:
         """Send an entry as this owner's, also if it belongs to an earlier ledger."""
-        return self._parts.members.send_entry(member, entry.header._replace(writer_epoch=self.epoch), (entry.payload,))
+        return self._shared.members.send_entry(member, entry.header._replace(writer_epoch=self.epoch), (entry.payload,))
 
     async def _send_from_journal(self, effect: Send) -> None:
         """Send a window of entries that the own journal has; the machine asks for the next one."""
-        machine, parts = self.machine, self._parts
+        machine, shared = self.machine, self._shared
         session = machine.session_of(effect.member)
         last = effect.first - 1
         part = next(machine.chain.parts(effect.first, effect.last + 1), None)
         if part is not None:
             epoch, first, end = part
-            async with parts.catch_ups.takeovers if self.writer is None else parts.catch_ups.slots:
+            async with shared.catch_ups.takeovers if self.writer is None else shared.catch_ups.slots:
                 try:
-                    entries = parts.journal.reader.entries_to_send
+                    entries = shared.journal.reader.entries_to_send
                     read = partial(entries, self.container, epoch, first, end - 1, effect.bytes_max)
-                    found = await parts.threads.run(read)
+                    found = await shared.threads.run(read)
                 except (CorruptError, OSError) as error:
-                    parts.on_damage(self.container, error)
+                    shared.on_damage(self.container, error)
                     return
                 if self.failure is not None:
                     return
@@ -334,8 +336,8 @@ class OwnedLog:
                     last = one.header.entry
                 if self.writer is not None:
                     sent_bytes = sum(RECORD_HEADER_BYTES + one.header.length for one in found)
-                    parts.metrics.catch_up_bytes += sent_bytes
-                    await asyncio.sleep(parts.catch_ups.delay_s(sent_bytes))
+                    shared.metrics.catch_up_bytes += sent_bytes
+                    await asyncio.sleep(shared.catch_ups.delay_s(sent_bytes))
         if self.failure is None and machine is self.machine:
             self._apply(machine.sent(effect.member, session, last))
 

@@ -29,9 +29,9 @@ from headrace.segmentstore.log.held_bytes import HeldBytes
 from headrace.segmentstore.log.journal_interface import EntryJournal, holds_back_files
 from headrace.segmentstore.log.lagging_copies import LaggingCopies
 from headrace.segmentstore.log.owned_log import OwnedLog
-from headrace.segmentstore.log.owner_parts import LogPlan, OwnerParts
 from headrace.segmentstore.log.replica_sessions import ReplicaSessions
 from headrace.segmentstore.log.replication_metrics import ReplicationMetrics
+from headrace.segmentstore.log.shared_log_resources import LogPlan, SharedLogResources
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ OWN_LINK: Final = 0
 class ReplicatedLedger:
     """One opening of a container's log by its owner."""
 
-    def __init__(self, owned: OwnedLog, parts: OwnerParts, held: HeldBytes) -> None:
+    def __init__(self, owned: OwnedLog, shared: SharedLogResources, held: HeldBytes) -> None:
         self._owned = owned
-        self._journal = parts.journal
-        self._catch_ups = parts.catch_ups
+        self._journal = shared.journal
+        self._catch_ups = shared.catch_ups
         self._closed = False
         assert owned.writer is not None
         self._writer = writer = owned.writer
-        self._lagging = LaggingCopies(writer, parts.clock)
+        self._lagging = LaggingCopies(writer, shared.clock)
         self._truncated_before = writer.truncated_before
         self._end = writer.next_entry
         self._chain = writer.chain
@@ -164,7 +164,7 @@ def _held_bytes(journal: EntryJournal, container: int, chain: LedgerChain, first
 class ReplicatedLedgers:
     """The logs that a process owns. `plan_of` says who is to hold the log of a container, as far as it is known.
 
-    `compresses` and `on_damage` are as in `OwnerParts`.
+    `compresses` and `on_damage` are as in `SharedLogResources`.
     """
 
     def __init__(
@@ -187,7 +187,9 @@ class ReplicatedLedgers:
         self._loop = asyncio.get_running_loop()
         self._own_link = _OwnLink(self._received_own)
         bounds = writer_bounds or WriterBounds(), recovery_bounds or RecoveryBounds()
-        self._parts = OwnerParts(journal, self, records, clock, CatchUps(clock), *bounds, compresses, on_damage)
+        self._shared = SharedLogResources(
+            journal, self, records, clock, CatchUps(clock), *bounds, compresses, on_damage
+        )
         self._owned: dict[int, OwnedLog] = {}
         self._ledgers: dict[int, ReplicatedLedger] = {}
         self._ticks = PeriodicTask(self._tick, retry_first_s=TICK_S)
@@ -212,7 +214,7 @@ class ReplicatedLedgers:
         if self._begun is not None:
             await self._links.close()
             await self._sessions.close()
-        self._parts.threads.close()
+        self._shared.threads.close()
 
     @property
     def owned(self) -> dict[int, OwnedLog]:
@@ -222,7 +224,7 @@ class ReplicatedLedgers:
     @property
     def metrics(self) -> ReplicationMetrics:
         """What was counted since the start of the process."""
-        return self._parts.metrics
+        return self._shared.metrics
 
     @property
     def received_bytes(self) -> int:
@@ -253,10 +255,10 @@ class ReplicatedLedgers:
             raise owned.failure
         assert owned.writer is not None
         chain, first, end = owned.writer.chain, owned.writer.truncated_before, owned.writer.next_entry
-        held = await self._parts.threads.run(partial(_held_bytes, self._journal, container, chain, first, end))
+        held = await self._shared.threads.run(partial(_held_bytes, self._journal, container, chain, first, end))
         if owned.failure is not None:
             raise owned.failure
-        ledger = self._ledgers[container] = ReplicatedLedger(owned, self._parts, held)
+        ledger = self._ledgers[container] = ReplicatedLedger(owned, self._shared, held)
         return ledger
 
     def _begin(self, container: int, epoch: int) -> OwnedLog:
@@ -272,7 +274,7 @@ class ReplicatedLedgers:
                     raise before.failure
                 sessions = before.sessions
             before.end(FencedError(f"container {container} was claimed again with epoch {epoch}"))
-        owned = self._owned[container] = OwnedLog(self._parts, container, epoch, self._plan_of(container), sessions)
+        owned = self._owned[container] = OwnedLog(self._shared, container, epoch, self._plan_of(container), sessions)
         owned.start()
         return owned
 

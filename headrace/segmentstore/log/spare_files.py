@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Final
 
 from headrace.ports.journal_disk import JournalDisk
-from headrace.segmentstore.log.set_aside import make_room
+from headrace.segmentstore.log.quarantined_journals import make_room
 
 _log = logging.getLogger(__name__)
 

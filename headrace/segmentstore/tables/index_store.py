@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.model.chunks import chunk_partition
 from headrace.model.errors import ConflictError, CorruptError, HeadraceError, UnavailableError
+from headrace.model.segment_attributes import CREATION_TIME
 from headrace.model.table_indexes import TABLE_INDEX_SORT, TableIndex, index_body, table_index
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
@@ -31,7 +32,6 @@ from headrace.ports.metadata_store import (
     Write,
     WriteConflictError,
 )
-from headrace.segmentstore.containers.attributes import CREATION_TIME
 from headrace.segmentstore.containers.pending import undisturbed
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites

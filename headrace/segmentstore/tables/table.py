@@ -17,9 +17,9 @@ from typing import Final
 
 from headrace.codec.table_entries import Place, decode_entries
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.segment_attributes import TABLE_BATCHES, TABLE_KEY_LENGTH
 from headrace.model.table_indexes import IndexRun
 from headrace.segmentstore.cache.reservations import Reservation
-from headrace.segmentstore.containers.attributes import TABLE_BATCHES, TABLE_KEY_LENGTH
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tables.index_reader import IndexReader, Window
@@ -255,7 +255,7 @@ class Table:
         """If updates wait for room, have the segment flushed to tier 2 at once instead of at the next interval."""
         if not self._room.is_set() and self.segment.tiered.length < self.tails[0].start:
             self.segment.untiered_since_s = -math.inf
-            self.container.tell_news()
+            self.container.wake_flusher()
 
     def append(self, data: Reservation, addition: TailAddition, done: Callable[[HeadraceError | None], None]) -> None:
         """Append entries whose places are in `addition`. `data` and `done` are those of `SegmentContainer.append`."""

@@ -23,7 +23,7 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.limits import TABLE_KEY_BYTES_MAX
-from headrace.segmentstore.containers import attributes
+from headrace.model.segment_attributes import SEGMENT_TYPE, TABLE_KEY_LENGTH, TABLE_SEGMENT
 from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
@@ -101,7 +101,10 @@ class TableStore:
         """
         if not 0 <= key_length <= TABLE_KEY_BYTES_MAX:
             raise InvalidRequestError(f"table keys must have at most {TABLE_KEY_BYTES_MAX} bytes, not {key_length}")
-        kind = ((attributes.SEGMENT_TYPE, attributes.TABLE_SEGMENT), (attributes.TABLE_KEY_LENGTH, key_length))
+        kind = (
+            (SEGMENT_TYPE, TABLE_SEGMENT),
+            (TABLE_KEY_LENGTH, key_length),
+        )
         await self._container.create(name, created + kind)
 
     async def delete(self, name: str, *, must_be_empty: bool = False) -> None:

@@ -19,6 +19,12 @@ from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
 from headrace.metadata.evicted_segment import evicted_segment_key, read_segment_record, write_segment_record
 from headrace.model.chunks import TableMark
 from headrace.model.errors import CorruptError, UnavailableError
+from headrace.model.segment_attributes import (
+    CREATION_TIME,
+    SEGMENT_TYPE,
+    TABLE_KEY_LENGTH,
+    TABLE_SEGMENT,
+)
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
     Create,
@@ -27,12 +33,6 @@ from headrace.ports.metadata_store import (
     Record,
     Replace,
     WriteConflictError,
-)
-from headrace.segmentstore.containers.attributes import (
-    CREATION_TIME,
-    SEGMENT_TYPE,
-    TABLE_KEY_LENGTH,
-    TABLE_SEGMENT,
 )
 from headrace.segmentstore.containers.idle_segments import EvictedSegment
 from headrace.segmentstore.containers.metadata import ContainerMetadata

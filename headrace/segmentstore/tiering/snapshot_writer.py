@@ -78,7 +78,7 @@ class SnapshotWriter:
         """
         if self._waiting is None and self._due:
             self._waiting = self._take()
-            self._container.log.when_durable(self._container.tell_news)
+            self._container.log.when_durable(self._container.wake_flusher)
         taken = self._waiting
         if taken is None or self._container.log.durable_sequence < taken.sequence:
             return

@@ -99,7 +99,7 @@ class StorageWriter:
         return is_leaving or container.pool.under_pressure or container.log.ledger.wants_truncation
 
     def wake(self) -> None:
-        self._container.tell_news()
+        self._container.wake_flusher()
 
     async def prepare_drain(self) -> None:
         """Flush until little is left for `drain`, and write a snapshot, while the container accepts operations.

@@ -26,7 +26,7 @@ from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.streams import StreamService
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
-from headrace.metadata.scope import DOORS
+from headrace.metadata.scope import CREATION_LOCKS
 from headrace.model.errors import NotFoundError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.rates import ScalingReport
@@ -95,7 +95,7 @@ def test_a_stream_with_everything_comes_and_goes(cloud_world: CloudWorld):
     left = [item for item in items if not item["partition"]["S"].startswith("creations/")]
     assert len(items) - len(left) == 4, "notes of the creation and of three scales stay for an hour"
     assert {item["partition"]["S"] for item in left} == {"stream/s/t", "scope-guard/s"}
-    assert len(left) == 2 + DOORS, "the tombstone, and the guard of the scope with its doors"
+    assert len(left) == 2 + CREATION_LOCKS, "the tombstone, and the guard of the scope with its creation locks"
 
 
 def test_retention_finds_cuts_and_truncates(cloud_world: CloudWorld):

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.metadata.scope import DOORS, ScopeState, decode_guard, guard_body, scope_door_keys, scope_guard_key
+from headrace.metadata.scope import (
+    CREATION_LOCKS,
+    ScopeState,
+    creation_lock_keys,
+    decode_guard,
+    guard_body,
+    scope_guard_key,
+)
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -210,26 +217,26 @@ def test_creations_in_a_scope_do_not_meet_at_one_record(world: StreamWorld):
     world.bare_store.write = write
     for number in range(160):
         world.streams.create_stream("s", f"stream-{number}", StreamConfiguration(ScalingPolicy.fixed(1)))
-    assert len(shared) == DOORS
-    assert max(shared.values()) < 3 * 160 / DOORS
+    assert len(shared) == CREATION_LOCKS
+    assert max(shared.values()) < 3 * 160 / CREATION_LOCKS
     assert scope_guard_key("s") not in shared
 
 
 def test_creations_in_a_recreated_scope_remove_old_marks(world: StreamWorld):
-    """The doors are still marked by the deleter of the former scope."""
+    """The creation locks are still marked by the deleter of the former scope."""
     world.scopes.delete_scope("s")
     world.scopes.create_scope("s")
     for number in range(160):
         world.streams.create_stream("s", f"stream-{number}", FIXED_1)
-    doors = world.bare_store.get_many(scope_door_keys("s"))
-    assert {one and decode_guard(one.body) for one in doors} == {ScopeState.OPEN}
+    locks = world.bare_store.get_many(creation_lock_keys("s"))
+    assert {one and decode_guard(one.body) for one in locks} == {ScopeState.OPEN}
     with pytest.raises(IllegalStateError):
         world.scopes.delete_scope("s")
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_scope_that_goes_amid_the_read_takes_nothing_in(seed: int):
-    """The batch read may see the guard of before and the door of after, or the other way round."""
+    """The batch read may see the guard of before and the creation lock of after, or the other way round."""
     world = StreamWorld(seed)
     amid_the_read = world.calls.overtaken("between reads", by=lambda: world.scopes.delete_scope("s"))
     with amid_the_read, pytest.raises(NotFoundError):

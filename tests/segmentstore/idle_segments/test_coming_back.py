@@ -21,8 +21,8 @@ from store_world import WAIT_S, World
 from headrace import wire
 from headrace.metadata.evicted_segment import evicted_segment_key
 from headrace.model.errors import CorruptError, UnavailableError
+from headrace.model.segment_attributes import EVENT_COUNT
 from headrace.ports.metadata_store import Replace
-from headrace.segmentstore.containers.attributes import EVENT_COUNT
 from headrace.segmentstore.tiering.segment_records import READS_AT_ONCE_MAX
 
 pytestmark = pytest.mark.anyio

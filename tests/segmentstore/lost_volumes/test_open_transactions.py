@@ -14,6 +14,7 @@ from headrace import wire
 from headrace.codec.container_snapshots import SegmentSnapshot, decode_segment, encode_segment
 from headrace.model.errors import SOURCE_INCOMPLETE, IllegalStateError
 from headrace.model.names import transaction_segment_name
+from headrace.model.segment_attributes import MAY_LACK_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ async def merge_batch(client, *sources):
 
 
 async def may_lack_bytes(client, name):
-    return (await client.call(wire.GetSegmentAttribute(8, name, wire.MAY_LACK_BYTES))).value
+    return (await client.call(wire.GetSegmentAttribute(8, name, MAY_LACK_BYTES))).value
 
 
 def assert_refused(reply, source=LOST):

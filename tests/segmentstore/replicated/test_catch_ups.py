@@ -38,7 +38,7 @@ async def test_takeover_does_not_wait_for_bulk_copies():
         await append(await opened(world, "a"), b"one")
         await world.start("c", disk)
         world.network.cut(world.nodes["a"].replica, world.nodes["c"].replica)
-        bulk = world.nodes["b"].ledgers._parts.catch_ups
+        bulk = world.nodes["b"].ledgers._shared.catch_ups
         for _ in range(CATCH_UPS_MAX):
             await bulk.slots.acquire()
         await world.destroy(world.nodes["a"])

@@ -14,7 +14,7 @@ from simulated_workers import SimulatedClock, SimulatedWorkers
 from functions.wiring import WORKERS_PER_TICK
 from headrace import topology
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.adapters.tcp.away_containers import AwayContainers
+from headrace.adapters.tcp.unreachable_containers import UnreachableContainers
 from headrace.controller.ticks.watermark_ticks import ScheduleEntry, watermark_ticks
 from headrace.metadata.stream_buckets import bucket_of
 from headrace.metadata.watermark_schedule import ScheduledStream, watermark_schedule_body, watermark_schedule_key
@@ -38,7 +38,7 @@ class Looks:
     def __init__(self, clock: SimulatedClock, stores_away: int) -> None:
         self._clock = clock
         self._stores_away = stores_away
-        self._away = AwayContainers(clock.monotonic_s)
+        self._unreachable = UnreachableContainers(clock.monotonic_s)
         self.turns_ms: defaultdict[str, list[int]] = defaultdict(list)
         self.served: set[str] = set()
 
@@ -47,11 +47,11 @@ class Looks:
         self.turns_ms[scheduled.stream].append(self._clock.now_ms())
         self._clock.advance(LOOK_MS)
         container = container_of_segment(mark_segment_name(scheduled.scope, scheduled.stream), topology.CONTAINER_COUNT)
-        if self._away.is_away(container):
+        if self._unreachable.is_unreachable(container):
             raise UnavailableError("its store is known to be away")
         if container % STORES < self._stores_away:
             self._clock.advance(int(time_left_s() * 1000))
-            self._away.note_failure([container])
+            self._unreachable.note_failure([container])
             raise UnavailableError("its store does not answer")
         self.served.add(scheduled.stream)
 

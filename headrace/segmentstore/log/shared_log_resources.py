@@ -47,7 +47,7 @@ class LogPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerParts:
+class SharedLogResources:
     """What the owned logs of a process share. `compresses`: members are in other zones, and traffic to them costs."""
 
     journal: EntryJournal

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 PROBE_EVERY_S = 10.0
 
 
-class AwayContainers:
+class UnreachableContainers:
     """Learns from what becomes of requests; safe for any number of threads."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
@@ -27,7 +27,7 @@ class AwayContainers:
             for container in containers:
                 self._failed_s.pop(container, None)
 
-    def is_away(self, container: int) -> bool:
+    def is_unreachable(self, container: int) -> bool:
         """Whether requests to the container are held back for now. One caller in each PROBE_EVERY_S may try it."""
         with self._lock:
             failed_s = self._failed_s.get(container)

@@ -1,4 +1,4 @@
-"""The position of a replica, computed from what it told in OPENED."""
+"""The position of a replica, computed from what it reported in OPENED."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.codec.replica_messages import HeldRun
 from headrace.model.container_logs import LedgerChain
 
 
-def told_position(chain: LedgerChain, truncated_before: int, runs: Iterable[HeldRun]) -> int:
+def reported_position(chain: LedgerChain, truncated_before: int, runs: Iterable[HeldRun]) -> int:
     """The last entry up to which a replica holds everything from the truncation point on, clipped to the chain."""
     held = {run.epoch: run for run in runs}
     expected = truncated_before

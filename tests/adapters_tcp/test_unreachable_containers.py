@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.tcp.away_containers import PROBE_EVERY_S, AwayContainers
 from headrace.adapters.tcp.store_calls import StoreCalls
+from headrace.adapters.tcp.unreachable_containers import PROBE_EVERY_S, UnreachableContainers
 from headrace.model.errors import OutOfTimeError
 from headrace.ports.deadlines import time_limit
 
@@ -15,19 +15,19 @@ PROBE_EVERY_MS = int(PROBE_EVERY_S * 1000)
 
 def test_one_caller_at_a_time_tries_a_container_that_is_away():
     clock = ManualClock()
-    away = AwayContainers(clock.monotonic_s)
-    assert not away.is_away(1)
+    away = UnreachableContainers(clock.monotonic_s)
+    assert not away.is_unreachable(1)
     away.note_failure([1, 2])
-    assert [away.is_away(container) for container in (1, 2, 3)] == [True, True, False]
+    assert [away.is_unreachable(container) for container in (1, 2, 3)] == [True, True, False]
     clock.advance(PROBE_EVERY_MS)
-    assert [away.is_away(1), away.is_away(1)] == [False, True]
+    assert [away.is_unreachable(1), away.is_unreachable(1)] == [False, True]
     away.note_failure([1])
     clock.advance(PROBE_EVERY_MS - 1)
-    assert away.is_away(1)
+    assert away.is_unreachable(1)
     clock.advance(1)
-    assert not away.is_away(1)
+    assert not away.is_unreachable(1)
     away.note_answer([1])
-    assert [away.is_away(1), away.is_away(1)] == [False, False]
+    assert [away.is_unreachable(1), away.is_unreachable(1)] == [False, False]
 
 
 def test_a_caller_without_time_says_nothing_about_the_store():
@@ -42,4 +42,4 @@ def test_a_caller_without_time_says_nothing_about_the_store():
             calls.call([("s/t/0.#epoch.0", None)])  # type: ignore[list-item]
         with pytest.raises(OutOfTimeError):
             calls.converse("s/t/0.#epoch.0", lambda ask: None)
-    assert not calls.is_away("s/t/0.#epoch.0")
+    assert not calls.is_unreachable("s/t/0.#epoch.0")
