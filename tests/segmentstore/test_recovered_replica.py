@@ -250,6 +250,14 @@ def test_entries_outside_of_the_chain_are_forgotten(disk, chain):
     assert [stored.header.entry for stored in reader.ledger(CONTAINER, 4, 0, 9)] == []
 
 
+def test_a_ledger_that_ends_before_the_truncation_point_is_not_told(disk):
+    commits = started(disk)
+    shorter = LedgerChain((LedgerStart(3, 0), LedgerStart(5, 2)))
+    truncated = [*map(entry, range(5)), truncation_record(CONTAINER, 3, 3, ignore)]
+    commits.commit([*truncated, keep_ledgers(CONTAINER, shorter, ignore)], lambda _done: None)
+    assert recovered_logs(commits)[CONTAINER].runs == ()
+
+
 def test_a_reading_ends_though_its_entries_are_forgotten(disk, chain):
     commits = started(disk)
     commits.commit([*map(entry, range(8))], lambda _done: None)
