@@ -233,6 +233,23 @@ def test_entries_leave_room_for_the_promises_of_older_files(disk):
         assert free >= len(others) * RECORD_HEADER_BYTES
 
 
+def test_an_entry_of_a_whole_file_needs_no_room_for_promises():
+    """No file has more room than an empty one: a file is begun for it, not one after the other."""
+    disk = MemoryJournalDisk(capacity_bytes=8 * FILE_BYTES)
+    commits = started(disk)
+    commits.commit([promise_record(container, 4, ignore) for container in range(5, 25)], lambda _done: None)
+    commits.commit([filler(0), filler(1, commits.entry_bytes_max)], lambda _done: None)
+    assert commits.files.active.sequence == 2
+    assert commits.files.active.end == FILE_BYTES
+
+
+def test_entries_that_fill_a_file_are_in_it(disk):
+    commits = started(disk)
+    halves = (FILE_BYTES - FILE_HEADER_BYTES) // 2 - RECORD_HEADER_BYTES
+    commits.commit([filler(0, halves), filler(1, halves)], lambda _done: None)
+    assert [file.end for file in commits.files.used] == [FILE_BYTES]
+
+
 @pytest.fixture
 def chain() -> LedgerChain:
     """Ledger 3 ends before entry 6, where ledger 5 begins. Ledger 4 was never part of the log."""
@@ -277,6 +294,18 @@ def test_a_file_with_entries_outside_of_the_chain_is_freed(disk, chain):
     commits.commit([keep_ledgers(CONTAINER, chain, ignore)], lambda _done: None)
     assert FIRST_FILE not in disk.names()
     assert recovered(disk) == RecoveredLog(5)
+
+
+def test_a_file_with_a_damaged_entry_stays_after_forgetting(disk, chain):
+    """Only this file says that the replica had the entry. Without it a recovery could count it as never written."""
+    write(disk, *map(entry, range(4)), entry(4, epoch=4, writer=4))
+    write(disk)
+    damage_payload(disk, 3)
+    commits = started(disk, 2)
+    commits.commit([truncation_record(CONTAINER, 3, 3, ignore), keep_ledgers(CONTAINER, chain, ignore)], lambda _: None)
+    commits.commit([filler(number) for number in range(12)], lambda _done: None)
+    assert FIRST_FILE in disk.names()
+    assert recovered(disk).runs[0] == HeldRun(3, 3, 3, 4)
 
 
 @pytest.mark.parametrize("seed", range(20))
