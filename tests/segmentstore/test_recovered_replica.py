@@ -233,6 +233,85 @@ def test_entries_leave_room_for_the_promises_of_older_files(disk):
         assert free >= len(others) * RECORD_HEADER_BYTES
 
 
+def test_the_highest_promise_outlives_its_file(disk):
+    """A lower one that was written later does not replace it."""
+    commits = started(disk)
+    kept = promise_record(CONTAINER, 7, ignore), entry(0)
+    commits.commit([*kept, *map(filler, range(4)), promise_record(CONTAINER, 4, ignore)], lambda _done: None)
+    commits.commit([truncation_record(CONTAINER, 3, 1, ignore)], lambda _done: None)
+    assert FIRST_FILE not in disk.names()
+    assert recovered(disk).promise == 7
+
+
+def test_a_start_writes_no_promise_behind_a_torn_end(disk, monkeypatch):
+    """What it writes before it has begun a file would not be found again, and the old file is freed."""
+    with monkeypatch.context() as patch:  # the store ends before it frees a file
+        patch.setattr(JournalCommits, "recycle", lambda self: None)
+        commits = started(disk)
+        commits.commit([promise_record(CONTAINER, 7, ignore), *map(filler, range(4))], lambda _done: None)
+    loaded = JournalCommits(disk, lambda: 1, file_bytes=FILE_BYTES, copies=3)
+    loaded.load(lambda: None)
+    assert FIRST_FILE in disk.names()
+    assert recovered(disk).promise == 7
+    assert FIRST_FILE not in disk.names()
+    assert recovered(disk).promise == 7
+
+
+def with_a_file_to_copy(disk: MemoryJournalDisk) -> JournalCommits:
+    """Three entries in the first of several files, which are not needed but for them."""
+    commits = JournalCommits(disk, lambda: 1, file_bytes=FILE_BYTES, copies=3, copy_from_files=2)
+    commits.load(lambda: None)
+    commits.begin()
+    commits.commit([*map(entry, range(3)), *map(filler, range(8))], lambda _done: None)
+    return commits
+
+
+def test_a_file_that_could_not_be_copied_stays_and_is_not_tried_again(disk):
+    commits = with_a_file_to_copy(disk)
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    assert commits.copy_to_begin() is None, "one runs"
+    commits.end_copy(copy, is_complete=False)
+    assert commits.copy_to_begin() is None
+    assert FIRST_FILE in disk.names()
+
+
+def test_a_copied_file_that_is_being_read_is_not_copied_again(disk):
+    commits = with_a_file_to_copy(disk)
+    reading = JournalReader(commits.index).ledger(CONTAINER, 3, 0, 3)
+    assert next(reading).header.entry == 0
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    for portion in copy.portions():
+        commits.write_portion(copy, portion)
+    commits.end_copy(copy, is_complete=True)
+    assert FIRST_FILE in disk.names()
+    assert commits.copy_to_begin() is None
+    assert [one.header.entry for one in reading] == [1, 2]
+    del reading
+    commits.recycle()
+    assert FIRST_FILE not in disk.names()
+
+
+def test_a_file_that_was_copied_is_forgotten(disk):
+    commits = with_a_file_to_copy(disk)
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    for portion in copy.portions():
+        commits.write_portion(copy, portion)
+    commits.end_copy(copy, is_complete=True)
+    assert FIRST_FILE not in disk.names()
+    assert {piece.log_file for piece in commits.index.pieces(CONTAINER)} <= set(commits.files.used)
+    stored = JournalReader(commits.index).ledger(CONTAINER, 3, 0, 3)
+    assert [(one.header.entry, bytes(one.payload)) for one in stored] == [(number, PAYLOAD) for number in range(3)]
+    assert recovered(disk).runs == (HeldRun(3, 0, 3, 3),)
+
+
+def test_a_file_of_a_dropped_container_is_freed(disk):
+    write(disk, *map(entry, range(4)), drop_record(CONTAINER, 3, ignore), *map(filler, range(8)))
+    assert FIRST_FILE not in disk.names()
+
+
 def test_an_entry_of_a_whole_file_needs_no_room_for_promises():
     """No file has more room than an empty one: a file is begun for it, not one after the other."""
     disk = MemoryJournalDisk(capacity_bytes=8 * FILE_BYTES)
