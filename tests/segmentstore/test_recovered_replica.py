@@ -8,11 +8,12 @@ from random import Random
 import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordKind
 from headrace.codec.replica_messages import HeldRun
 from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.replication.recovered_logs import RecoveredLog, Witness
 from headrace.replication.told_positions import told_position
+from headrace.segmentstore.log import file_copies
 from headrace.segmentstore.log.file_copies import FileCopy
 from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
@@ -404,6 +405,26 @@ def test_what_is_needed_of_a_file_is_known_after_forgetting(disk, chain, seed):
     (copy,) = (FileCopy(file, file.needed({}), commits.index) for file in commits.files.used)
     copied = [pending.entry for portion in copy.portions() for pending, _, _ in portion]
     assert copied == sorted([*(stored.header.entry for stored in held), 40])
+
+
+def test_a_copy_has_each_entry_once_in_bounded_portions(disk, monkeypatch):
+    """The stretches of two containers overlap in the file."""
+    monkeypatch.setattr(file_copies, "PORTION_BYTES", 2 * len(PAYLOAD))
+    commits = started(disk)
+    for number in range(5):
+        other = entry(number, acknowledged=number)
+        other.container, other.codec = OTHER, Codec.ZSTD
+        commits.commit([entry(number), other], lambda _done: None)
+    (file,) = commits.files.used
+    portions = list(FileCopy(file, file.needed({}), commits.index).portions())
+    assert [len(portion) for portion in portions] == [2] * 5
+    copies = [copied for portion in portions for copied, _, _ in portion]
+    assert [(one.container, one.entry) for one in copies] == [
+        (container, number) for number in range(5) for container in (CONTAINER, OTHER)
+    ]
+    assert [one.acknowledged_before for one in copies if one.container == OTHER] == list(range(5))
+    assert {one.codec for one in copies if one.container == OTHER} == {Codec.ZSTD}
+    assert all(one.copied and one.payload_checksum is not None for one in copies)
 
 
 def test_a_volume_without_room_for_the_identity_says_so():
