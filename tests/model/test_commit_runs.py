@@ -101,7 +101,7 @@ def test_a_released_member_is_as_it_was():
     assert transactions.released(transactions.prepared(opened, "a")) == opened
 
 
-def test_an_entry_of_a_set_keeps_its_place_when_a_part_is_committed():
+def test_an_entry_of_a_set_keeps_its_place_between_its_parts():
     """A set that begins amid a mark of release 0.1.0 has an index."""
     mark = WaitingMark(11, 5, CommitOrder(3, 10, 1), "a", version=4)
     first = mark.after(3, 13)

@@ -159,7 +159,7 @@ def test_only_what_an_epoch_replaced_is_known_to_it():
         planned.replaced_segment(1)
 
 
-def test_a_scale_that_is_rolled_back_leaves_an_epoch_without_a_change():
+def test_a_rolled_back_scale_leaves_an_epoch_without_a_change():
     current = scaled_epoch(Epoch.first(2, 0, 0), [0], [KeyRange(0.0, 0.5)], 10)
     planned = scaled_epoch(current, [1], [KeyRange(0.5, 0.75), KeyRange(0.75, 1.0)], 20)
     back = rolled_back_epoch(current, planned)

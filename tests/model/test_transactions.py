@@ -223,13 +223,15 @@ def test_segments_that_a_late_request_may_create():
     opened = transactions.new_transaction(5, 10_000, 1_000, on_demand=True)
     once = transactions.with_confirmed(transactions.with_segments(opened, [0, 1, 2]), [0])
     twice = transactions.with_segments(once, [0, 1, 3])
-    assert transactions.numbers_created_late(transactions.with_confirmed(twice, [1])) == {1, 2, 3}
-    assert transactions.numbers_created_late(transactions.with_confirmed(twice, [1, 2, 3])) == {1}
+    assert transactions.numbers_created_late(transactions.with_confirmed(twice, [1])) == frozenset({1, 2, 3})
+    assert transactions.numbers_created_late(transactions.with_confirmed(twice, [1, 2, 3])) == frozenset({1})
     thrice = transactions.with_segments(twice, [2])
-    assert transactions.numbers_created_late(transactions.with_confirmed(thrice, [1, 2, 3])) == {1, 2}
+    assert transactions.numbers_created_late(transactions.with_confirmed(thrice, [1, 2, 3])) == frozenset({1, 2})
     assert transactions.numbers_created_late(COMMITTED) == frozenset()
     gone = transactions.aborted(transactions.marked_for_abort(once), 5_000)
-    assert transactions.numbers_created_late(gone) == {0, 1, 2}, "an abort deletes them without a request's answer"
+    assert transactions.numbers_created_late(gone) == frozenset({0, 1, 2}), (
+        "an abort deletes them without a request's answer"
+    )
     assert transactions.numbers_created_late(ABORTED) is None
 
 

@@ -45,7 +45,7 @@ class Container:
         await self.directory.remove(SEGMENT, await self.directory.page(SEGMENT, first=number, limit=1))
 
     def age(self, seconds: float) -> None:
-        self.clock.advance(seconds * 1000)
+        self.clock.advance(round(seconds * 1000))
 
     async def sweep(self) -> None:
         while await self.collector.run_pass():

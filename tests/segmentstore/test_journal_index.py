@@ -238,7 +238,7 @@ def test_a_journal_that_was_set_aside_is_forgotten():
     assert model.index.truncated_before == {}
 
 
-def test_a_truncated_entry_is_not_needed_though_its_neighbours_are():
+def test_a_truncated_entry_is_not_needed_with_its_neighbours():
     """Its record is in one piece with theirs: it must not be copied with them."""
     index, file = JournalIndex(), cast(Any, File())
     headers = [RecordHeader(RecordKind.ENTRY, 0, 3, 3, entry, 0, 0, 0, 10, 0) for entry in range(3)]

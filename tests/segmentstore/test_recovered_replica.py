@@ -267,7 +267,7 @@ def with_a_file_to_copy(disk: MemoryJournalDisk) -> JournalCommits:
     return commits
 
 
-def test_a_file_that_could_not_be_copied_stays_and_is_not_tried_again(disk):
+def test_a_file_that_could_not_be_copied_stays_as_it_is(disk):
     commits = with_a_file_to_copy(disk)
     copy = commits.copy_to_begin()
     assert copy is not None
@@ -347,7 +347,7 @@ def test_entries_outside_of_the_chain_are_forgotten(disk, chain):
     assert [stored.header.entry for stored in reader.ledger(CONTAINER, 4, 0, 9)] == []
 
 
-def test_a_ledger_that_ends_before_the_truncation_point_is_not_told(disk):
+def test_a_ledger_before_the_truncation_point_is_no_run(disk):
     commits = started(disk)
     shorter = LedgerChain((LedgerStart(3, 0), LedgerStart(5, 2)))
     truncated = [*map(entry, range(5)), truncation_record(CONTAINER, 3, 3, ignore)]
