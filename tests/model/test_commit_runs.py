@@ -99,3 +99,35 @@ def test_what_is_aborted_together(lost: set[int], begun: set[str], lost_sets: se
 def test_a_released_member_is_as_it_was():
     opened = replace(transactions.new_transaction(7, 10_000, 1_000, 0), label="l")
     assert transactions.released(transactions.prepared(opened, "a")) == opened
+
+
+def test_an_entry_of_a_set_keeps_its_place_between_its_parts():
+    """A set that begins amid a mark of release 0.1.0 has an index."""
+    mark = WaitingMark(11, 5, CommitOrder(3, 10, 1), "a", version=4)
+    first = mark.after(3, 13)
+    assert first == WaitingMark(13, 5, CommitOrder(3, 10, 1), "a", passed=2, version=5)
+    assert (mark.position, first.position) == (1, 3)
+    assert first.after(4, 14) == WaitingMark(14, 5, CommitOrder(3, 10, 1), "a", passed=3, version=6)
+
+
+@pytest.mark.parametrize("by_itself", [0, 1])
+def test_a_run_takes_as_much_as_it_may(by_itself: int):
+    """The next entry of the order is not left for another run while there is room."""
+    ids = [transaction_id_of(0, number) for number in range(TRANSACTIONS_PER_RUN_MAX + 5)]
+    order = CommitOrder(1, ids[0])
+    singles = [WaitingMark(one, 5, CommitOrder(0, one)) for one in ids[:by_itself]]
+    members = tuple(ids[by_itself:])
+    run = plan_run([*singles, WaitingMark(members[0], 5, order, "a")], {"a": CommitPart("a", "h", "w", members, order)})
+    assert run.transactions == tuple(ids[:TRANSACTIONS_PER_RUN_MAX])
+    (taken,) = run.sets
+    assert taken.set_id == "a"
+    assert taken.rest is not None
+    assert taken.rest.transaction_id == ids[TRANSACTIONS_PER_RUN_MAX]
+
+
+def test_a_run_takes_as_many_sets_as_it_may():
+    orders = [CommitOrder(number, transaction_id_of(0, number)) for number in range(SETS_PER_RUN_MAX + 1)]
+    parts = {str(one.number): CommitPart(str(one.number), "h", "w", (one.group or 0,), one) for one in orders}
+    marks = [WaitingMark(one.group or 0, 5, one, str(one.number)) for one in orders]
+    run = plan_run(marks, parts)
+    assert [one.set_id for one in run.sets] == [str(number) for number in range(SETS_PER_RUN_MAX)]

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stream_histories import Histories
 
-from headrace.model.epochs import Epoch, front_of_scale, is_same_scale, overlapping, scaled_epoch
+from headrace.model.epochs import Epoch, front_of_scale, is_same_scale, overlapping, rolled_back_epoch, scaled_epoch
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.log_classes import NUMBER_BLOCK, class_of_number
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_invariants import follows
 
@@ -156,3 +157,31 @@ def test_only_what_an_epoch_replaced_is_known_to_it():
     assert planned.replaced_segment(0).segment_id == 0
     with pytest.raises(NotFoundError):
         planned.replaced_segment(1)
+
+
+def test_a_rolled_back_scale_leaves_an_epoch_without_a_change():
+    current = scaled_epoch(Epoch.first(2, 0, 0), [0], [KeyRange(0.0, 0.5)], 10)
+    planned = scaled_epoch(current, [1], [KeyRange(0.5, 0.75), KeyRange(0.75, 1.0)], 20)
+    back = rolled_back_epoch(current, planned)
+    assert back == Epoch(2, 20, current.segments, (), 1)
+    assert back.changes_nothing
+    assert not current.changes_nothing
+    assert back.reference_epoch == 1, "its transactions are those of the epoch that it repeats"
+    again = rolled_back_epoch(back, scaled_epoch(back, [1], [KeyRange(0.5, 1.0)], 30))
+    assert (again.number, again.reference_epoch) == (3, 1)
+
+
+def test_new_numbers_stay_in_the_class_of_the_last_one():
+    """A stream whose log has a class keeps it when a block of numbers ends."""
+    last = NUMBER_BLOCK - 1
+    epoch = Epoch(0, 0, (StreamSegment(last - 1, HALVES[0]), StreamSegment(last, HALVES[1])))
+    scaled = scaled_epoch(epoch, [segment_id(0, last)], [HALVES[1]], 1)
+    (created,) = scaled.created
+    assert created.number > last
+    assert class_of_number(created.number) is class_of_number(last)
+    before = Epoch(0, 0, (StreamSegment(last - 1, KeyRange(0.0, 1.0)),))
+    assert [one.number for one in scaled_epoch(before, [last - 1], [KeyRange(0.0, 1.0)], 1).created] == [last]
+    first, second = scaled_epoch(before, [last - 1], HALVES, 1).created
+    assert second.number == first.number + 1
+    assert first.number // NUMBER_BLOCK == second.number // NUMBER_BLOCK
+    assert class_of_number(first.number) is class_of_number(last)

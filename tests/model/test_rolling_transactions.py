@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 from stream_histories import Histories
 
 from headrace.model.epochs import Epoch, front_of_epochs, scaled_epoch
 from headrace.model.key_ranges import covers_key_space_once
-from headrace.model.rolling_transactions import must_roll, roll_of
+from headrace.model.rolling_transactions import must_roll, roll_of, scale_after_roll
 from headrace.model.segments import KeyRange, segment_id
 from headrace.model.stream_cut_ranges import segments_between
 from headrace.model.stream_cuts import StreamCut
@@ -75,3 +77,20 @@ def test_a_cut_at_the_tail_amid_a_roll_is_one_of_the_stream(histories: Histories
     tail = StreamCut.of("s", "t", {one.segment_id: 1 for one in front})
     walked = epochs + [one for one in coming if one.number <= tail.last_epoch]
     assert segments_between(head, tail, walked, lambda ids: dict.fromkeys(ids, 1))
+
+
+def test_a_planned_scale_follows_the_roll():
+    """It replaces the same numbers by the same ranges, with the next numbers."""
+    planned = scaled_epoch(SPLIT, [segment_id(1, 5)], [KeyRange(0.5, 0.75), KeyRange(0.75, 1.0)], 2_500)
+    roll = roll_of(SPLIT, FIRST, 3_000)
+    moved = scale_after_roll(planned, roll)
+    assert moved.number == 4
+    assert moved.replaced == roll.following.segments[1:]
+    assert moved.segments[0] == roll.following.segments[0]
+    assert [(one.segment_id, one.key_range) for one in moved.created] == [
+        (segment_id(4, 6), KeyRange(0.5, 0.75)),
+        (segment_id(4, 7), KeyRange(0.75, 1.0)),
+    ]
+    assert moved.creation_time_ms == roll.following.creation_time_ms + 1, "times grow although it was planned before"
+    late = scale_after_roll(replace(planned, creation_time_ms=9_000), roll)
+    assert late.creation_time_ms == 9_000

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.buckets import bucket_of_stream
+from headrace.model.murmur3 import murmur3_128
 from headrace.model.routing import container_of_hash_key, routing_key_position
 
 
@@ -54,7 +55,10 @@ def test_positions_spread():
 
 
 def test_lone_surrogates_have_a_position():
-    assert 0.0 <= routing_key_position("\ud800") < 1.0
+    """Java hashes the code unit as it is."""
+    first, _ = murmur3_128(b"\x00\xd8", 1_741_865_571)
+    assert routing_key_position("\ud800") == (first >> 12) * 2.0**-52
+    assert container_of_hash_key("\ud800", 1) == 0
 
 
 def test_buckets_spread():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.epochs import Epoch, scaled_epoch
+from headrace.model.errors import IllegalStateError
 from headrace.model.key_ranges import covers_key_space_once, equal_ranges
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.rates import ScalingReport
@@ -17,15 +18,18 @@ from headrace.model.scaling import (
     REPORT_VALID_MS,
     ColdMark,
     ScalePlan,
+    check_segments_left,
     cold_mark,
     growth_plan,
     is_too_old,
     merge_plan,
     neighbours,
+    replacement_plan,
     split_plan,
     split_range,
 )
-from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.stream_configuration import ScalingPolicy, ScalingType
 from headrace.model.stream_invariants import follows
 
 FOUR = Epoch.first(4, 0, 1)
@@ -153,3 +157,21 @@ def test_reports_and_marks_have_their_time():
     assert mark.counts(mark.until_ms - 1)
     assert not mark.counts(mark.until_ms)
     assert cold_mark(ScalingReport("s/t/0.#epoch.0", "cold", 1_000, silent=True)).counts(2**60)
+
+
+def test_a_replacement_has_the_range_of_what_it_replaces():
+    plan = replacement_plan(FOUR, 2)
+    assert plan == ScalePlan((2,), (KeyRange(0.5, 0.75),))
+    assert [one.segment_id for one in after(FOUR, plan).segments] == [0, 1, segment_id(1, 4), 3]
+
+
+@pytest.mark.parametrize("minimum", [1, 3, 4])
+def test_as_many_segments_as_the_policy_requires_are_enough(minimum):
+    check_segments_left(FOUR, ScalingPolicy(ScalingType.FIXED_NUM_SEGMENTS, min_segments=minimum))
+
+
+def test_fewer_segments_than_the_policy_requires_are_refused():
+    with pytest.raises(IllegalStateError) as refused:
+        check_segments_left(FOUR, ScalingPolicy(ScalingType.FIXED_NUM_SEGMENTS, min_segments=5))
+    assert refused.value.specific_code == "too_few_segments"
+    assert refused.value.details == {"segments": 4, "min": 5}

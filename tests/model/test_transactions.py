@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -12,7 +13,7 @@ from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.model import transactions
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.transactions import CommitOrder, Due, Transaction, WriterTime
+from headrace.model.transactions import CommitOrder, Due, Transaction, TransactionState, WriterTime
 
 OPEN = transactions.new_transaction(5, 10_000, 1_000, 0)
 COMMITTING = transactions.marked_for_commit(OPEN, CommitOrder(3, OPEN.transaction_id), WriterTime("w", 1))
@@ -108,3 +109,181 @@ def test_a_check_that_finds_nothing_to_do_comes_again_later(state: Transaction, 
     now_ms = 5_000 + later_ms
     if transactions.due(state, now_ms) in (Due.WAIT, Due.RESEND_COMMIT, Due.RESEND_ABORT):
         assert transactions.next_check_ms(state, now_ms) > now_ms
+
+
+LAST_PING_MS = OPEN.created_ms + transactions.EXECUTION_MS_MAX - 10_000
+
+
+def test_a_new_transaction_is_open_for_its_lease():
+    opened = transactions.new_transaction(5, 10_000, 1_000, 7, label="l")
+    expected = Transaction(5, TransactionState.OPEN, 1_000, 11_000, first_segment_number=7, label="l")
+    assert opened == expected
+    assert opened.created_segments is None, "all of its segments are created now"
+    assert transactions.new_transaction(5, 10_000, 1_000, on_demand=True).created_segments == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("lease_ms", "lease_ms_max", "code"),
+    [
+        (9_999, transactions.LEASE_MS_MAX, "lease_too_small"),
+        (0, transactions.LEASE_MS_MAX, "lease_too_small"),
+        (transactions.LEASE_MS_MAX + 1, transactions.LEASE_MS_MAX, "lease_too_large"),
+        (20_001, 20_000, "lease_too_large"),
+    ],
+)
+def test_a_lease_outside_of_its_bounds_is_refused(lease_ms: int, lease_ms_max: int, code: str):
+    with pytest.raises(InvalidRequestError) as refused:
+        transactions.check_lease(lease_ms, lease_ms_max)
+    assert refused.value.specific_code == code
+    assert refused.value.details == {"lease_ms": lease_ms, "lease_ms_min": 10_000, "lease_ms_max": lease_ms_max}
+
+
+def test_a_lease_at_a_bound_is_taken():
+    assert [transactions.check_lease(one) for one in (10_000, 24 * 3600 * 1000)] == [10_000, 24 * 3600 * 1000]
+    assert transactions.check_lease(20_000, 20_000) == 20_000
+
+
+def test_a_transaction_has_no_wrong_lease():
+    with pytest.raises(InvalidRequestError):
+        transactions.new_transaction(5, 9_999, 1_000)
+    with pytest.raises(InvalidRequestError):
+        transactions.pinged(OPEN, 9_999, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "lease_ms", "end_ms"),
+    [
+        (2_000, 10_000, 12_000),
+        (1_000, 10_000, 11_000),
+        (500, 10_000, 11_000),
+        (2_000, 60_000, 62_000),
+        (LAST_PING_MS, 10_000, OPEN.created_ms + transactions.EXECUTION_MS_MAX),
+    ],
+)
+def test_a_ping_prolongs_the_lease_and_never_shortens_it(now_ms: int, lease_ms: int, end_ms: int):
+    assert transactions.pinged(OPEN, lease_ms, now_ms) == replace(OPEN, lease_end_ms=end_ms)
+
+
+def test_no_lease_ends_after_the_longest_time_of_a_transaction():
+    with pytest.raises(IllegalStateError) as refused:
+        transactions.pinged(OPEN, 10_000, LAST_PING_MS + 1)
+    assert refused.value.specific_code == "max_execution_time_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("of_work", "present", "former"),
+    [(None, None, False), (None, 3, False), (3, None, True), (3, 3, False), (3, 4, True), (4, 3, False)],
+)
+def test_work_of_a_former_incarnation_is_known_by_its_number(of_work: int | None, present: int | None, former: bool):
+    assert transactions.is_of_former_incarnation(of_work, present) is former
+
+
+@pytest.mark.parametrize(
+    ("state", "is_commit", "is_abort"),
+    [
+        (TransactionState.OPEN, False, False),
+        (TransactionState.COMMITTING, True, False),
+        (TransactionState.COMMITTED, True, False),
+        (TransactionState.ABORTING, False, True),
+        (TransactionState.ABORTED, False, True),
+    ],
+)
+def test_what_a_state_leads_to(state: TransactionState, is_commit: bool, is_abort: bool):
+    assert (state.is_commit, state.is_abort) == (is_commit, is_abort)
+
+
+SEGMENTS = [StreamSegment(number, KeyRange(number / 4, (number + 1) / 4)) for number in range(4)]
+
+
+def _numbers(segments: list[StreamSegment]) -> list[int]:
+    return [one.number for one in segments]
+
+
+def test_segments_on_demand_are_noted_before_they_are_created():
+    opened = transactions.new_transaction(5, 10_000, 1_000, on_demand=True)
+    noted = transactions.with_segments(opened, [0, 1])
+    assert _numbers(transactions.segments_created(noted, SEGMENTS)) == [0, 1]
+    assert transactions.segments_with_events(noted, SEGMENTS) == [], "no request has succeeded"
+    confirmed = transactions.with_confirmed(noted, [1, 3])
+    assert _numbers(transactions.segments_created(confirmed, SEGMENTS)) == [0, 1]
+    assert _numbers(transactions.segments_with_events(confirmed, SEGMENTS)) == [1]
+    more = transactions.with_segments(confirmed, [1, 2])
+    assert _numbers(transactions.segments_created(more, SEGMENTS)) == [0, 1, 2]
+    assert _numbers(transactions.segments_with_events(more, SEGMENTS)) == [1], "it was confirmed, and stays so"
+
+
+def test_a_transaction_with_all_segments_notes_none_of_them():
+    assert transactions.with_segments(OPEN, [0, 1]) == OPEN
+    assert transactions.segments_created(OPEN, SEGMENTS) == SEGMENTS
+    assert transactions.segments_with_events(OPEN, SEGMENTS) == SEGMENTS
+
+
+def test_segments_that_a_late_request_may_create():
+    """A commit merged them; one of two requests for a segment may arrive after that, or one without an answer."""
+    opened = transactions.new_transaction(5, 10_000, 1_000, on_demand=True)
+    once = transactions.with_confirmed(transactions.with_segments(opened, [0, 1, 2]), [0])
+    twice = transactions.with_segments(once, [0, 1, 3])
+    assert transactions.numbers_created_late(transactions.with_confirmed(twice, [1])) == frozenset({1, 2, 3})
+    assert transactions.numbers_created_late(transactions.with_confirmed(twice, [1, 2, 3])) == frozenset({1})
+    thrice = transactions.with_segments(twice, [2])
+    assert transactions.numbers_created_late(transactions.with_confirmed(thrice, [1, 2, 3])) == frozenset({1, 2})
+    assert transactions.numbers_created_late(COMMITTED) == frozenset()
+    gone = transactions.aborted(transactions.marked_for_abort(once), 5_000)
+    assert transactions.numbers_created_late(gone) == frozenset({0, 1, 2}), (
+        "an abort deletes them without a request's answer"
+    )
+    assert transactions.numbers_created_late(ABORTED) is None
+
+
+@pytest.mark.parametrize(
+    ("closed", "code"), [(COMMITTING, "transaction_committed"), (ABORTED, "transaction_aborted")], ids=str
+)
+def test_a_closed_transaction_gets_no_segments(closed: Transaction, code: str):
+    for change in (
+        lambda: transactions.with_segments(closed, [0]),
+        lambda: transactions.with_confirmed(closed, [0]),
+        lambda: transactions.prepared(closed, "a"),
+    ):
+        with pytest.raises(IllegalStateError) as refused:
+            change()
+        assert refused.value.specific_code == code
+        assert refused.value.details == {"transaction": f"{5:032x}", "state": str(closed.state)}
+
+
+def test_a_mark_keeps_all_but_the_state():
+    order, time = CommitOrder(3, OPEN.transaction_id), WriterTime("w", 1)
+    assert replace(OPEN, state=TransactionState.COMMITTING, order=order, writer_time=time) == COMMITTING
+    assert replace(OPEN, state=TransactionState.ABORTING) == ABORTING
+    done = replace(COMMITTING, state=TransactionState.COMMITTED, position=((0, 7),), completed_ms=5_000)
+    assert done == COMMITTED
+    assert replace(ABORTING, state=TransactionState.ABORTED, completed_ms=5_000) == ABORTED
+    prepared = transactions.prepared(OPEN, "a")
+    assert prepared == replace(OPEN, state=TransactionState.COMMITTING, commit_set="a")
+
+
+@pytest.mark.parametrize(
+    ("transaction", "now_ms", "expected_ms"),
+    [
+        (OPEN, 1_000, GRACE_END_MS + 1),
+        (OPEN, 0, GRACE_END_MS + 1),
+        (replace(OPEN, lease_end_ms=10**9), 1_000, 1_000 + transactions.CHECK_EVERY_MS),
+        (COMMITTING, 1_000, 1_000 + transactions.CHECK_EVERY_MS),
+        (ABORTING, 1_000, 1_000 + transactions.CHECK_EVERY_MS),
+        (COMMITTED, 1_000, KEPT_END_MS),
+        (ABORTED, 1_000, KEPT_END_MS),
+    ],
+)
+def test_when_a_transaction_is_looked_at_next(transaction: Transaction, now_ms: int, expected_ms: int):
+    assert transactions.next_check_ms(transaction, now_ms) == expected_ms
+
+
+def test_a_completed_transaction_is_kept_as_long_as_wanted():
+    assert transactions.next_check_ms(COMMITTED, 5_000, 70) == 5_070
+    assert transactions.due(COMMITTED, 5_069, 70) is Due.WAIT
+    assert transactions.due(COMMITTED, 5_070, 70) is Due.COLLECT
+
+
+def test_a_missing_transaction_is_named():
+    error = transactions.no_such_transaction("s", "t", 5)
+    assert error.specific_code == "transaction_not_found"
+    assert error.details == {"scope": "s", "stream": "t", "transaction": f"{5:032x}"}

@@ -196,6 +196,8 @@ async def test_small_runs_become_one_and_every_byte_is_where_it_was(world: World
         for segment in SEGMENTS:
             (merged,) = runs_of(world, segment)
             assert (merged.offset, merged.end) == (0, before[segment][-1].end)
+            assert merged.logged == before[segment][-1].logged, "a store that lost the entry refuses the run"
+            assert merged.logged != before[segment][0].logged
             stored = world.chunks.read_now(merged.object_name, merged.position, merged.length)
             assert stored == expected[segment]
             owned.container.metadata.segments[segment].index.release_all()

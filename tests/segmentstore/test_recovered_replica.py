@@ -8,11 +8,12 @@ from random import Random
 import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordKind
 from headrace.codec.replica_messages import HeldRun
 from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.replication.recovered_logs import RecoveredLog, Witness
 from headrace.replication.replica_positions import reported_position
+from headrace.segmentstore.log import file_copies
 from headrace.segmentstore.log.file_copies import FileCopy
 from headrace.segmentstore.log.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
@@ -233,6 +234,102 @@ def test_entries_leave_room_for_the_promises_of_older_files(disk):
         assert free >= len(others) * RECORD_HEADER_BYTES
 
 
+def test_the_highest_promise_outlives_its_file(disk):
+    """A lower one that was written later does not replace it."""
+    commits = started(disk)
+    kept = promise_record(CONTAINER, 7, ignore), entry(0)
+    commits.commit([*kept, *map(filler, range(4)), promise_record(CONTAINER, 4, ignore)], lambda _done: None)
+    commits.commit([truncation_record(CONTAINER, 3, 1, ignore)], lambda _done: None)
+    assert FIRST_FILE not in disk.names()
+    assert recovered(disk).promise == 7
+
+
+def test_a_start_writes_no_promise_behind_a_torn_end(disk, monkeypatch):
+    """What it writes before it has begun a file would not be found again, and the old file is freed."""
+    with monkeypatch.context() as patch:  # the store ends before it frees a file
+        patch.setattr(JournalCommits, "recycle", lambda self: None)
+        commits = started(disk)
+        commits.commit([promise_record(CONTAINER, 7, ignore), *map(filler, range(4))], lambda _done: None)
+    loaded = JournalCommits(disk, lambda: 1, file_bytes=FILE_BYTES, copies=3)
+    loaded.load(lambda: None)
+    assert FIRST_FILE in disk.names()
+    assert recovered(disk).promise == 7
+    assert FIRST_FILE not in disk.names()
+    assert recovered(disk).promise == 7
+
+
+def with_a_file_to_copy(disk: MemoryJournalDisk) -> JournalCommits:
+    """Three entries in the first of several files, which are not needed but for them."""
+    commits = JournalCommits(disk, lambda: 1, file_bytes=FILE_BYTES, copies=3, copy_from_files=2)
+    commits.load(lambda: None)
+    commits.begin()
+    commits.commit([*map(entry, range(3)), *map(filler, range(8))], lambda _done: None)
+    return commits
+
+
+def test_a_file_that_could_not_be_copied_stays_as_it_is(disk):
+    commits = with_a_file_to_copy(disk)
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    assert commits.copy_to_begin() is None, "one runs"
+    commits.end_copy(copy, is_complete=False)
+    assert commits.copy_to_begin() is None
+    assert FIRST_FILE in disk.names()
+
+
+def test_a_copied_file_that_is_being_read_is_not_copied_again(disk):
+    commits = with_a_file_to_copy(disk)
+    reading = JournalReader(commits.index).ledger(CONTAINER, 3, 0, 3)
+    assert next(reading).header.entry == 0
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    for portion in copy.portions():
+        commits.write_portion(copy, portion)
+    commits.end_copy(copy, is_complete=True)
+    assert FIRST_FILE in disk.names()
+    assert commits.copy_to_begin() is None
+    assert [one.header.entry for one in reading] == [1, 2]
+    del reading
+    commits.recycle()
+    assert FIRST_FILE not in disk.names()
+
+
+def test_a_file_that_was_copied_is_forgotten(disk):
+    commits = with_a_file_to_copy(disk)
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    for portion in copy.portions():
+        commits.write_portion(copy, portion)
+    commits.end_copy(copy, is_complete=True)
+    assert FIRST_FILE not in disk.names()
+    assert {piece.log_file for piece in commits.index.pieces(CONTAINER)} <= set(commits.files.used)
+    stored = JournalReader(commits.index).ledger(CONTAINER, 3, 0, 3)
+    assert [(one.header.entry, bytes(one.payload)) for one in stored] == [(number, PAYLOAD) for number in range(3)]
+    assert recovered(disk).runs == (HeldRun(3, 0, 3, 3),)
+
+
+def test_a_file_of_a_dropped_container_is_freed(disk):
+    write(disk, *map(entry, range(4)), drop_record(CONTAINER, 3, ignore), *map(filler, range(8)))
+    assert FIRST_FILE not in disk.names()
+
+
+def test_an_entry_of_a_whole_file_needs_no_room_for_promises():
+    """No file has more room than an empty one: a file is begun for it, not one after the other."""
+    disk = MemoryJournalDisk(capacity_bytes=8 * FILE_BYTES)
+    commits = started(disk)
+    commits.commit([promise_record(container, 4, ignore) for container in range(5, 25)], lambda _done: None)
+    commits.commit([filler(0), filler(1, commits.entry_bytes_max)], lambda _done: None)
+    assert commits.files.active.sequence == 2
+    assert commits.files.active.end == FILE_BYTES
+
+
+def test_entries_that_fill_a_file_are_in_it(disk):
+    commits = started(disk)
+    halves = (FILE_BYTES - FILE_HEADER_BYTES) // 2 - RECORD_HEADER_BYTES
+    commits.commit([filler(0, halves), filler(1, halves)], lambda _done: None)
+    assert [file.end for file in commits.files.used] == [FILE_BYTES]
+
+
 @pytest.fixture
 def chain() -> LedgerChain:
     """Ledger 3 ends before entry 6, where ledger 5 begins. Ledger 4 was never part of the log."""
@@ -248,6 +345,14 @@ def test_entries_outside_of_the_chain_are_forgotten(disk, chain):
     reader = JournalReader(commits.index)
     assert [stored.header.entry for stored in reader.ledger(CONTAINER, 3, 0, 9)] == list(range(6))
     assert [stored.header.entry for stored in reader.ledger(CONTAINER, 4, 0, 9)] == []
+
+
+def test_a_ledger_before_the_truncation_point_is_no_run(disk):
+    commits = started(disk)
+    shorter = LedgerChain((LedgerStart(3, 0), LedgerStart(5, 2)))
+    truncated = [*map(entry, range(5)), truncation_record(CONTAINER, 3, 3, ignore)]
+    commits.commit([*truncated, keep_ledgers(CONTAINER, shorter, ignore)], lambda _done: None)
+    assert recovered_logs(commits)[CONTAINER].runs == ()
 
 
 def test_a_reading_ends_though_its_entries_are_forgotten(disk, chain):
@@ -271,6 +376,18 @@ def test_a_file_with_entries_outside_of_the_chain_is_freed(disk, chain):
     assert recovered(disk) == RecoveredLog(5)
 
 
+def test_a_file_with_a_damaged_entry_stays_after_forgetting(disk, chain):
+    """Only this file says that the replica had the entry. Without it a recovery could count it as never written."""
+    write(disk, *map(entry, range(4)), entry(4, epoch=4, writer=4))
+    write(disk)
+    damage_payload(disk, 3)
+    commits = started(disk, 2)
+    commits.commit([truncation_record(CONTAINER, 3, 3, ignore), keep_ledgers(CONTAINER, chain, ignore)], lambda _: None)
+    commits.commit([filler(number) for number in range(12)], lambda _done: None)
+    assert FIRST_FILE in disk.names()
+    assert recovered(disk).runs[0] == HeldRun(3, 3, 3, 4)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_needed_of_a_file_is_known_after_forgetting(disk, chain, seed):
     """The same as if the entries had never been there, so that exactly the others are copied."""
@@ -288,6 +405,26 @@ def test_what_is_needed_of_a_file_is_known_after_forgetting(disk, chain, seed):
     (copy,) = (FileCopy(file, file.needed({}), commits.index) for file in commits.files.used)
     copied = [pending.entry for portion in copy.portions() for pending, _, _ in portion]
     assert copied == sorted([*(stored.header.entry for stored in held), 40])
+
+
+def test_a_copy_has_each_entry_once_in_bounded_portions(disk, monkeypatch):
+    """The stretches of two containers overlap in the file."""
+    monkeypatch.setattr(file_copies, "PORTION_BYTES", 2 * len(PAYLOAD))
+    commits = started(disk)
+    for number in range(5):
+        other = entry(number, acknowledged=number)
+        other.container, other.codec = OTHER, Codec.ZSTD
+        commits.commit([entry(number), other], lambda _done: None)
+    (file,) = commits.files.used
+    portions = list(FileCopy(file, file.needed({}), commits.index).portions())
+    assert [len(portion) for portion in portions] == [2] * 5
+    copies = [copied for portion in portions for copied, _, _ in portion]
+    assert [(one.container, one.entry) for one in copies] == [
+        (container, number) for number in range(5) for container in (CONTAINER, OTHER)
+    ]
+    assert [one.acknowledged_before for one in copies if one.container == OTHER] == list(range(5))
+    assert {one.codec for one in copies if one.container == OTHER} == {Codec.ZSTD}
+    assert all(one.copied and one.payload_checksum is not None for one in copies)
 
 
 def test_a_volume_without_room_for_the_identity_says_so():
