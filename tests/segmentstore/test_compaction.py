@@ -17,7 +17,7 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run
 from headrace.model.errors import UnavailableError
-from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, WRITES_PER_TRANSACTION_MAX
 from headrace.segmentstore.tiering.chunk_directory import REPLACED_WRITES_MAX, fitting
 from headrace.segmentstore.tiering.compactor import RUNS_LOOKED_AT, CompactionBudget
 from headrace.segmentstore.tiering.small_runs import (
@@ -245,6 +245,22 @@ async def test_a_run_that_the_log_may_forget_is_not_merged_yet(world: World):
         await owned.container.log.durable()
         await owned.maintenance.run_pass()
         assert len(runs_of(world, SEGMENTS[0])) == 1
+
+
+async def test_runs_of_a_segment_with_an_unanswered_write_wait(world: World):
+    """A run that enters late must find the one that is in its place, which it would not inside of a larger one."""
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await client.create(SEGMENTS[0])
+        expected = await small_runs(running, client, SEGMENTS[0], 4)
+        with pytest.raises(UnavailableError), owned.container.unanswered.noted(SEGMENTS[0]):
+            raise UnavailableError("no answer")
+        await owned.maintenance.run_pass()
+        assert len(runs_of(world, SEGMENTS[0])) == 4
+        world.clock.advance(UNANSWERED_WRITE_S)
+        await owned.maintenance.run_pass()
+        assert [each.length for each in runs_of(world, SEGMENTS[0])] == [len(expected)]
 
 
 async def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world: World):
