@@ -119,7 +119,7 @@ def test_a_new_transaction_is_open_for_its_lease():
     expected = Transaction(5, TransactionState.OPEN, 1_000, 11_000, first_segment_number=7, label="l")
     assert opened == expected
     assert opened.created_segments is None, "all of its segments are created now"
-    assert transactions.new_transaction(5, 10_000, 1_000, on_demand=True).created_segments == frozenset()
+    assert transactions.new_transaction(5, 10_000, 1_000, 0, on_demand=True).created_segments == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_lease_at_a_bound_is_taken():
 
 def test_a_transaction_has_no_wrong_lease():
     with pytest.raises(InvalidRequestError):
-        transactions.new_transaction(5, 9_999, 1_000)
+        transactions.new_transaction(5, 9_999, 1_000, 0)
     with pytest.raises(InvalidRequestError):
         transactions.pinged(OPEN, 9_999, 1_000)
 
@@ -172,9 +172,9 @@ def test_no_lease_ends_after_the_longest_time_of_a_transaction():
 
 @pytest.mark.parametrize(
     ("of_work", "present", "former"),
-    [(None, None, False), (None, 3, False), (3, None, True), (3, 3, False), (3, 4, True), (4, 3, False)],
+    [(3, None, True), (3, 3, False), (3, 4, True), (4, 3, False)],
 )
-def test_work_of_a_former_incarnation_is_known_by_its_number(of_work: int | None, present: int | None, former: bool):
+def test_work_of_a_former_incarnation_is_known_by_its_number(of_work: int, present: int | None, former: bool):
     assert transactions.is_of_former_incarnation(of_work, present) is former
 
 
@@ -200,7 +200,7 @@ def _numbers(segments: list[StreamSegment]) -> list[int]:
 
 
 def test_segments_on_demand_are_noted_before_they_are_created():
-    opened = transactions.new_transaction(5, 10_000, 1_000, on_demand=True)
+    opened = transactions.new_transaction(5, 10_000, 1_000, 0, on_demand=True)
     noted = transactions.with_segments(opened, [0, 1])
     assert _numbers(transactions.segments_created(noted, SEGMENTS)) == [0, 1]
     assert transactions.segments_with_events(noted, SEGMENTS) == [], "no request has succeeded"
@@ -220,7 +220,7 @@ def test_a_transaction_with_all_segments_notes_none_of_them():
 
 def test_segments_that_a_late_request_may_create():
     """A commit merged them; one of two requests for a segment may arrive after that, or one without an answer."""
-    opened = transactions.new_transaction(5, 10_000, 1_000, on_demand=True)
+    opened = transactions.new_transaction(5, 10_000, 1_000, 0, on_demand=True)
     once = transactions.with_confirmed(transactions.with_segments(opened, [0, 1, 2]), [0])
     twice = transactions.with_segments(once, [0, 1, 3])
     assert transactions.numbers_created_late(transactions.with_confirmed(twice, [1])) == frozenset({1, 2, 3})
