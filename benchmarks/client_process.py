@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.settings import AppendLoad
 from benchmarks.workloads import SCOPE, WrongResultError
 from headrace.client import EventReader, connect
-from headrace.client.event_reader import arrow_assembler
+from headrace.client.reading.event_reader import arrow_assembler
 
 KEYS = [f"key-{number}" for number in range(1000)]
 BATCH_EVENTS = 2_000

@@ -13,12 +13,12 @@ from typing import cast
 
 from benchmarks.counted_store import LOOPBACK, SEGMENT
 from headrace.api.segments import EpochSegments, SegmentEndpoint, SegmentView
-from headrace.client.admin import AsyncAdmin
+from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.delegation_tokens import AsyncDelegationTokens
-from headrace.client.event_writer import WriterCore, WriterOptions
 from headrace.client.http_api import HttpApi
 from headrace.client.loop_thread import LoopThread
-from headrace.client.synchronous import EventWriter
+from headrace.client.synchronous.synchronous_bases import EventWriter
+from headrace.client.writing.event_writer import WriterCore, WriterOptions
 from headrace.model.segments import KeyRange
 
 BATCH_EVENTS = 2000

@@ -24,7 +24,7 @@ from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.metadata.container_claim import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.ports.metadata_store import Create, Key
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 

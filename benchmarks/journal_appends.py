@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.ports.journal_disk import JournalDisk, JournalFile
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
 
 if TYPE_CHECKING:

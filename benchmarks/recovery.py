@@ -15,10 +15,9 @@ from headrace.codec import data_frames
 from headrace.codec.data_frames import CreateOperation, Operation, StoredOperation
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.cache.block_pool import BLOCK_BYTES
-from headrace.segmentstore.containers.operation_log import OperationLog
-from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 CONTAINER = 0

@@ -43,14 +43,13 @@ from headrace.model.containers import ContainerClaim
 from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.segmentstore.cache.block_pool import BLOCK_BYTES
-from headrace.segmentstore.containers.operation_log import OperationLog
-from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
-from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.recovered_replica import recovered_logs
-from headrace.segmentstore.log.replica_sessions import ReplicaSessions
-from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedger, ReplicatedLedgers
-from headrace.segmentstore.log.shared_log_resources import LogPlan
+from headrace.segmentstore.log.journal.journal_thread import Journal
+from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedger, ReplicatedLedgers
+from headrace.segmentstore.log.replicated.shared_log_resources import LogPlan
 from segmentstore_fargate.__main__ import SWITCH_INTERVAL_S
 from segmentstore_fargate.garbage import QuietCollector
 

@@ -30,7 +30,7 @@ from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Create, Key
 from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
 from headrace.segmentstore.containers.container import SegmentContainer
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.limits import StorageLimits

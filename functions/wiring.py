@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from headrace.controller.services.reader_groups import ReaderGroupService
     from headrace.controller.services.retention import RetentionService
     from headrace.controller.services.scaling_events import ScalingEventService
-    from headrace.controller.services.scope_deletion import ScopeDeletionService
-    from headrace.controller.services.scopes import ScopeService
+    from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
     from headrace.controller.services.segments import SegmentService
     from headrace.controller.services.stream_cuts import StreamCutService
     from headrace.controller.services.streams import StreamService
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from headrace.metadata.optimistic_retry import ConflictBackoff
     from headrace.metadata.request_messages import RequestQueues
     from headrace.metadata.transaction_messages import TransactionQueues
-    from headrace.ports.chunk_links import ChunkLinks
+    from headrace.ports.chunk_storage import ChunkLinks
     from headrace.ports.clock import Clock
     from headrace.ports.metadata_store import MetadataStore
     from headrace.ports.request_queue import RequestQueue
@@ -195,7 +194,7 @@ def scope_service() -> ScopeService:
 
 @_once
 def scope_deletion_service() -> ScopeDeletionService:
-    from headrace.controller.services.scope_deletion import ScopeDeletionService
+    from headrace.controller.services.scopes import ScopeDeletionService
 
     return ScopeDeletionService(metadata_store(), request_queue(), clock())
 

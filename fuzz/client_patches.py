@@ -11,17 +11,11 @@ from typing import Final
 from unittest import mock
 
 from fuzz.randomness import Random, seeded_default_random
-from headrace.client import (
-    batch_accumulator,
-    byte_writer,
-    event_blocks,
-    event_reader,
-    event_writer,
-    large_events,
-    ordered_calls,
-    transactional_writer,
-)
+from headrace.client import large_events
 from headrace.client.delegation_tokens import AsyncDelegationTokens
+from headrace.client.reading import event_reader
+from headrace.client.single_segment import byte_writer
+from headrace.client.writing import batch_accumulator, event_blocks, event_writer, ordered_calls, transactional_writer
 
 EVENT_BYTES_MAX: Final = 300
 """So small that some events are large ones, which are appended in chunks."""

@@ -23,8 +23,8 @@ from fuzz.client_writers import WriterUser
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random
 from headrace.client import AsyncHeadrace, HeadraceError, WriterOptions
-from headrace.client.event_reader import ReadOrder
-from headrace.client.event_writer import AsyncEventWriter
+from headrace.client.reading.event_reader import ReadOrder
+from headrace.client.writing.event_writer import AsyncEventWriter
 
 CALLS: Final = 40
 FAULTS: Final = 60

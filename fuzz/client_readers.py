@@ -9,7 +9,7 @@ from fuzz.client_model import ClientModel, EventName, EventOrder, name_of
 from fuzz.client_streams import SCOPE
 from fuzz.randomness import Random
 from headrace.client import AsyncHeadrace, ReaderOptions
-from headrace.client.event_reader import AsyncEventReader, ReadOrder
+from headrace.client.reading.event_reader import AsyncEventReader, ReadOrder
 from headrace.model.stream_cuts import StreamCut
 
 _TIMEOUTS_S: Final = (0.0, 0.01, 0.5, 60.0)

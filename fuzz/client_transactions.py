@@ -10,7 +10,7 @@ from fuzz.client_model import ClientModel, EventName, event_of
 from fuzz.client_streams import StoredStream
 from fuzz.randomness import Random
 from headrace.client import HeadraceError
-from headrace.client.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
+from headrace.client.writing.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
 from headrace.model.transactions import TransactionState
 
 _SIZES_BYTES: Final = (0, 3, 40, 150, 250)

@@ -13,9 +13,10 @@ from fuzz.cancelled_calls import CallCancelledError, sometimes_cancelled
 from fuzz.client_model import WITHOUT_KEY, ClientModel, EventName, event_of
 from fuzz.client_patches import now_s
 from fuzz.randomness import Random
-from headrace.client import HeadraceError, ordered_calls
-from headrace.client.event_blocks import Ack
-from headrace.client.event_writer import AsyncEventWriter
+from headrace.client import HeadraceError
+from headrace.client.writing import ordered_calls
+from headrace.client.writing.event_blocks import Ack
+from headrace.client.writing.event_writer import AsyncEventWriter
 
 pa.array([b""])  # imports numpy.random, which takes a number from `secrets`, before that comes from a seed
 

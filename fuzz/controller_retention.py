@@ -11,8 +11,8 @@ from fuzz.controller_events import Event
 from fuzz.controller_merges import WatchedMerges
 from fuzz.controller_model import SCOPE, STREAMS
 from headrace.controller.ticks.apply_retention import RetentionTicks
-from headrace.metadata.running_truncation import find_running_truncation
 from headrace.metadata.subscriber import SubscriberRecords
+from headrace.metadata.truncation import find_running_truncation
 from headrace.model.segments import segment_epoch, segment_id, segment_number
 from headrace.model.stream_configuration import RetentionPolicy
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, Side, compare_cuts, side_of

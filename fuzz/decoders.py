@@ -46,13 +46,12 @@ from headrace.codec.delegation_tokens import (
 )
 from headrace.metadata.container_claim import decode_claim
 from headrace.metadata.epoch import decode_epoch
-from headrace.metadata.epoch_history import decode_history
+from headrace.metadata.history_records import decode_history
 from headrace.metadata.intent import decode_intent
 from headrace.metadata.key_value_table import decode_table, decode_table_tombstone
 from headrace.metadata.reader_group import decode_group
 from headrace.metadata.request_messages import parse_message
-from headrace.metadata.scope import decode_guard
-from headrace.metadata.scope_listing import decode_listed_tags
+from headrace.metadata.scope import decode_guard, decode_listed_tags
 from headrace.metadata.sealed_segments import decode_sealed_segments
 from headrace.metadata.snapshot_pointer import decode_snapshot_pointer
 from headrace.metadata.stream import decode_stream, decode_tombstone
@@ -61,9 +60,9 @@ from headrace.model import chunks
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError, UnauthorizedError
 from headrace.segmentstore.containers.frame_reader import FrameReader
-from headrace.segmentstore.log import journal_format
-from headrace.segmentstore.log.journal_format import Format2
-from headrace.segmentstore.log.journal_scan import RecordScan
+from headrace.segmentstore.log.journal import journal_format
+from headrace.segmentstore.log.journal.journal_format import Format2
+from headrace.segmentstore.log.journal.journal_scan import RecordScan
 from headrace.wire.commands import LAYOUTS
 
 _TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)

@@ -13,9 +13,9 @@ from headrace.model.errors import UnavailableError
 from headrace.model.log_space import LogSpace
 from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.ledger import Done
-from headrace.segmentstore.log.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal_interface import CommitsOfJournal
-from headrace.segmentstore.log.pending_records import PendingRecord, barrier
+from headrace.segmentstore.log.journal.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal.journal_interface import CommitsOfJournal
+from headrace.segmentstore.log.journal.pending_records import PendingRecord, barrier
 
 FILE_BYTES: Final = 128 << 10
 _REPORT_S: Final = 0.0002

@@ -33,7 +33,7 @@ from headrace.model.errors import UnavailableError
 from headrace.ports.chunk_storage import StoredObject
 from headrace.ports.journal_disk import DiskSpace, JournalFile
 from headrace.ports.metadata_store import Key, Page, Record, Write
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits

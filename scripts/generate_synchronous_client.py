@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the synchronous classes of the client from the asynchronous ones.
 
-`scripts/generate_synchronous_client.py` writes `headrace/client/synchronous_*.py`; with `--check` it writes nothing and
+It writes the modules of `headrace/client/synchronous`; with `--check` it writes nothing and
 exits with 1 if a file is not what it would write. `--client DIRECTORY` names another directory than the project's.
 
 Each public coroutine becomes a method that runs it on the client's background thread. An asynchronous iterator becomes
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CLIENT = ROOT / "headrace" / "client"
 PACKAGE = "headrace.client"
-HAND_WRITTEN = "synchronous"
+HAND_WRITTEN = "synchronous.synchronous_bases"
 """The module with the base classes."""
 
 _CLASSES_IN_TEXT = re.compile(r"\bAsync([A-Z]\w*)")
@@ -45,56 +45,60 @@ class Generated:
 
 
 MODULES = (
-    Generated("synchronous_admin", "admin", ("AsyncAdmin",)),
-    Generated("synchronous_cluster_admin", "cluster_admin", ("AsyncClusterAdmin",)),
-    Generated("synchronous_dead_letters_admin", "dead_letters_admin", ("AsyncDeadLettersAdmin",)),
+    Generated("synchronous_admin", "administration.admin", ("AsyncAdmin",)),
+    Generated("synchronous_cluster_admin", "administration.cluster_admin", ("AsyncClusterAdmin",)),
+    Generated("synchronous_dead_letters_admin", "administration.dead_letters_admin", ("AsyncDeadLettersAdmin",)),
     Generated(
         "synchronous_delegation_tokens",
         "delegation_tokens",
         ("AsyncDelegationTokens",),
         internal=frozenset({"ready", "when_replaced"}),
     ),
-    Generated("synchronous_reader_groups_admin", "reader_groups_admin", ("AsyncReaderGroupsAdmin",)),
-    Generated("synchronous_reader_group", "reader_group", ("AsyncReaderGroup",), internal=frozenset({"open"})),
+    Generated("synchronous_reader_groups_admin", "administration.reader_groups_admin", ("AsyncReaderGroupsAdmin",)),
+    Generated("synchronous_reader_group", "groups.reader_group", ("AsyncReaderGroup",), internal=frozenset({"open"})),
     Generated(
         "synchronous_group_reader",
-        "group_reader",
+        "groups.group_reader",
         ("AsyncGroupReader",),
         bases={"AsyncGroupReader": "GroupEvents"},
         internal=frozenset({"open", "events_of", "next_events", "next_arrow_batch", "returned", "returned_arrow"}),
     ),
-    Generated("synchronous_byte_stream", "byte_stream", ("AsyncByteStream",)),
+    Generated("synchronous_byte_stream", "single_segment.byte_stream", ("AsyncByteStream",)),
     Generated(
         "synchronous_byte_writer",
-        "byte_writer",
+        "single_segment.byte_writer",
         ("AsyncByteWriter",),
         bases={"AsyncByteWriter": "ByteWrites"},
         internal=frozenset({"open", "discard", "segment_replaced", "segment_failed"}),
     ),
     Generated(
         "synchronous_byte_reader",
-        "byte_reader",
+        "single_segment.byte_reader",
         ("AsyncByteReader",),
         bases={"AsyncByteReader": "ByteReads"},
         internal=frozenset({"next_bytes", "take"}),
     ),
     Generated(
         "synchronous_range_reader",
-        "range_reader",
+        "ranges.range_reader",
         ("AsyncRangeReader",),
         bases={"AsyncRangeReader": "RangeEvents"},
         internal=frozenset({"next_events", "next_arrow_batch", "returned", "take"}),
     ),
-    Generated("synchronous_revisioned_stream", "revisioned_stream", ("AsyncRevisionedStream",)),
-    Generated("synchronous_state_synchronizer", "state_synchronizer", ("AsyncStateSynchronizer",)),
-    Generated("synchronous_retention_admin", "retention_admin", ("AsyncRetentionAdmin", "AsyncSubscribersAdmin")),
-    Generated("synchronous_tables_admin", "tables_admin", ("AsyncTablesAdmin",)),
-    Generated("synchronous_transactions_admin", "transactions_admin", ("AsyncTransactionsAdmin",)),
-    Generated("synchronous_watermarks_admin", "watermarks_admin", ("AsyncWatermarksAdmin",)),
-    Generated("synchronous_table", "key_value_table", ("AsyncKeyValueTable",)),
+    Generated("synchronous_revisioned_stream", "single_segment.revisioned_stream", ("AsyncRevisionedStream",)),
+    Generated("synchronous_state_synchronizer", "single_segment.state_synchronizer", ("AsyncStateSynchronizer",)),
+    Generated(
+        "synchronous_retention_admin",
+        "administration.retention_admin",
+        ("AsyncRetentionAdmin", "AsyncSubscribersAdmin"),
+    ),
+    Generated("synchronous_tables_admin", "administration.tables_admin", ("AsyncTablesAdmin",)),
+    Generated("synchronous_transactions_admin", "administration.transactions_admin", ("AsyncTransactionsAdmin",)),
+    Generated("synchronous_watermarks_admin", "administration.watermarks_admin", ("AsyncWatermarksAdmin",)),
+    Generated("synchronous_table", "tables.key_value_table", ("AsyncKeyValueTable",)),
     Generated(
         "synchronous_transactions",
-        "transactional_writer",
+        "writing.transactional_writer",
         ("AsyncTransaction", "AsyncTransactionalWriter"),
         bases={"AsyncTransaction": "TransactionEvents"},
         internal=frozenset({"leave", "segment_replaced", "segment_failed", "forget"}),
@@ -107,7 +111,7 @@ class Source:
     """An asynchronous module: its classes, and where the names come from that their signatures use."""
 
     def __init__(self, client: Path, module: str) -> None:
-        tree = ast.parse((client / f"{module}.py").read_text())
+        tree = ast.parse(module_path(client, module).read_text())
         self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         self._origins = {name: f"from {PACKAGE}.{module} import {name}" for name in _defined(tree)}
         for node in tree.body:
@@ -124,9 +128,14 @@ class Source:
         """The import lines of those of the names that the module imports or defines."""
         for name in names:
             if name.startswith("Async") and name[5:] in _synchronous_names():
-                yield f"from {PACKAGE}.{MODULE_OF_CLASS[name]} import {name[5:]}"
+                yield f"from {PACKAGE}.synchronous.{MODULE_OF_CLASS[name]} import {name[5:]}"
             elif name in self._origins:
                 yield self._origins[name]
+
+
+def module_path(client: Path, module: str) -> Path:
+    """The file of a module, whose name is dotted and counts from the package of the client."""
+    return client.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def generate(client: Path, wanted: Generated) -> str:
@@ -311,7 +320,7 @@ def stale(client: Path, deal: Callable[[Path, str], object]) -> list[Path]:
     """The files that are not what they should be; each is given to `deal` with its right text."""
     found = []
     for wanted in MODULES:
-        path = client / f"{wanted.module}.py"
+        path = client / "synchronous" / f"{wanted.module}.py"
         text = formatted(generate(client, wanted), path.name)
         if not path.exists() or path.read_text() != text:
             found.append(path)

@@ -73,7 +73,7 @@ from headrace.model.log_classes import ContainerLayout
 from headrace.model.replica_placement import LOCAL_ZONE
 from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
-from headrace.segmentstore.log.journal_commits import JOURNAL_FILE_BYTES
+from headrace.segmentstore.log.journal.journal_commits import JOURNAL_FILE_BYTES
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
 from segmentstore_fargate.layout import Layout, journal_directory

@@ -13,8 +13,8 @@ from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.log.composite_ledgers import CompositeLedgers
-from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.object_ledgers import ObjectLedgers
+from headrace.segmentstore.log.journal.journal_thread import Journal
+from headrace.segmentstore.log.objects.object_ledgers import ObjectLedgers
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from segmentstore_fargate.replication import Replication
 

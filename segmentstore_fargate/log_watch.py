@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from headrace.replication.bounds import LAG_BYTES_MAX
-from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedgers
+from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedgers
 from headrace.segmentstore.metrics import LATENCY_BOUNDS_S, Histogram
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from headrace.adapters.tcp.connection_bounds import Bound
 from headrace.adapters.tcp.listener import WireListener
 from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredMetadataStore
 from headrace.segmentstore.metrics import JournalMetrics, RequestMetrics
 from headrace.segmentstore.store import SegmentStore

@@ -35,7 +35,7 @@ from headrace.model.replica_placement import (
 )
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import WriteConflictError
-from headrace.segmentstore.log.shared_log_resources import LogPlan
+from headrace.segmentstore.log.replicated.shared_log_resources import LogPlan
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 
 _log = logging.getLogger(__name__)

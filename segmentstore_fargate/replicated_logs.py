@@ -21,11 +21,11 @@ from headrace.ports.replicas import ReplicaLinks
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
 from headrace.replication.log_recovery import LogRecovery
 from headrace.replication.member_states import MemberState
-from headrace.segmentstore.log.journal_interface import EntryJournal
-from headrace.segmentstore.log.owned_log import OwnedLog
-from headrace.segmentstore.log.replica_sessions import ReplicaSessions
-from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedgers
-from headrace.segmentstore.log.shared_log_resources import LogPlan
+from headrace.segmentstore.log.journal.journal_interface import EntryJournal
+from headrace.segmentstore.log.replicated.owned_log import OwnedLog
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedgers
+from headrace.segmentstore.log.replicated.shared_log_resources import LogPlan
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from segmentstore_fargate.peer_stores import PeerStores
 

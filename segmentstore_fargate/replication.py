@@ -15,11 +15,11 @@ from headrace.model.ensembles import ReplicaId
 from headrace.ports.clock import Clock
 from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.metadata_store import MetadataStore
-from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.recovered_replica import recovered_logs
-from headrace.segmentstore.log.replica_identity import load_identity
-from headrace.segmentstore.log.replica_sessions import ReplicaSessions
-from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedgers
+from headrace.segmentstore.log.journal.journal_thread import Journal
+from headrace.segmentstore.log.journal.replica_identity import load_identity
+from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedgers
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.replicated_logs import ReplicatedLogs
 from segmentstore_fargate.replication_metrics import MeasuredReplication

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.model.ensembles import ReplicaId
-from headrace.segmentstore.log.owned_log import OwnedLog
-from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedgers
+from headrace.segmentstore.log.replicated.owned_log import OwnedLog
+from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedgers
 from segmentstore_fargate.metric_families import Metric, Value
 
 _OF_A_CONTAINER: Final = ("container",)

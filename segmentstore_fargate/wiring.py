@@ -23,13 +23,13 @@ from headrace.model.rates import TICK_S
 from headrace.segmentstore.cache.arenas import prepare_in_thread
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector
-from segmentstore_fargate.health import Answer, HealthServer, json_answer
+from segmentstore_fargate.health import Answer, HealthServer, ReplicatedPlace, SettledLatch, json_answer
 from segmentstore_fargate.heartbeat import until_answered
 from segmentstore_fargate.layout import mark_served, settle_layout, volume_id
 from segmentstore_fargate.ledgers import check_containers, ledgers_of
@@ -42,7 +42,6 @@ from segmentstore_fargate.registration import own_task
 from segmentstore_fargate.replication import Replication
 from segmentstore_fargate.restart_policy import JOURNAL_FAILED
 from segmentstore_fargate.scaling import StoreScalingReports
-from segmentstore_fargate.settled import ReplicatedPlace, SettledLatch
 from segmentstore_fargate.token_upkeep import TokenUpkeep
 
 _log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from headrace.codec.replica_messages import Entry, Nack, Opened
 from headrace.model.container_logs import ContainerLog, LedgerChain, LogState
 from headrace.model.ensembles import COPIES_MIN, ReplicaId
 from headrace.replication.effects import Held, QueueRecord, Serve, WriterEffect
+from headrace.replication.log_ends import had_position, reported_position
 from headrace.replication.recovered_logs import RecoveredLog
 from headrace.replication.replica_log import ReplicaLog
-from headrace.replication.replica_positions import had_position, reported_position
 from simulation.disk import DiskError
 from simulation.journal import SyncedRecord
 from simulation.network import Address

@@ -22,18 +22,18 @@ from headrace.replication import log_recovery
 from headrace.replication.effects import Acknowledge, Held, ReadRecord, Release, ReplicaEffect, WriteClaim, WriterEffect
 from headrace.replication.ensemble_change import EnsembleChange
 from headrace.replication.ledger_writer import LedgerWriter
-from headrace.replication.log_recovery import LogRecovery
+from headrace.replication.log_recovery import LogRecovery, RecoveryStep
 from headrace.replication.recovered_logs import RecoveredLog
-from headrace.replication.recovery_steps import RecoveryStep
 from headrace.replication.replica_log import ReplicaLog, Session
-from headrace.segmentstore.log import journal_files, recovered_replica
-from headrace.segmentstore.log.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal_files import LogFile
-from headrace.segmentstore.log.journal_format import LostRecordsError, RecordHeader
-from headrace.segmentstore.log.journal_index import JournalIndex, KnownLog
-from headrace.segmentstore.log.journal_scan import Record, RecordScan
-from headrace.segmentstore.log.pending_records import PendingRecord
-from headrace.segmentstore.log.replica_identity import create_identity
+from headrace.segmentstore.log.journal import journal_files
+from headrace.segmentstore.log.journal.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal.journal_files import LogFile
+from headrace.segmentstore.log.journal.journal_format import LostRecordsError, RecordHeader
+from headrace.segmentstore.log.journal.journal_index import JournalIndex, KnownLog
+from headrace.segmentstore.log.journal.journal_scan import Record, RecordScan
+from headrace.segmentstore.log.journal.pending_records import PendingRecord
+from headrace.segmentstore.log.journal.replica_identity import create_identity
+from headrace.segmentstore.log.replicated import recovered_replica
 from simulation import replica_process
 from simulation.disk import SimulatedFile
 from simulation.metadata import Metadata

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.controller.parameters import WireModel
-from headrace.api.stream_policies import configuration_from_json
+from headrace.api.streams import configuration_from_json
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import KeyRange

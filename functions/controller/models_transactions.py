@@ -14,8 +14,8 @@ from headrace.model.commit_sets import (
     WRITER_CHARACTERS_MAX,
 )
 from headrace.model.errors import InvalidRequestError
-from headrace.model.transaction_labels import LABEL_CHARACTERS_MAX
 from headrace.model.transactions import (
+    LABEL_CHARACTERS_MAX,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     LEASES_PER_REQUEST_MAX,

@@ -23,8 +23,7 @@ from functions.http_api import http_api, lambda_handler
 from headrace.api.transactions import TransactionView
 from headrace.model.commit_sets import check_set_writer
 from headrace.model.errors import HeadraceError
-from headrace.model.transaction_labels import LABEL_CHARACTERS_MAX
-from headrace.model.transactions import Transaction, parse_transaction_id, transaction_text
+from headrace.model.transactions import LABEL_CHARACTERS_MAX, Transaction, parse_transaction_id, transaction_text
 
 api = http_api()
 

@@ -17,8 +17,7 @@ from functions.observability import logger
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.errors import CorruptError, InvalidRequestError, ThrottledError, UnavailableError
-from headrace.model.replication_gate import missing_copies
-from headrace.model.replication_health import replication_health, serving_zones
+from headrace.model.replication_health import missing_copies, replication_health, serving_zones
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -81,7 +81,7 @@ def _note_replication(health: ReplicationHealth, container_count: int) -> None:
         count("StoresIsolated", len(health.isolated))
         logger.error("stores that reach no other store: %s", ", ".join(health.isolated))
     if health.under_replicated:
-        from headrace.controller.ticks.find_single_copies import find_single_copies
+        from headrace.controller.ticks.detect_failed_stores import find_single_copies
 
         count("LogsUnderReplicated", health.under_replicated)
         single = find_single_copies(wiring.metadata_store(), wiring.clock(), container_count)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.api.stream_cuts import offsets_json, stream_cut_from_json, stream_cut_json
-from headrace.api.stream_policies import retention_from_json, retention_json
+from headrace.api.streams import retention_from_json, retention_json
 from headrace.model.stream_configuration import RetentionPolicy
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.subscribers import Subscriber

@@ -25,25 +25,22 @@ from headrace.bridge.reply_tokens import ReplyTokens
 from headrace.bridge.scope_deletion_rpcs import ScopeDeletionRpcs
 from headrace.bridge.server import BridgeServer, CallThreads
 from headrace.bridge.service import ControllerService
-from headrace.bridge.stream_change_rpcs import StreamChangeRpcs
+from headrace.bridge.stream_change_rpcs import StreamChangeRpcs, WatermarkRpcs
 from headrace.bridge.subscriber_rpcs import SubscriberRpcs
 from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
 from headrace.bridge.users import FILE_REFRESH_S, UserSource
 from headrace.bridge.waiting import Waits
-from headrace.bridge.watermark_rpcs import WatermarkRpcs
 from headrace.controller.services.delegation_tokens import DelegationTokens
 from headrace.controller.services.key_value_tables import KeyValueTableService
-from headrace.controller.services.mark_streams import MarkStreamService
 from headrace.controller.services.reader_groups import ReaderGroupService
-from headrace.controller.services.scope_deletion import ScopeDeletionService
-from headrace.controller.services.scopes import ScopeService
+from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
 from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.stream_cuts import StreamCutService
 from headrace.controller.services.streams import StreamService
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.services.transactions import TransactionService
-from headrace.controller.services.watermarks import WatermarkService
+from headrace.controller.services.watermarks import MarkStreamService, WatermarkService
 from headrace.controller.services.written_cuts import WrittenCuts
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues

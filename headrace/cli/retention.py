@@ -8,8 +8,7 @@ from headrace.api.retention import RetentionDescription
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, time_text
 from headrace.cli.parameters import StreamName
-from headrace.cli.policy_text import retention_text
-from headrace.cli.quantities import size_text
+from headrace.cli.quantities import retention_text, size_text
 from headrace.cli.session import Session
 
 app = new_app()

@@ -20,13 +20,12 @@ from headrace.cli.parameters import (
     positive,
     rollover_size_option,
 )
-from headrace.cli.policy_text import retention_text, scaling_text
-from headrace.cli.quantities import size_text
+from headrace.cli.quantities import retention_text, scaling_text, size_text
 from headrace.cli.session import Session
-from headrace.model.configuration_updates import CONFIGURATION_CHANGED
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.log_classes import LogClass
 from headrace.model.stream_configuration import (
+    CONFIGURATION_CHANGED,
     RetentionPolicy,
     RetentionType,
     ScalingPolicy,

@@ -12,8 +12,7 @@ from headrace.api.segments import EpochSegments
 from headrace.cli.actions import action
 from headrace.cli.outcome import Outcome, Section, state_text, time_text
 from headrace.cli.parameters import ScopedName, StreamName, seconds, segment_text
-from headrace.cli.policy_text import scaling_text
-from headrace.cli.quantities import duration_text, rate_text, size_text
+from headrace.cli.quantities import duration_text, rate_text, scaling_text, size_text
 from headrace.cli.retention import retention_details, retention_document
 from headrace.cli.session import Session
 from headrace.cli.stream_rates import Growth, RateSampler

@@ -11,7 +11,7 @@ from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedE
 from headrace.model.stream_cuts import StreamCut
 
 if TYPE_CHECKING:
-    from headrace.client.synchronous_admin import Admin
+    from headrace.client.synchronous.synchronous_admin import Admin
 
 
 class Growth(NamedTuple):

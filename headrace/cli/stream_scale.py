@@ -19,10 +19,10 @@ from headrace.cli.parameters import (
     segment_text,
     segments,
 )
-from headrace.cli.policy_text import count_text
+from headrace.cli.quantities import count_text
 from headrace.cli.session import Session
 from headrace.model.errors import IllegalStateError
-from headrace.model.even_scaling import even_plan
+from headrace.model.scaling import even_plan
 from headrace.model.segments import KeyRange
 
 PLANS_MAX = 4

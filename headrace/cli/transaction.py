@@ -15,8 +15,7 @@ from headrace.cli.outcome import Outcome, state_text, time_text
 from headrace.cli.parameters import StreamName, checked, segment_text
 from headrace.cli.session import Session
 from headrace.model.commit_sets import EPOCH_MAX, check_set_writer
-from headrace.model.transaction_labels import check_label
-from headrace.model.transactions import parse_transaction_id, transaction_text
+from headrace.model.transactions import check_label, parse_transaction_id, transaction_text
 
 app = new_app()
 

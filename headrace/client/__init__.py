@@ -14,36 +14,36 @@ All errors are subclasses of `HeadraceError`; `error.retry` tells whether a retr
 neither boto3 nor Spark.
 """
 
-from headrace.client.byte_reader import AsyncByteReader
-from headrace.client.byte_stream import AsyncByteStream
-from headrace.client.byte_writer import AsyncByteWriter
-from headrace.client.event_blocks import Ack
-from headrace.client.event_reader import AsyncEventReader, EventRead, ReaderOptions, ReadOrder
-from headrace.client.event_writer import AsyncEventWriter, WriterOptions
-from headrace.client.group_lag import GroupLag, SegmentLag
-from headrace.client.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
+from headrace.client.groups.group_lag import GroupLag, SegmentLag
+from headrace.client.groups.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
+from headrace.client.groups.reader_group import AsyncReaderGroup, Checkpoint
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect
-from headrace.client.key_value_table import AsyncKeyValueTable
-from headrace.client.range_reader import AsyncRangeReader
-from headrace.client.reader_group import AsyncReaderGroup, Checkpoint
-from headrace.client.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
-from headrace.client.segment_ranges import SegmentRange
-from headrace.client.segment_stream import EventBatch
-from headrace.client.state_synchronizer import AsyncStateSynchronizer, StateForm
-from headrace.client.synchronous import EventReader, EventWriter
-from headrace.client.synchronous_byte_reader import ByteReader
-from headrace.client.synchronous_byte_stream import ByteStream
-from headrace.client.synchronous_byte_writer import ByteWriter
-from headrace.client.synchronous_group_reader import GroupReader
-from headrace.client.synchronous_range_reader import RangeReader
-from headrace.client.synchronous_reader_group import ReaderGroup
-from headrace.client.synchronous_revisioned_stream import RevisionedStream
-from headrace.client.synchronous_state_synchronizer import StateSynchronizer
-from headrace.client.synchronous_table import KeyValueTable
-from headrace.client.synchronous_transactions import Transaction, TransactionalWriter
-from headrace.client.table_entries import TableEntry, TableKey
-from headrace.client.time_windows import TimeWindow
-from headrace.client.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
+from headrace.client.ranges.range_reader import AsyncRangeReader
+from headrace.client.ranges.segment_ranges import SegmentRange
+from headrace.client.reading.event_reader import AsyncEventReader, EventRead, ReaderOptions, ReadOrder
+from headrace.client.reading.segment_stream import EventBatch
+from headrace.client.reading.time_windows import TimeWindow
+from headrace.client.single_segment.byte_reader import AsyncByteReader
+from headrace.client.single_segment.byte_stream import AsyncByteStream
+from headrace.client.single_segment.byte_writer import AsyncByteWriter
+from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
+from headrace.client.single_segment.state_synchronizer import AsyncStateSynchronizer, StateForm
+from headrace.client.synchronous.synchronous_bases import EventReader, EventWriter
+from headrace.client.synchronous.synchronous_byte_reader import ByteReader
+from headrace.client.synchronous.synchronous_byte_stream import ByteStream
+from headrace.client.synchronous.synchronous_byte_writer import ByteWriter
+from headrace.client.synchronous.synchronous_group_reader import GroupReader
+from headrace.client.synchronous.synchronous_range_reader import RangeReader
+from headrace.client.synchronous.synchronous_reader_group import ReaderGroup
+from headrace.client.synchronous.synchronous_revisioned_stream import RevisionedStream
+from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
+from headrace.client.synchronous.synchronous_table import KeyValueTable
+from headrace.client.synchronous.synchronous_transactions import Transaction, TransactionalWriter
+from headrace.client.tables.key_value_table import AsyncKeyValueTable
+from headrace.client.tables.table_entries import TableEntry, TableKey
+from headrace.client.writing.event_blocks import Ack
+from headrace.client.writing.event_writer import AsyncEventWriter, WriterOptions
+from headrace.client.writing.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
 from headrace.model import errors as _errors
 from headrace.model.errors import *  # noqa: F403 - its `__all__` are the classes, and a new one is exported at once
 from headrace.model.key_value_tables import TableConfiguration

@@ -11,36 +11,36 @@ from typing import Literal, Protocol, TypeVar
 
 import httpx
 
-from headrace.client.admin import AsyncAdmin
-from headrace.client.byte_segment import ByteSegment, only_segment
-from headrace.client.byte_stream import AsyncByteStream
+from headrace.client.administration.admin import AsyncAdmin
+from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
 from headrace.client.closing import Block, exit_all
-from headrace.client.event_reader import AsyncEventReader, ReaderOptions, Start
-from headrace.client.event_writer import AsyncEventWriter, WriterCore, WriterOptions
+from headrace.client.groups.reader_group import AsyncReaderGroup
 from headrace.client.http_api import HttpApi
-from headrace.client.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.loop_thread import LoopCaller, LoopThread
-from headrace.client.range_bytes import HistorySource
-from headrace.client.range_listing import list_ranges
-from headrace.client.range_reader import AsyncRangeReader
-from headrace.client.reader_group import AsyncReaderGroup
-from headrace.client.revisioned_stream import AsyncRevisionedStream
-from headrace.client.segment_ranges import SegmentRange
-from headrace.client.segment_requests import RETRY_TIMEOUT_S
-from headrace.client.state_synchronizer import STATE_TRUNCATED, AsyncStateSynchronizer, StateForm
-from headrace.client.stream_ranges import StreamRanges
-from headrace.client.synchronous import EventReader, EventWriter
-from headrace.client.synchronous_admin import Admin
-from headrace.client.synchronous_byte_stream import ByteStream
-from headrace.client.synchronous_range_reader import RangeReader
-from headrace.client.synchronous_reader_group import ReaderGroup
-from headrace.client.synchronous_revisioned_stream import RevisionedStream
-from headrace.client.synchronous_state_synchronizer import StateSynchronizer
-from headrace.client.synchronous_table import KeyValueTable
-from headrace.client.synchronous_transactions import TransactionalWriter
-from headrace.client.time_cuts import stream_cut_at
-from headrace.client.transactional_writer import AsyncTransactionalWriter
-from headrace.client.transactions_admin import LEASE_MS_DEFAULT
+from headrace.client.ranges.range_bytes import HistorySource
+from headrace.client.ranges.range_listing import list_ranges
+from headrace.client.ranges.range_reader import AsyncRangeReader
+from headrace.client.ranges.segment_ranges import SegmentRange
+from headrace.client.ranges.stream_ranges import StreamRanges
+from headrace.client.ranges.time_cuts import stream_cut_at
+from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions, Start
+from headrace.client.single_segment.byte_segment import ByteSegment, only_segment
+from headrace.client.single_segment.byte_stream import AsyncByteStream
+from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
+from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S
+from headrace.client.single_segment.state_synchronizer import STATE_TRUNCATED, AsyncStateSynchronizer, StateForm
+from headrace.client.synchronous.synchronous_admin import Admin
+from headrace.client.synchronous.synchronous_bases import EventReader, EventWriter
+from headrace.client.synchronous.synchronous_byte_stream import ByteStream
+from headrace.client.synchronous.synchronous_range_reader import RangeReader
+from headrace.client.synchronous.synchronous_reader_group import ReaderGroup
+from headrace.client.synchronous.synchronous_revisioned_stream import RevisionedStream
+from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
+from headrace.client.synchronous.synchronous_table import KeyValueTable
+from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
+from headrace.client.tables.key_value_table import AsyncKeyValueTable, open_table
+from headrace.client.writing.event_writer import AsyncEventWriter, WriterCore, WriterOptions
+from headrace.client.writing.transactional_writer import AsyncTransactionalWriter
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.stream_cuts import StreamCut

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from headrace import wire
-from headrace.client.event_blocks import Block
+from headrace.client.writing.event_blocks import Block
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.wire.connections.asynchronous import AsyncConnection, Flow, SingleReply, answer_within, problem_of

@@ -13,6 +13,7 @@ from headrace.codec.serialized_fields import (
     FieldReader,
     blob,
     boolean,
+    compact_int,
     compact_long,
     compact_signed_long,
     double,
@@ -24,7 +25,6 @@ from headrace.codec.serialized_fields import (
     text,
     uuid,
 )
-from headrace.codec.versioned_serializer import compact_int
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.model.group_checkpoints import Checkpoints, Positions
 from headrace.model.group_state import NO_GROUP_ID, GroupState, Offsets, SharedConfiguration, initial_state

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from headrace.codec.log_record_header import (
     ENTRY_BYTES_MAX,
@@ -24,10 +24,46 @@ from headrace.codec.log_record_header import (
     decode_record_header,
     encode_record_header,
 )
-from headrace.codec.replica_message_fields import Fields
 from headrace.model.container_logs import LEDGERS_MAX, LedgerStart
 from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
 from headrace.model.errors import CorruptError
+
+# Reads the fields of a replica message one after the other, and never beyond its end.
+
+
+class Fields:
+    """The bytes of a message behind its header. Each method raises CorruptError if the message is too short."""
+
+    __slots__ = ("_position", "_raw")
+
+    def __init__(self, raw: memoryview) -> None:
+        self._raw = raw
+        self._position = 0
+
+    def view(self, length: int) -> memoryview:
+        """The next `length` bytes."""
+        end = self._position + length
+        if end > len(self._raw):
+            raise CorruptError(f"a replica message of {len(self._raw)} bytes ends inside its fields")
+        taken = self._raw[self._position : end]
+        self._position = end
+        return taken
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """The next fields of this layout."""
+        return layout.unpack(self.view(layout.size))
+
+    def items(self, layout: struct.Struct, count: int, count_max: int) -> list[tuple[Any, ...]]:
+        """The next `count` items. Checks the count before it uses memory."""
+        if count > count_max:
+            raise CorruptError(f"a replica message claims {count} items, at most {count_max} are allowed")
+        return list(layout.iter_unpack(self.view(count * layout.size)))
+
+    def end(self) -> None:
+        """Check that nothing follows."""
+        if self._position != len(self._raw):
+            raise CorruptError(f"a replica message has {len(self._raw) - self._position} bytes behind its fields")
+
 
 MESSAGE_HEADER: Final = struct.Struct(">BBHI")
 MESSAGE_BYTES_MAX: Final = 1_258_291

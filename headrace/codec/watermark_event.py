@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from headrace.codec.versioned_serializer import compact_int, data_of_envelope, enveloped, read_compact_int
+from headrace.codec.serialized_fields import compact_int, data_of_envelope, enveloped, read_compact_int
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.watermarks import Watermark

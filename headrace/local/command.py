@@ -16,9 +16,28 @@ from types import FrameType
 from headrace import topology
 from headrace.cli.standard_streams import print_message
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
-from headrace.local.deployment_code import make_importable
 from headrace.local.failures import EXIT_FAILED, EXIT_USAGE, LocalStackError
 from headrace.local.stack import LocalStack, StackOptions
+
+# Finds the Lambda handlers and the store process in an installation without the repository.
+#
+# They belong to the deployment and are not part of the library. The wheel carries them as data next to this module, so
+# that no package with a name as general as `functions` is installed into a user's environment.
+
+CARRIED = Path(__file__).parent / "deployment"
+"""Where pyproject.toml puts them. The directory does not exist in a checkout, where they are importable anyway."""
+
+
+def make_importable(directory: Path = CARRIED) -> None:
+    """Let this process and the ones that it starts import the handlers and the store process."""
+    if not directory.is_dir():
+        return
+    sys.path.insert(0, str(directory))
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{directory}{os.pathsep}{inherited}" if inherited else str(directory)
+    # Without this `python -m` searches the user's working directory first, which may have its own `functions`.
+    os.environ["PYTHONSAFEPATH"] = "1"
+
 
 HTTP_PORT_DEFAULT = 10080
 GRPC_PORT_DEFAULT = 9090

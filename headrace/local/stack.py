@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -35,14 +36,71 @@ from headrace.local.segment_store_processes import (
     STOP_PATIENCE_S,
     SegmentStoreProcess,
     SegmentStoreProcesses,
+    StoreStatus,
     replica_settings,
 )
-from headrace.local.state_file import StateFile, state
 from headrace.local.tokens import local_tokens
 from headrace.model.ensembles import COPIES
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.wire.connections.blocking import BlockingConnection
+
+# `build/local-stack.json`: the addresses of a running stack, for programs. It exists only while the stack is ready.
+
+
+class StateFile:
+    """The file is replaced as a whole, so that a reader never sees a part of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Raises LocalStackError if the file cannot be written."""
+        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(state, indent=2) + "\n")
+            temporary.replace(self.path)
+        except OSError as error:
+            raise LocalStackError(f"cannot write state file {self.path}: {error.strerror}") from error
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def state(
+    endpoints: dict[str, str],
+    resources: Resources,
+    environment: Mapping[str, str],
+    data_dir: Path,
+    pids: dict[str, int],
+    stores: list[StoreStatus],
+) -> dict[str, Any]:
+    """The content of the file."""
+    return {
+        "endpoints": endpoints,
+        "pid": pids["stack"],
+        "awsPid": pids["aws"],
+        "grpcPid": pids.get("grpc"),
+        "dataDir": str(data_dir),
+        "table": resources.table,
+        "bucket": resources.bucket,
+        "queues": resources.queue_urls,
+        "environment": dict(environment),
+        "segmentStores": [
+            {
+                "id": store.store_id,
+                "host": store.host,
+                "port": store.port,
+                "pid": store.pid,
+                "containers": list(store.containers),
+                "dataDir": str(store.data_dir),
+                "restarts": store.restarts,
+            }
+            for store in stores
+        ],
+    }
+
 
 AWS_READY_TIMEOUT_S = 60.0
 AWS_STOP_TIMEOUT_S = 5.0

@@ -2,17 +2,169 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from headrace.metadata.commit_order import order_key, replace_order
-from headrace.metadata.commit_part import delete_commit_part
 from headrace.metadata.record_layout import decoded, transactions_partition, versioned
 from headrace.model.commit_runs import CommitRun, RunSet, WaitingMark
+from headrace.model.commit_sets import CommitPart
 from headrace.model.errors import ConflictError
 from headrace.model.requests import RequestKind
 from headrace.model.streams import Stream
 from headrace.model.transactions import CommitOrder, transaction_text
-from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Replace, Write, WriteConflictError
+from headrace.ports.metadata_store import (
+    Body,
+    Create,
+    Delete,
+    Key,
+    MetadataStore,
+    Record,
+    Replace,
+    Write,
+    WriteConflictError,
+)
+
+# The part of a commit set in one stream: the members, and from the decision on their place in the commit order.
+#
+# The ids are one text of 32 hex digits each, so that 2,500 of them are 80 KB.
+
+_PREFIX = "commit-part/"
+_ID_DIGITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """A part as it was read, and the version of its record."""
+
+    part: CommitPart
+    version: int
+
+
+def commit_part_key(scope: str, stream: str, set_id: str) -> Key:
+    return Key(transactions_partition(scope, stream), f"{_PREFIX}{set_id}")
+
+
+def commit_part_body(part: CommitPart) -> dict[str, Any]:
+    return versioned(
+        set=part.set_id,
+        home=part.home,
+        writer=part.writer,
+        members="".join(map(transaction_text, part.members)),
+        order=None if part.order is None else part.order.number,
+        lost=part.lost,
+    )
+
+
+def decode_commit_part(body: Body) -> CommitPart:
+    return decoded("commit part", body, _commit_part)
+
+
+def stored_part(record: Record | None) -> StoredPart | None:
+    return None if record is None else StoredPart(decode_commit_part(record.body), record.version)
+
+
+def find_commit_part(store: MetadataStore, scope: str, stream: str, set_id: str) -> StoredPart | None:
+    """One read."""
+    return stored_part(store.get(commit_part_key(scope, stream, set_id)))
+
+
+def find_commit_parts(
+    store: MetadataStore, scope: str, streams: Iterable[str], set_id: str
+) -> dict[str, StoredPart | None]:
+    """The parts of a set by stream; one batch read."""
+    names = list(streams)
+    records = store.get_many([commit_part_key(scope, one, set_id) for one in names])
+    return dict(zip(names, map(stored_part, records), strict=True))
+
+
+def create_commit_part(scope: str, stream: str, part: CommitPart) -> Create:
+    return Create(commit_part_key(scope, stream, part.set_id), commit_part_body(part))
+
+
+def replace_commit_part(scope: str, stream: str, stored: StoredPart, after: CommitPart) -> Replace:
+    return Replace(commit_part_key(scope, stream, after.set_id), commit_part_body(after), stored.version)
+
+
+def delete_commit_part(scope: str, stream: str, set_id: str, version: int | None) -> Delete:
+    return Delete(commit_part_key(scope, stream, set_id), version)
+
+
+def _commit_part(body: Body) -> CommitPart:
+    text, number = str(body["members"]), body["order"]
+    members = tuple(int(text[start : start + _ID_DIGITS], 16) for start in range(0, len(text), _ID_DIGITS))
+    return CommitPart(
+        set_id=str(body["set"]),
+        home=str(body["home"]),
+        writer=str(body["writer"]),
+        members=members,
+        order=None if number is None else CommitOrder(int(number), group=members[0]),
+        lost=bool(body["lost"]),
+    )
+
+
+# The order in which a stream's transactions were marked for commit: an entry for each mark that waits.
+#
+# There is no counter: a new entry gets a number above those of the present entries. A commit set has one entry. It
+# stays at its key when a run has committed a part of its members, because a query is not a snapshot: it could miss an
+# entry that moves.
+
+ORDER_FIRST = "order/"
+ORDER_LAST = "order0"
+_ORDER_DIGITS = 20
+_INDEX_DIGITS = 3
+
+
+def order_sort(order: CommitOrder) -> str:
+    number = f"{order.number:0{_ORDER_DIGITS}d}"
+    return f"{ORDER_FIRST}{number}/{transaction_text(order.group)}/{order.index:0{_INDEX_DIGITS}d}"
+
+
+def order_number(sort: str) -> int:
+    """Raises CorruptError unless this is the sort key of an entry."""
+    return decoded("commit order", versioned(sort=sort), lambda fields: int(str(fields["sort"]).split("/")[1]))
+
+
+def order_key(scope: str, stream: str, order: CommitOrder) -> Key:
+    return Key(transactions_partition(scope, stream), order_sort(order))
+
+
+def order_body(mark: WaitingMark) -> dict[str, Any]:
+    optional: dict[str, Any] = {} if mark.commit_set is None else {"set": mark.commit_set}
+    if mark.passed:
+        optional["passed"] = mark.passed
+    return versioned(id=transaction_text(mark.transaction_id), marked=mark.marked_ms, **optional)
+
+
+def create_order(scope: str, stream: str, mark: WaitingMark) -> Create:
+    return Create(order_key(scope, stream, mark.order), order_body(mark))
+
+
+def replace_order(scope: str, stream: str, former: WaitingMark, after: WaitingMark) -> Replace:
+    """The write when a part of a commit set is committed. It fails unless the entry is as it was read."""
+    return Replace(order_key(scope, stream, former.order), order_body(after), former.version)
+
+
+def decode_order(record: Record) -> WaitingMark:
+    return decoded("commit order", record.body, lambda body: _waiting_mark(body, record.key.sort, record.version))
+
+
+def _waiting_mark(body: Body, sort: str, version: int) -> WaitingMark:
+    commit_set = body.get("set")
+    return WaitingMark(
+        int(body["id"], 16),
+        int(body["marked"]),
+        _order_of(sort),
+        None if commit_set is None else str(commit_set),
+        int(body.get("passed", 0)),
+        version,
+    )
+
+
+def _order_of(sort: str) -> CommitOrder:
+    _, number, group, index = sort.split("/")
+    return CommitOrder(int(number), int(group, 16), int(index))
+
 
 RUN_SORT = "run"
 

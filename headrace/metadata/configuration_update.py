@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, stream_partition, versioned
-from headrace.metadata.stream_configuration_fields import configuration_fields, decode_configuration
-from headrace.model.configuration_updates import ConfigurationUpdate
+from headrace.metadata.stream import configuration_fields, decode_configuration
+from headrace.model.stream_configuration import ConfigurationUpdate
 from headrace.model.streams import Stream
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore
 

@@ -7,11 +7,11 @@ deleted and created again never sees the records of its former incarnation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from headrace.metadata.bounded_cache import BoundedCache
 from headrace.metadata.epoch import decode_epoch, epoch_body, epoch_key
-from headrace.metadata.epoch_history import HISTORY_FIRST, decode_history, history_body, history_key, history_sort
-from headrace.metadata.record_layout import stream_partition
+from headrace.metadata.record_layout import decoded, stream_partition, time_prefix, versioned
 from headrace.metadata.sealed_segments import (
     SealedSegment,
     decode_sealed_segments,
@@ -24,7 +24,42 @@ from headrace.model.epochs import Epoch
 from headrace.model.errors import NotFoundError
 from headrace.model.names import scoped_stream_name
 from headrace.model.streams import Stream
-from headrace.ports.metadata_store import Create, Delete, MetadataStore
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record
+
+# When each epoch of a stream began: sorted by time, so that one read finds the epoch of a time.
+
+_PREFIX = "history/"
+HISTORY_FIRST = _PREFIX
+"""Lower bound of the sort keys of all entries."""
+
+
+def history_sort(time_ms: int) -> str:
+    """Sorts as the times do; also the upper bound of a query for what was at `time_ms`."""
+    return f"{_PREFIX}{time_prefix(time_ms)}"
+
+
+def history_time(sort: str) -> int:
+    """When the epoch of this record began, in milliseconds since the Unix epoch."""
+    return int(sort.removeprefix(_PREFIX))
+
+
+def history_key(scope: str, stream: str, time_ms: int) -> Key:
+    return Key(stream_partition(scope, stream), history_sort(time_ms))
+
+
+def history_body(epoch_number: int) -> dict[str, Any]:
+    return versioned(epoch=epoch_number)
+
+
+def decode_history(body: Body) -> int:
+    """The number of the epoch."""
+    return decoded("history", body, lambda fields: int(fields["epoch"]))
+
+
+def read_history(record: Record) -> int:
+    """The number of the epoch."""
+    return decode_history(record.body)
+
 
 CACHED_SEGMENTS_MAX = 100_000
 """Segments in all cached epochs together: about 30 MB of memory."""

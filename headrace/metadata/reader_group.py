@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write
 from headrace.metadata.record_layout import decoded, versioned
-from headrace.metadata.scope_listing import name_body, reader_group_listing_key
+from headrace.metadata.scope import name_body, reader_group_listing_key
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.names import check_known_name
 from headrace.model.reader_groups import (

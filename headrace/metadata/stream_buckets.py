@@ -7,7 +7,7 @@ and their image must not change with the functions.
 from __future__ import annotations
 
 from headrace import topology
-from headrace.model.buckets import bucket_of_stream
+from headrace.model.due_work import bucket_of_stream
 from headrace.model.names import scoped_stream_name
 
 

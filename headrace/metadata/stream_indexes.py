@@ -11,15 +11,33 @@ a cold start is shorter without them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from headrace.metadata.scope_listing import listing_body, listing_key
+from headrace.metadata.record_layout import versioned
+from headrace.metadata.scope import listing_body, listing_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.metadata.tag_index import tag_body, tag_key
-from headrace.metadata.watermark_schedule import watermark_schedule_key
+from headrace.metadata.watermark_state import watermark_schedule_key
 from headrace.model.errors import ConflictError, CorruptError
+from headrace.model.names import check_known_name
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.streams import Stream
 from headrace.ports.metadata_store import Create, Delete, Key, Replace, Write
+
+# The index of a tag: the streams of a scope that may have the tag, by name.
+
+
+def tag_partition(scope: str, tag: str) -> str:
+    """A scope's name has no slash, so any tag may follow."""
+    return f"tag/{check_known_name('scope', scope)}/{tag}"
+
+
+def tag_key(scope: str, stream: str, tag: str) -> Key:
+    return Key(tag_partition(scope, tag), check_known_name("stream", stream))
+
+
+def tag_body() -> dict[str, Any]:
+    return versioned()
+
 
 _RECORDS_PER_READ = 100
 _RECORDS_PER_WRITE = 90

@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headrace.metadata.configuration_update import find_configuration_update
-from headrace.metadata.epoch import epoch_key
+from headrace.metadata.epoch import epoch_key, find_transition
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write
-from headrace.metadata.running_truncation import (
-    find_running_truncation,
-    read_running_truncation,
-    running_truncation_key,
-)
 from headrace.metadata.stream import (
     current_key,
     decode_stream,
@@ -24,12 +19,17 @@ from headrace.metadata.stream import (
     tombstone_body,
 )
 from headrace.metadata.stream_tags import fit_in_current, stream_tags_body, stream_tags_key
-from headrace.metadata.transition import find_transition
-from headrace.metadata.truncation import read_truncation, truncation_key
-from headrace.model.configuration_updates import ConfigurationUpdate
+from headrace.metadata.truncation import (
+    find_running_truncation,
+    read_running_truncation,
+    read_truncation,
+    running_truncation_key,
+    truncation_key,
+)
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError
 from headrace.model.requests import ResourceKind
+from headrace.model.stream_configuration import ConfigurationUpdate
 from headrace.model.stream_invariants import check_write
 from headrace.model.streams import Stream
 from headrace.model.truncation import RunningTruncation, Truncation

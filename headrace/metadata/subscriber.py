@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, stream_partition, versioned
-from headrace.metadata.retention_state import retention_key
+from headrace.metadata.retention_records import retention_key
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.truncation import decode_placed_cut, placed_cut_fields
 from headrace.model.errors import NotFoundError

@@ -5,29 +5,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 
-from headrace.metadata.commit_order import (
+from headrace.metadata.commit_run import (
     ORDER_FIRST,
     ORDER_LAST,
+    commit_run_key,
     create_order,
+    decode_commit_run,
     decode_order,
     order_key,
     order_number,
-)
-from headrace.metadata.commit_run import commit_run_key, decode_commit_run
-from headrace.metadata.completed_transaction import (
-    COMPLETED_FIRST,
-    COMPLETED_LAST,
-    completed_body,
-    completed_key,
-    decode_completed,
 )
 from headrace.metadata.record_layout import transactions_partition
 from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.transaction import (
+    COMPLETED_FIRST,
+    COMPLETED_LAST,
     OPEN_FIRST,
     OPEN_LAST,
     StoredTransaction,
+    completed_body,
+    completed_key,
+    decode_completed,
     decode_transaction,
     done_key,
     open_key,

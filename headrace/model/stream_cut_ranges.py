@@ -10,16 +10,54 @@ segment that also follows one that is not read to its end. The segments of such 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
 from headrace.model.key_ranges import covers_key_space_once
-from headrace.model.limits import SEGMENTS_BETWEEN_MAX
+from headrace.model.limits import PIECES_PER_RANGE_MAX, SEGMENTS_BETWEEN_MAX
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_cuts import StreamCut, invalid_cut
+
+# Ranges of bytes split into pieces that begin and end between two events.
+
+
+def pieces_at_best(start: int, end: int, bytes_max: int | None) -> int:
+    """The number of pieces if each is split where it is best; boundaries that are far apart make fewer."""
+    return 1 if bytes_max is None else min(-(-(end - start) // bytes_max), PIECES_PER_RANGE_MAX)
+
+
+def split_targets(start: int, end: int, bytes_max: int | None) -> list[int]:
+    """Where the range is split at best, ascending: it then has pieces of equal size, none above `bytes_max`.
+
+    A range gets at most PIECES_PER_RANGE_MAX pieces. None means one piece.
+    """
+    length = end - start
+    pieces = pieces_at_best(start, end, bytes_max)
+    return [start + length * piece // pieces for piece in range(1, pieces)]
+
+
+def split_pieces(
+    start: int, end: int, bytes_max: int | None, boundary: Callable[[int], int]
+) -> Iterator[tuple[int, int]]:
+    """Contiguous pieces of about equal size, not much above `bytes_max` where boundaries are known.
+
+    `boundary` is called for some of the `split_targets`. It returns an event boundary at or after a target. If it
+    returns `end` or more, the piece ends with the range.
+    """
+    begin = start
+    for target in split_targets(start, end, bytes_max):
+        if target <= begin:
+            continue  # the last boundary was further away than a whole piece
+        stop = boundary(target)
+        if stop >= end:
+            break
+        yield begin, stop
+        begin = stop
+    yield begin, end
+
 
 SealedSizes = Callable[[Sequence[int]], Mapping[int, int]]
 """Returns the lengths in bytes of sealed segments, by segment id."""

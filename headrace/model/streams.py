@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, rolled_back_epoch
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, SealedError
 from headrace.model.log_classes import first_number_of_class
 from headrace.model.names import scoped_stream_name
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.model.stream_configuration import StreamConfiguration
+from headrace.model.stream_configuration import ConfigurationUpdate, StreamConfiguration
 from headrace.model.stream_state import STREAM_OPERATIONS, StreamState
 from headrace.model.truncation import RunningTruncation
 

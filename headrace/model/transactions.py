@@ -12,10 +12,89 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
+from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.names import segment_name, transaction_segment_name
-from headrace.model.segments import StreamSegment, segment_epoch
-from headrace.model.transaction_labels import check_label
+from headrace.model.segments import StreamSegment, segment_epoch, segment_id
+
+# Rolling transactions: the commit of a transaction whose epoch is no longer the active one.
+#
+# The transaction's segments belong to segments that a scale has sealed. So the commit makes a duplicate of the
+# transaction's epoch and fills its segments with the transaction's events. It seals the active segments with the
+# duplicate as their successor, and then makes a duplicate of the epoch that was active. A duplicate has the numbers
+# and key ranges of the original epoch, and segment ids with its own epoch. For readers these are two ordinary changes
+# of the epoch.
+#
+# A commit into the active epoch rolls in the same way if a client has sealed a segment of it. Both duplicates are then
+# of the active epoch.
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """`passed` duplicates the epoch of the transactions. `following` duplicates the active epoch and succeeds it."""
+
+    passed: Epoch
+    following: Epoch
+
+
+def must_roll(active: Epoch, reference_epoch: int) -> bool:
+    """Whether transactions of that reference epoch cannot be merged into the active segments."""
+    return active.reference_epoch != reference_epoch
+
+
+def roll_of(active: Epoch, of_transactions: Epoch, now_ms: int) -> Roll:
+    """The two epochs that follow `active`; the same arguments give the same epochs."""
+    passed_ms = max(now_ms, active.creation_time_ms + 1)
+    passed = _duplicate(of_transactions, active.number + 1, passed_ms, active)
+    return Roll(passed, _duplicate(active, active.number + 2, passed_ms + 1, passed))
+
+
+def scale_after_roll(planned: Epoch, roll: Roll) -> Epoch:
+    """The epoch of a scale that was planned for the active epoch, planned for the one that follows the roll instead."""
+    numbers = {one.number for one in planned.replaced}
+    sealed = [one.segment_id for one in roll.following.segments if one.number in numbers]
+    ranges = [one.key_range for one in planned.created]
+    return scaled_epoch(roll.following, sealed, ranges, planned.creation_time_ms)
+
+
+def _duplicate(original: Epoch, number: int, creation_time_ms: int, before: Epoch) -> Epoch:
+    segments = tuple(StreamSegment(segment_id(number, one.number), one.key_range) for one in original.segments)
+    return Epoch(number, creation_time_ms, segments, before.segments, original.reference_epoch)
+
+
+# Labels of transactions: a text that a writer gives a transaction, to find it again without its id.
+#
+# Labels whose transactions belong to a numbered epoch have the form `<prefix>/<epoch>` or
+# `<prefix>/<epoch>/<anything>`.
+
+LABEL_CHARACTERS_MAX = 256
+LABEL_ALPHABET = "the letters A-Z and a-z, the digits, '.', ':', '_', '/' and '-'"
+_LABEL = re.compile(r"[A-Za-z0-9._:/\-]{1,256}")
+_EPOCH = re.compile(r"(0|[1-9][0-9]*)(/.*)?")
+
+
+def check_label(label: str, what: str = "label") -> str:
+    """A label, or the beginning of one. Raises InvalidRequestError, code "invalid_label"."""
+    if not _LABEL.fullmatch(label):
+        raise InvalidRequestError(
+            f"{label[:100]!a} cannot be the {what} of a transaction: use 1 to {LABEL_CHARACTERS_MAX} of "
+            f"{LABEL_ALPHABET}",
+            code="invalid_label",
+        )
+    return label
+
+
+def has_prefix(label: str | None, prefix: str) -> bool:
+    return label is not None and label.startswith(prefix)
+
+
+def labelled_epoch(label: str | None, prefix: str) -> int | None:
+    """The epoch in a label of the form `<prefix>/<epoch>` or `<prefix>/<epoch>/...`, None for any other label."""
+    if label is None or not label.startswith(f"{prefix}/"):
+        return None
+    found = _EPOCH.fullmatch(label, len(prefix) + 1)
+    return int(found[1]) if found else None
+
 
 LEASE_MS_MIN = 10_000
 LEASE_MS_MAX = 24 * 3600 * 1000

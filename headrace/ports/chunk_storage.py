@@ -11,6 +11,25 @@ from headrace.model.errors import UnavailableError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+# Short-lived links with which a reader fetches part of a tier-2 object straight from S3.
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLink:
+    """A GET of `url` with exactly the headers `headers` (the signed Range among them) returns the bytes."""
+
+    url: str
+    headers: dict[str, str]
+    expires_at_ms: int
+
+
+class ChunkLinks(Protocol):
+    """Makes links; needs no network."""
+
+    def link(self, object_name: str, position: int, length: int) -> ChunkLink:
+        """Sign a ranged GET; the Range header is part of the signature. No request is made."""
+        ...
+
 
 CHUNK_STORAGE_REFUSED: Final = "chunk_storage_refused"
 """The code of an UnavailableError when tier 2 did answer, but refused: credentials, policies, clocks, broken bytes."""

@@ -8,20 +8,13 @@ still be acknowledged, and every acknowledged entry is among the answers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
 
 from headrace.codec.replica_messages import NACK_FENCED, NACK_PROTOCOL, Entries, Nack, Open, Opened
-from headrace.model.container_logs import (
-    ContainerLog,
-    LedgerChain,
-    LogState,
-    check_transition,
-    full_chain,
-    open_ledger,
-)
+from headrace.model.container_logs import ContainerLog, LedgerChain, LogState, check_transition, full_chain, open_ledger
 from headrace.model.ensembles import COPIES_MIN, NO_POSITION, Ensemble, ReplicaId
 from headrace.replication.bounds import RecoveryBounds
-from headrace.replication.copy_progress import CopyProgress
-from headrace.replication.copy_sources import CopySources
+from headrace.replication.copy_sources import CopyProgress, CopySources
 from headrace.replication.effects import (
     DropMember,
     Fail,
@@ -34,10 +27,26 @@ from headrace.replication.effects import (
     WriteRecord,
     WriterEffect,
 )
-from headrace.replication.log_ends import find_log_end, first_possible, truncation_point
-from headrace.replication.recovery_steps import RecoveryStep
+from headrace.replication.log_ends import (
+    find_log_end,
+    first_possible,
+    had_position,
+    reported_position,
+    truncation_point,
+)
 from headrace.replication.repair_policy import members_after_takeover
-from headrace.replication.replica_positions import had_position, reported_position
+
+# The steps of a takeover, in their order.
+
+
+class RecoveryStep(Enum):
+    CLAIM = "claim"
+    READ = "read"
+    FENCE = "fence"
+    COPY = "copy"
+    OPEN = "open"
+    SERVE = "serve"
+    FAILED = "failed"
 
 
 class LogRecovery:

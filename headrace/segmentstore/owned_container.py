@@ -14,7 +14,7 @@ from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
-from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.operation_log import OrderingClock
 from headrace.segmentstore.containers.writer_expiry import SWEEP_EVERY_S
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.tables.index_store import IndexStore

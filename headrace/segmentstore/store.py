@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -28,18 +29,145 @@ from headrace.segmentstore.connections.token_checks import TokenChecks
 from headrace.segmentstore.container_opening import ContainerOpening, drop_past_log
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
-from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.operation_log import OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
-from headrace.segmentstore.moving_containers import MOVE_WAIT_S, MovingContainers
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts
-from headrace.segmentstore.shutdown import Shutdown, flush_by
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.table_memory import TableMemory
 from headrace.segmentstore.tiering.compactor import CompactionBudget
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.range_cache import RangeCache
+from headrace.segmentstore.tiering.storage_writer import StorageWriter
 from headrace.segmentstore.tiering.throttle import Throttle
+
+# The shutdown of a store: its deadline, and the flushes that have until then.
+
+
+class Shutdown:
+    """`begin` sets the deadline."""
+
+    def __init__(self) -> None:
+        self._ends: float | None = None  # in the time of the event loop
+
+    def begin(self, deadline_s: float) -> None:
+        self._ends = asyncio.get_running_loop().time() + deadline_s
+
+    @property
+    def has_begun(self) -> bool:
+        return self._ends is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._ends is not None and asyncio.get_running_loop().time() >= self._ends
+
+    async def drain(self, writer: StorageWriter, deadline_s: float) -> bool:
+        """Drain a container that is handed over; as `StorageWriter.drain`.
+
+        If only the outcome of the last write is missing at the deadline, a shutdown lends its time.
+
+        Raises:
+            TimeoutError: the deadline has passed.
+        """
+        drain = asyncio.ensure_future(writer.drain())
+        try:
+            await asyncio.wait([drain], timeout=deadline_s)
+            if self._ends is not None and not writer.may_resume:
+                await asyncio.wait([drain], timeout=self._ends - asyncio.get_running_loop().time())
+            async with asyncio.timeout(0):
+                return await drain
+        finally:
+            drain.cancel()
+
+
+async def flush_by(
+    deadline_s: float, flushes: Mapping[asyncio.Future[bool], OwnedContainer], others: Collection[asyncio.Future[Any]]
+) -> list[int]:
+    """Wait until flushes and others have ended, or cancel those flushes that are late.
+
+    Returns the containers of which tier 2 has everything.
+    """
+    if not (flushes or others):
+        return []
+    _, late = await asyncio.wait([*others, *flushes], timeout=deadline_s)
+    for flush in late.intersection(flushes):
+        flush.cancel()
+    ended = await asyncio.gather(*flushes, return_exceptions=True)
+    flushed = []
+    for each, result in zip(flushes.values(), ended, strict=True):
+        if result is True:
+            flushed.append(each.container.container)
+        else:  # the next start needs the log, or loses the data that is not in tier 2
+            _log.warning("event=close_incomplete container=%d error=%r", each.container.container, result)
+    return flushed
+
+
+# Requests that wait for a container which this store is opening, or is about to leave to another store.
+#
+# Without the wait a client gets WrongHost, looks the owner up and finds this store again, until the move is over. Some
+# clients try only a few times.
+
+MOVE_WAIT_S: Final = 10.0
+"""The longest wait of a request. It is less than the 30 s time-out of clients."""
+
+LEFT_S: Final = 1.0
+"""How long a container counts as moving after this store has left it: until its next owner has claimed it, which it
+tries twice a second. Before that, clients that look up the owner find this store."""
+
+
+class MovingContainers:
+    """`is_busy` tells whether the store is opening, handing over or releasing a container."""
+
+    def __init__(self, is_busy: Callable[[int], bool]) -> None:
+        self._is_busy = is_busy
+        self._left: dict[int, asyncio.TimerHandle] = {}
+        self._news = asyncio.Event()
+        self._ended = False
+
+    def is_moving(self, container: int) -> bool:
+        """Whether a request may wait for the container."""
+        return not self._ended and (container in self._left or self._is_busy(container))
+
+    async def wait(self, container: int) -> None:
+        """Return when the container no longer moves, at the latest after `MOVE_WAIT_S`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOVE_WAIT_S):
+                while self.is_moving(container):
+                    await self._news.wait()
+
+    def changed(self) -> None:
+        """Wake the requests, because a container may move no longer."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def left(self, container: int) -> None:
+        """Note that nothing is left of a container that was served or opened here."""
+        if not self._ended:
+            self._forget(container)
+            self._left[container] = asyncio.get_running_loop().call_later(LEFT_S, self._next_owner_known, container)
+
+    def served(self, container: int) -> None:
+        """Note that a container is served here."""
+        self._forget(container)
+        self.changed()
+
+    def end(self) -> None:
+        """Let no request wait any more, because the store shuts down."""
+        self._ended = True
+        for container in list(self._left):
+            self._forget(container)
+        self.changed()
+
+    def _next_owner_known(self, container: int) -> None:
+        del self._left[container]
+        self.changed()
+
+    def _forget(self, container: int) -> None:
+        timer = self._left.pop(container, None)
+        if timer is not None:
+            timer.cancel()
+
 
 _log = logging.getLogger(__name__)
 

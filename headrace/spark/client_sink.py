@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.client.synchronous import EventWriter
-from headrace.client.synchronous_transactions import Transaction
+from headrace.client.synchronous.synchronous_bases import EventWriter
+from headrace.client.synchronous.synchronous_transactions import Transaction
 from headrace.model.errors import NotFoundError
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.transactions import TransactionState

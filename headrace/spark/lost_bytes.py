@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from headrace.api.plans import LostBytes
-from headrace.client.segment_ranges import SegmentRange
+from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
 from headrace.model.stream_cuts import StreamCut

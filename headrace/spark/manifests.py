@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.api.segments import SegmentEndpoint
-from headrace.client.segment_ranges import SegmentRange
+from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.spark.partitions import Partition
 from headrace.spark.stream_access import PlannedRange

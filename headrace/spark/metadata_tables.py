@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias, get_args
 
 import pyarrow as pa
 
-from headrace.api.stream_policies import configuration_json
-from headrace.client.segment_ranges import SegmentRange
+from headrace.api.streams import configuration_json
+from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.stream_cuts import StreamCut
 from headrace.spark.checkpoints import finished_positions

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from headrace.client.segment_ranges import SegmentRange, joined_ranges
+from headrace.client.ranges.segment_ranges import SegmentRange, joined_ranges
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.spark.backlogs import Backlogs
 from headrace.spark.concurrent_calls import calls_at_once

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Literal, get_args
 
 from headrace.api.plans import OnTruncation
-from headrace.client.range_bytes import HistorySource
+from headrace.client.ranges.range_bytes import HistorySource
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import EVENT_TIME_MS_MIN

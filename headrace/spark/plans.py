@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from headrace.client.segment_ranges import SegmentRange, ranges_to_read
+from headrace.client.ranges.segment_ranges import SegmentRange, ranges_to_read
 from headrace.model.errors import HeadraceError, TruncatedError
 from headrace.model.stream_cuts import END_OF_SEGMENT
 from headrace.spark.client_access import open_streams

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from headrace.client.segment_ranges import SegmentRange
+from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.spark.options import COLUMN_TYPES
 
 Comparison = Literal["=", "in", "<", "<=", ">", ">="]

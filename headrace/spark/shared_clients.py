@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headrace.client.headrace import Headrace
-from headrace.client.synchronous_transactions import TransactionalWriter
+from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
 from headrace.spark.worker_garbage import exempt_imports
 
 

@@ -14,8 +14,8 @@ from headrace.api.delegation_tokens import IssuedToken
 from headrace.api.plans import LostBytes
 from headrace.api.segments import SegmentEndpoint
 from headrace.api.streams import StreamSummary, StreamView
-from headrace.client.range_bytes import Listing
-from headrace.client.segment_ranges import SegmentRange
+from headrace.client.ranges.range_bytes import Listing
+from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.model.stream_cuts import StreamCut
 
 At = Literal["head", "tail"]

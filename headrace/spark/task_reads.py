@@ -11,8 +11,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headrace.api.plans import LostBytes
-from headrace.client.range_bytes import Window, gathered, one_ahead, read_ahead_thread
-from headrace.client.segment_ranges import SegmentRange
+from headrace.client.ranges.range_bytes import Window, gathered, one_ahead, read_ahead_thread
+from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.codec.event_columns import assemble_events
 from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
 from headrace.model.segments import segment_epoch

@@ -14,9 +14,9 @@ from dataclasses import replace
 from threading import Event
 
 from headrace.client.headrace import Headrace
-from headrace.client.object_reads import ObjectReads
-from headrace.client.range_bytes import RangeBytes, Window
-from headrace.client.stream_ranges import StreamRanges
+from headrace.client.ranges.range_bytes import RangeBytes, Window
+from headrace.client.ranges.stream_ranges import StreamRanges
+from headrace.client.reading.object_reads import ObjectReads
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.stream_cuts import StreamCut
 from headrace.spark.client_access import ClientStreamAccess

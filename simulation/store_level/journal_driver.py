@@ -14,10 +14,10 @@ from crc32c import crc32c
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Done
-from headrace.segmentstore.log.file_copies import FileCopy, Portion
-from headrace.segmentstore.log.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal_interface import CommitsOfJournal
-from headrace.segmentstore.log.pending_records import PendingRecord, barrier
+from headrace.segmentstore.log.journal.file_copies import FileCopy, Portion
+from headrace.segmentstore.log.journal.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal.journal_interface import CommitsOfJournal
+from headrace.segmentstore.log.journal.pending_records import PendingRecord, barrier
 from simulation.draws import Draws
 from simulation.scheduler import MS
 from simulation.store_level.loop import SimulatedLoop, SimulatedProcess

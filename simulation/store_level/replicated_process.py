@@ -11,9 +11,9 @@ from headrace.model.cluster import StoreLease
 from headrace.model.ensembles import ReplicaId
 from headrace.model.protocol_versions import REPLICA_PROTOCOL
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
-from headrace.segmentstore.log.recovered_replica import recovered_logs
-from headrace.segmentstore.log.replica_identity import load_identity
-from headrace.segmentstore.log.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.journal.replica_identity import load_identity
+from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
 from segmentstore_fargate.heartbeat import until_answered
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.openings import OPENINGS_SHARE

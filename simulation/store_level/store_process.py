@@ -20,7 +20,7 @@ from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.composite_ledgers import CompositeLedgers
-from headrace.segmentstore.log.object_ledgers import ObjectLedgers
+from headrace.segmentstore.log.objects.object_ledgers import ObjectLedgers
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.ledgers import ThreadedLogRecords

@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace.model.ensembles import COPIES
 from headrace.model.log_classes import ContainerLayout
-from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
 from simulation.draws import Draws

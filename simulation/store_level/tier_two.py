@@ -17,8 +17,7 @@ from headrace.metadata.container_claim import claim_sort
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, UnavailableError
 from headrace.ports.chunk_storage import ChunkStorage, StoredObject
 from headrace.ports.metadata_store import Key, Page, Record, Write, WriteConflictError
-from headrace.segmentstore.log.log_object_chain import LogObject
-from headrace.segmentstore.log.log_object_reader import LogObjectReader
+from headrace.segmentstore.log.objects.log_object_chain import LogObject, LogObjectReader
 from simulation.scheduler import MS, SECOND
 from simulation.store_level.loop import SimulatedLoop, SimulatedProcess, current_process
 

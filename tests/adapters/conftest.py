@@ -17,8 +17,7 @@ import pytest
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.dynamodb.record_item import create_table
-from headrace.adapters.memory.chunk_links import MemoryChunkLinks
-from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.s3.chunk_links import S3ChunkLinks
 from headrace.adapters.s3.chunk_storage import S3ChunkStorage

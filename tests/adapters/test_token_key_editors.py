@@ -19,8 +19,8 @@ from headrace.adapters.token_key_editors import (
     revoke,
     rotate,
 )
-from headrace.adapters.token_key_file import TokenKeyFile
 from headrace.adapters.token_key_secret import secrets_client
+from headrace.adapters.token_keys import TokenKeyFile
 from headrace.codec.delegation_tokens import parse_token_keys
 from headrace.codec.token_key_changes import NO_KEYS_TEXT, stored_keys
 from headrace.model.errors import (

@@ -13,9 +13,8 @@ from botocore.stub import Stubber
 
 from headrace.adapters.internal_token import InternalToken
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.token_key_file import TokenKeyFile
 from headrace.adapters.token_key_secret import REFRESH_S, RETRY_S, STALE_S, TokenKeySecret
-from headrace.adapters.token_keys import token_key_source, token_life_s
+from headrace.adapters.token_keys import TokenKeyFile, token_key_source, token_life_s
 from headrace.codec.delegation_tokens import TokenKey, TokenKeys, token_keys_text, verify_token
 from headrace.model.access import Access
 from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError, UnavailableError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_links import entry
 
-from headrace.adapters.tcp.replica_send_queue import COPY_BELOW_BYTES, PARTS_MAX, SendQueue
+from headrace.adapters.tcp.replica_links import COPY_BELOW_BYTES, PARTS_MAX, SendQueue
 from headrace.codec.replica_messages import Ack, Entry, encode_message
 
 ACK = encode_message(Ack(()))

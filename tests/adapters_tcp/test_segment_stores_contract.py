@@ -30,7 +30,7 @@ from headrace.model.errors import (
 from headrace.model.names import transaction_segment_name
 from headrace.ports.metadata_store import Create, Key
 from headrace.ports.segment_stores import APPEND_BYTES_MAX, AttributeBound, SegmentScaleRate, SegmentStores
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 

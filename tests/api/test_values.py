@@ -49,7 +49,6 @@ from headrace.api.segments import (
     Successors,
 )
 from headrace.api.stream_cuts import stream_cut_from_json, stream_cut_json
-from headrace.api.stream_policies import configuration_json
 from headrace.api.streams import (
     ScaleProgress,
     ScaleStatus,
@@ -58,6 +57,7 @@ from headrace.api.streams import (
     StreamSummary,
     StreamUpdate,
     StreamView,
+    configuration_json,
 )
 from headrace.api.transactions import (
     CommitSetView,

@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.bridge import credentials
-from headrace.bridge.credentials import ACCEPTED_S, REFUSED_S, Credentials, address_of
-from headrace.bridge.failed_attempts import (
+from headrace.bridge.credentials import (
+    ACCEPTED_S,
     ADDRESS_FAILURES_MAX,
     BLOCK_S,
     FAILURES_MAX,
+    REFUSED_S,
     WINDOW_S,
     BoundedMap,
+    Credentials,
     FailedAttempts,
+    address_of,
 )
 from headrace.bridge.status_codes import UNAUTHENTICATED
 from headrace.codec.grpc_users import PasswordHash, User, Users

@@ -23,8 +23,8 @@ from headrace.client import (
     StreamCut,
     TruncatedError,
     WriterOptions,
-    event_reader,
 )
+from headrace.client.reading import event_reader
 
 Make = Callable[[int], Cluster]
 EVERYTHING = {f"k{key}": list(range(90)) for key in range(10)}
@@ -173,7 +173,7 @@ def test_batches_are_copied_to_another_stream(make_cluster: Make) -> None:
 
 
 def test_without_arrow_reading_says_what_to_install(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("headrace.client.arrow_batches", "headrace.codec.event_columns"):
+    for module in ("headrace.client.reading.arrow_batches", "headrace.codec.event_columns"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with cluster.client() as headrace, headrace.reader("s", "t") as reader:

@@ -25,7 +25,7 @@ from headrace.client import (
     ScalingPolicy,
     UnavailableError,
 )
-from headrace.client.segment_appender import SegmentAppender
+from headrace.client.writing.segment_appender import SegmentAppender
 
 MIB = 1024 * 1024
 

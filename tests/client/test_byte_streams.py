@@ -27,7 +27,7 @@ from headrace.client import (
     SealedError,
     TruncatedError,
 )
-from headrace.client.segment_reads import SegmentReads
+from headrace.client.reading.segment_reads import SegmentReads
 
 MIB = 1024 * 1024
 

@@ -25,11 +25,11 @@ from headrace.client import (
     ReaderGroupConfiguration,
     ScalingPolicy,
     loop_thread,
-    synchronous,
 )
 from headrace.client import closing as closing_module
-from headrace.client.group_member import GroupMember
+from headrace.client.groups.group_member import GroupMember
 from headrace.client.loop_thread import cancelling
+from headrace.client.synchronous import synchronous_bases
 from headrace.wire.connections import asynchronous
 from headrace.wire.connections.asynchronous import AsyncConnection
 
@@ -242,7 +242,7 @@ def test_close_after_an_interrupted_one_closes_the_rest(
 ) -> None:
     for at in count():
         one = make(headrace)
-        was_interrupted = is_interrupted(one.close, at, synchronous, loop_thread)
+        was_interrupted = is_interrupted(one.close, at, synchronous_bases, loop_thread)
         one.close()
         assert one.closed
         until = time.monotonic() + 20

@@ -17,19 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_cluster import Cluster
 
-from headrace.client import (
-    AsyncHeadrace,
-    InvalidRequestError,
-    SealedError,
-    WriterOptions,
-    column_writes,
-    connect,
-)
-from headrace.client.batch_accumulator import BatchAccumulator, too_large
-from headrace.client.column_writes import column_slices
-from headrace.client.event_blocks import SegmentQueue, Wants
-from headrace.client.event_writer import closed_error
-from headrace.client.routing_table import Route
+from headrace.client import AsyncHeadrace, InvalidRequestError, SealedError, WriterOptions, connect
+from headrace.client.writing import column_writes
+from headrace.client.writing.batch_accumulator import BatchAccumulator, too_large
+from headrace.client.writing.column_writes import column_slices
+from headrace.client.writing.event_blocks import SegmentQueue, Wants
+from headrace.client.writing.event_writer import closed_error
+from headrace.client.writing.routing_table import Route
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
 
@@ -353,9 +347,9 @@ def test_columns_after_the_seal_are_refused(cluster: Cluster) -> None:
 
 
 def test_without_arrow_the_error_says_what_to_install(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("headrace.client.column_writes", "headrace.codec.event_columns"):
+    for module in ("headrace.client.writing.column_writes", "headrace.codec.event_columns"):
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.delattr("headrace.client.column_writes")
+    monkeypatch.delattr("headrace.client.writing.column_writes")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with connect("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace:
         writer = headrace.writer("s", "t")

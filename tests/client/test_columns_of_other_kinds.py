@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.client import InvalidRequestError
-from headrace.client.batch_accumulator import too_large
-from headrace.client.column_writes import column_slices
+from headrace.client.writing.batch_accumulator import too_large
+from headrace.client.writing.column_writes import column_slices
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE
 
 AB = [b"a", b"b"]

@@ -11,7 +11,7 @@ from scripted_tokens import ScriptedTokens
 
 from headrace import wire
 from headrace.client import UnauthorizedError, delegation_tokens
-from headrace.client.segment_reads import SegmentReads
+from headrace.client.reading.segment_reads import SegmentReads
 from headrace.wire.connections.asynchronous import SingleReply
 
 READ = ("GET", "/v1/scopes/s/streams/t/delegation-token")

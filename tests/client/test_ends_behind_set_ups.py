@@ -9,7 +9,7 @@ from scripted_cluster import Cluster
 from scripted_tokens import DROPPED
 
 from headrace import wire
-from headrace.client.segment_appender import SegmentAppender
+from headrace.client.writing.segment_appender import SegmentAppender
 
 End = Callable[[SegmentAppender, wire.AppendSetup], None]
 

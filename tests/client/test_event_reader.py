@@ -23,8 +23,8 @@ from headrace.client import (
     TruncatedError,
     UnavailableError,
     WriterOptions,
-    segment_stream,
 )
+from headrace.client.reading import segment_stream
 from headrace.wire import framing
 
 Make = Callable[[int], Cluster]

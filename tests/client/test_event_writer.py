@@ -21,8 +21,8 @@ from headrace.client import (
     SealedError,
     UnavailableError,
     WriterOptions,
-    segment_appender,
 )
+from headrace.client.writing import segment_appender
 from headrace.model import errors
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE
 

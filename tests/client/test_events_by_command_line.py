@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from scripted_cluster import Cluster
 
-from headrace.cli import event_output, main, session
+from headrace.cli import event, main, session
 from headrace.client import EventRead
-from headrace.client.event_blocks import Ack
-from headrace.client.event_writer import RoutingKeys
-from headrace.client.synchronous import EventWriter
+from headrace.client.synchronous.synchronous_bases import EventWriter
+from headrace.client.writing.event_blocks import Ack
+from headrace.client.writing.event_writer import RoutingKeys
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -308,7 +308,7 @@ def test_an_interrupted_read_tells_what_is_printed(run: Run, cluster: Cluster, m
             raise KeyboardInterrupt
         return read.event.decode()
 
-    monkeypatch.setattr(event_output, "_text", interrupted)
+    monkeypatch.setattr(event, "_text", interrupted)
     for options in ((), ("--follow", "--from", "earliest")):
         code, out, err = run("read", "s/t", *options)
         assert (code, out, err) == (130, "one\ntwo\n", "headrace event read: interrupted: 2 events printed\n")

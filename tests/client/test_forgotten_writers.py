@@ -8,8 +8,9 @@ import pytest
 from scripted_cluster import Cluster
 
 from headrace import wire
-from headrace.client import HeadraceError, IllegalStateError, elapsed_time
-from headrace.client.elapsed_time import Moment
+from headrace.client import HeadraceError, IllegalStateError
+from headrace.client.writing import elapsed_time
+from headrace.client.writing.elapsed_time import Moment
 from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.wire.connections.asynchronous import AsyncConnection
 

@@ -41,14 +41,24 @@ def test_generated_classes_are_current():
     ("edited", "before", "after", "stale"),
     [
         pytest.param(
-            *("admin.py", "async def list_scopes(self)", "async def scopes(self)", "synchronous_admin.py"),
+            *(
+                "administration/admin.py",
+                "async def list_scopes(self)",
+                "async def scopes(self)",
+                "synchronous_admin.py",
+            ),
             marks=pytest.mark.nightly,
         ),
         pytest.param(
-            *("tables_admin.py", "Returns the names of the", "Names of the", "synchronous_tables_admin.py"),
+            *(
+                "administration/tables_admin.py",
+                "Returns the names of the",
+                "Names of the",
+                "synchronous_tables_admin.py",
+            ),
             marks=pytest.mark.nightly,
         ),
-        ("synchronous_table.py", "def put(", "def store(", "synchronous_table.py"),
+        ("synchronous/synchronous_table.py", "def put(", "def store(", "synchronous_table.py"),
     ],
     ids=["another-method", "another-docstring", "edited-by-hand"],
 )
@@ -59,7 +69,7 @@ def test_check_names_a_stale_file(tmp_path: Path, edited: str, before: str, afte
         1, f"{stale} is not what the asynchronous class says: run `make synchronous`\n",
     )  # fmt: skip
     generated = _generate("--client", str(client))
-    assert (generated.returncode, generated.stdout) == (0, f"wrote {client / stale}\n")
+    assert (generated.returncode, generated.stdout) == (0, f"wrote {client / 'synchronous' / stale}\n")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +81,7 @@ def test_check_names_a_stale_file(tmp_path: Path, edited: str, before: str, afte
     ids=["plain-method", "iterator-without-page"],
 )
 def test_method_without_a_synchronous_form_is_refused(tmp_path: Path, before: str, after: str, reason: str):
-    client = _edited(tmp_path, "key_value_table.py", lambda text: text.replace(before, after))
+    client = _edited(tmp_path, "tables/key_value_table.py", lambda text: text.replace(before, after))
     refused = _generate("--client", str(client))
     assert refused.returncode != 0
     assert reason in refused.stderr

@@ -23,7 +23,7 @@ from headrace.client import (
     TruncatedError,
     UnavailableError,
 )
-from headrace.client.admin import AsyncAdmin
+from headrace.client.administration.admin import AsyncAdmin
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ import pytest
 from keyboard_interrupts import is_interrupted, is_signalled
 from scripted_cluster import Cluster
 
-from headrace.client import EventWriter, Headrace, closing, loop_thread, synchronous
+from headrace.client import EventWriter, Headrace, closing, loop_thread
 from headrace.client import headrace as headrace_module
 from headrace.client.loop_thread import LoopThread
+from headrace.client.synchronous import synchronous_bases
 from headrace.model.errors import IllegalStateError
 
 CALLS_MAX = 100
@@ -118,7 +119,7 @@ def test_thread_ends_wherever_its_close_is_interrupted() -> None:
 def test_second_close_finishes_an_interrupted_one(cluster: Cluster) -> None:
     for at in count():
         client, writers = opened(cluster)
-        was_interrupted = is_interrupted(client.close, at, closing, headrace_module, loop_thread, synchronous)
+        was_interrupted = is_interrupted(client.close, at, closing, headrace_module, loop_thread, synchronous_bases)
         client.close()
         assert not client._thread._thread.is_alive(), f"at place {at}"
         assert all(writer.closed for writer in writers), f"at place {at}"
@@ -166,7 +167,9 @@ def test_signal_handler_may_close_during_a_close(cluster: Cluster, raises: bool)
 
         was_signalled, was_raised = True, False
         try:
-            was_signalled = is_signalled(client.close, at, handler, closing, headrace_module, loop_thread, synchronous)
+            was_signalled = is_signalled(
+                client.close, at, handler, closing, headrace_module, loop_thread, synchronous_bases
+            )
         except SystemExit:
             was_raised = True
         assert was_raised == (raises and was_signalled), f"at place {at}"

@@ -23,14 +23,12 @@ from headrace.client import (
     RangeReader,
     ReaderGroupConfiguration,
     ScalingPolicy,
-    byte_reader,
-    event_reader,
-    group_reader,
-    range_reader,
-    read_progress,
-    synchronous,
-    synchronous_group_reader,
 )
+from headrace.client.groups import group_reader
+from headrace.client.ranges import range_reader
+from headrace.client.reading import event_reader, read_progress
+from headrace.client.single_segment import byte_reader
+from headrace.client.synchronous import synchronous_bases, synchronous_group_reader
 
 EVENTS = [f"event {number}".encode() for number in range(4)]
 BYTES = b"0123456789"
@@ -41,7 +39,7 @@ MODULES = (
     group_reader,
     range_reader,
     read_progress,
-    synchronous,
+    synchronous_bases,
     synchronous_group_reader,
 )
 """Without `loop_thread`: a result that is lost there is returned again, see `test_interrupted_iteration`."""

@@ -12,11 +12,12 @@ from itertools import count
 import pytest
 from keyboard_interrupts import is_interrupted
 
-from headrace.client import awaited_changes, batch_accumulator, event_blocks, loop_thread
-from headrace.client.batch_accumulator import BatchAccumulator
-from headrace.client.event_blocks import Ack, SegmentQueue, Wants
+from headrace.client import loop_thread
 from headrace.client.loop_thread import LoopThread
-from headrace.client.routing_table import Route
+from headrace.client.writing import awaited_changes, batch_accumulator, event_blocks
+from headrace.client.writing.batch_accumulator import BatchAccumulator
+from headrace.client.writing.event_blocks import Ack, SegmentQueue, Wants
+from headrace.client.writing.routing_table import Route
 from headrace.model.key_ranges import equal_ranges
 
 STUCK_S = 20.0

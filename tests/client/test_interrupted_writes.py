@@ -10,10 +10,10 @@ from itertools import count, product
 import pytest
 from keyboard_interrupts import is_interrupted
 
-from headrace.client import batch_accumulator, event_blocks
-from headrace.client.batch_accumulator import BatchAccumulator
-from headrace.client.event_blocks import EVENT_HEADERS, Block, ListedEvents, Wants
-from headrace.client.routing_table import Route
+from headrace.client.writing import batch_accumulator, event_blocks
+from headrace.client.writing.batch_accumulator import BatchAccumulator
+from headrace.client.writing.event_blocks import EVENT_HEADERS, Block, ListedEvents, Wants
+from headrace.client.writing.routing_table import Route
 from headrace.model.key_ranges import equal_ranges
 
 EVENTS = [b"event %d" % number for number in range(10)]

@@ -24,10 +24,10 @@ from headrace.client import (
     TableConfiguration,
     TableKey,
     UnavailableError,
-    table_segments,
 )
-from headrace.client.key_value_table import BATCH_KEYS_MAX
-from headrace.client.table_segments import TableSegmentRequests
+from headrace.client.tables import table_segments
+from headrace.client.tables.key_value_table import BATCH_KEYS_MAX
+from headrace.client.tables.table_segments import TableSegmentRequests
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX
 from headrace.wire.connections.asynchronous import Flow, SingleReply
 

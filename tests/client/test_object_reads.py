@@ -10,8 +10,8 @@ from contextlib import closing
 import pytest
 from object_server import FAILURES, ObjectServer, serving_object
 
-from headrace.client import object_reads
-from headrace.client.object_reads import WINDOW_BYTES, ObjectReadError, ObjectReads
+from headrace.client.reading import object_reads
+from headrace.client.reading.object_reads import WINDOW_BYTES, ObjectReadError, ObjectReads
 
 DATA = bytes(range(256)) * 10_000
 

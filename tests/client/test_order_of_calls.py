@@ -13,7 +13,8 @@ import pytest
 from scripted_cluster import Cluster
 from scripted_transactions import Transactions
 
-from headrace.client import AsyncEventWriter, AsyncHeadrace, AsyncTransaction, WriterOptions, ordered_calls
+from headrace.client import AsyncEventWriter, AsyncHeadrace, AsyncTransaction, WriterOptions
+from headrace.client.writing import ordered_calls
 
 ONE_EVENT = WriterOptions(block_bytes=10, buffer_bytes=10)
 """The buffer is full with a single event."""
@@ -96,7 +97,7 @@ async def test_later_calls_do_not_come_between_the_slices_of_one(
     options: WriterOptions,
     write: Callable[..., Coroutine[Any, Any, Any]],
 ) -> None:
-    column_writes = pytest.importorskip("headrace.client.column_writes")
+    column_writes = pytest.importorskip("headrace.client.writing.column_writes")
     monkeypatch.setattr(ordered_calls, "BATCH_SLICE_EVENTS", 1)
     monkeypatch.setattr(column_writes, "SLICE_EVENTS", 1)
     async with opened(cluster, options) as (writer, stored):

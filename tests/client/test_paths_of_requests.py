@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.api.reader_groups import ReaderGroupView
-from headrace.client.admin import AsyncAdmin
+from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.http_api import HttpApi
 from headrace.local.gateway_events import match_route
 from headrace.model.errors import HeadraceError, InvalidRequestError

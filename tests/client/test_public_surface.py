@@ -10,24 +10,24 @@ import pytest
 
 import headrace.client
 from headrace.client import connect
-from headrace.client.admin import AsyncAdmin
-from headrace.client.cluster_admin import AsyncClusterAdmin
-from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
+from headrace.client.administration.admin import AsyncAdmin
+from headrace.client.administration.cluster_admin import AsyncClusterAdmin
+from headrace.client.administration.dead_letters_admin import AsyncDeadLettersAdmin
+from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
+from headrace.client.administration.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
+from headrace.client.administration.tables_admin import AsyncTablesAdmin
+from headrace.client.administration.transactions_admin import AsyncTransactionsAdmin
+from headrace.client.administration.watermarks_admin import AsyncWatermarksAdmin
 from headrace.client.headrace import DEFAULT_URL
 from headrace.client.http_api import HttpApi
-from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
-from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
-from headrace.client.synchronous_admin import Admin
-from headrace.client.synchronous_cluster_admin import ClusterAdmin
-from headrace.client.synchronous_dead_letters_admin import DeadLettersAdmin
-from headrace.client.synchronous_reader_groups_admin import ReaderGroupsAdmin
-from headrace.client.synchronous_retention_admin import RetentionAdmin, SubscribersAdmin
-from headrace.client.synchronous_tables_admin import TablesAdmin
-from headrace.client.synchronous_transactions_admin import TransactionsAdmin
-from headrace.client.synchronous_watermarks_admin import WatermarksAdmin
-from headrace.client.tables_admin import AsyncTablesAdmin
-from headrace.client.transactions_admin import AsyncTransactionsAdmin
-from headrace.client.watermarks_admin import AsyncWatermarksAdmin
+from headrace.client.synchronous.synchronous_admin import Admin
+from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
+from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
+from headrace.client.synchronous.synchronous_reader_groups_admin import ReaderGroupsAdmin
+from headrace.client.synchronous.synchronous_retention_admin import RetentionAdmin, SubscribersAdmin
+from headrace.client.synchronous.synchronous_tables_admin import TablesAdmin
+from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
+from headrace.client.synchronous.synchronous_watermarks_admin import WatermarksAdmin
 from headrace.model import errors
 
 PUBLIC = {

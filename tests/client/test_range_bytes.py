@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from object_server import FAILURES, ObjectServer, serving_object
 
 from headrace.api.chunks import Chunk
-from headrace.client import range_bytes
-from headrace.client.object_reads import ObjectReads
-from headrace.client.range_bytes import (
+from headrace.client.ranges import range_bytes
+from headrace.client.ranges.range_bytes import (
     GATHERED_BYTES_MIN,
     LONGEST_WAIT_S,
     SMALL_CHUNKS_AT_ONCE,
@@ -23,6 +22,7 @@ from headrace.client.range_bytes import (
     one_ahead,
     read_ahead_thread,
 )
+from headrace.client.reading.object_reads import ObjectReads
 from headrace.model.errors import CorruptError, UnavailableError
 
 SEGMENT = 7

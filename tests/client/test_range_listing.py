@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from real_cluster import RealCluster
 
 from headrace.client import Headrace, ScalingPolicy, SegmentRange, TruncatedError
-from headrace.client.range_listing import plan_requests
-from headrace.client.segment_ranges import ranges_to_read, segment_ranges
+from headrace.client.ranges.range_listing import plan_requests
+from headrace.client.ranges.segment_ranges import ranges_to_read, segment_ranges
 from headrace.controller.services import next_cuts
 from headrace.model.limits import PIECES_PER_PLAN_MAX, PIECES_PER_RANGE_MAX, RANGES_PER_PLAN_MAX
 

@@ -11,7 +11,7 @@ from spark_store_double import SCOPE, STREAM, StoreDouble, serving
 from spark_stream_double import StreamDouble
 
 from headrace.client import SegmentRange, connect
-from headrace.client.range_bytes import HistorySource
+from headrace.client.ranges.range_bytes import HistorySource
 
 EVENTS = 600
 

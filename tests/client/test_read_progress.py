@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.read_progress import ReadProgress
+from headrace.client.reading.read_progress import ReadProgress
 
 Ranges = dict[int, tuple[int, int]]
 CELLS = 12

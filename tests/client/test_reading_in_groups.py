@@ -27,8 +27,8 @@ from headrace.client import (
     StreamCut,
     UnavailableError,
 )
-from headrace.client.admin import AsyncAdmin
-from headrace.client.group_member import GroupMember
+from headrace.client.administration.admin import AsyncAdmin
+from headrace.client.groups.group_member import GroupMember
 
 SOON = GroupReaderOptions(lease_s=1.0)
 

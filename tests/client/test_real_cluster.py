@@ -32,11 +32,10 @@ from headrace.client import (
     StreamCut,
     UnavailableError,
     WriterOptions,
-    event_blocks,
     large_events,
-    segment_appender,
 )
-from headrace.client.segment_reads import SegmentReads
+from headrace.client.reading.segment_reads import SegmentReads
+from headrace.client.writing import event_blocks, segment_appender
 
 SMALL_BLOCKS = WriterOptions(block_bytes=2_000, buffer_bytes=200_000)
 

@@ -21,7 +21,7 @@ from headrace.client import (
     StreamCut,
     UnavailableError,
 )
-from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
+from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.model.group_updates import NoteUpdating
 
 REFRESH_MS = 500

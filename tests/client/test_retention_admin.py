@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from headrace.api.retention import SubscriberView
-from headrace.client.http_api import HttpApi
-from headrace.client.retention_admin import (
+from headrace.client.administration.retention_admin import (
     AsyncRetentionAdmin,
     AsyncSubscribersAdmin,
 )
+from headrace.client.http_api import HttpApi
 from headrace.model.errors import CorruptError
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
 from headrace.model.stream_cuts import StreamCut

@@ -24,7 +24,7 @@ from headrace.client import (
     StateSynchronizer,
     TruncatedError,
 )
-from headrace.client.revisioned_stream import AsyncRevisionedStream
+from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.routing_table import Route, RoutingTable
+from headrace.client.writing.routing_table import Route, RoutingTable
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.segments import KeyRange

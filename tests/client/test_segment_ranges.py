@@ -25,11 +25,11 @@ from headrace.client import (
     StreamCut,
     TruncatedError,
     UnavailableError,
-    range_reader,
 )
 from headrace.client import headrace as entry_points
-from headrace.client.range_bytes import GATHERED_BYTES_MIN
-from headrace.client.stream_ranges import StreamRanges
+from headrace.client.ranges import range_reader
+from headrace.client.ranges.range_bytes import GATHERED_BYTES_MIN
+from headrace.client.ranges.stream_ranges import StreamRanges
 
 KEYS = 13
 

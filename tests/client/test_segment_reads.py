@@ -4,7 +4,7 @@ import pytest
 from scripted_cluster import Cluster
 
 from headrace.client import CorruptError, NotFoundError, TruncatedError, UnavailableError
-from headrace.client.segment_reads import SegmentReads
+from headrace.client.reading.segment_reads import SegmentReads
 
 
 def _fill(cluster: Cluster, length_bytes: int) -> bytes:

@@ -16,8 +16,9 @@ from scripted_cluster import HOLD_S, Cluster
 
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
-from headrace.client import AsyncHeadrace, segment_appender
+from headrace.client import AsyncHeadrace
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.writing import segment_appender
 from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.wire import client_end
 from headrace.wire.connections import asynchronous

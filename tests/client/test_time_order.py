@@ -31,7 +31,7 @@ from headrace.client import (
     StreamCut,
     WriterOptions,
 )
-from headrace.segmentstore.tiering.run_times import BYTES_PER_TIME_POINT_MIN
+from headrace.segmentstore.tiering.stored_times import BYTES_PER_TIME_POINT_MIN
 
 KEYS = [f"key-{number}" for number in range(6)]
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "using" / "time-order.md"

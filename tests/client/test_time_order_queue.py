@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from headrace import wire
-from headrace.client import time_order
-from headrace.client.segment_requests import SegmentRequests
-from headrace.client.segment_stream import EventBatch
-from headrace.client.time_order import SPANS_WAITING_MAX, TimeOrder
+from headrace.client.reading import time_order
+from headrace.client.reading.segment_stream import EventBatch
+from headrace.client.reading.time_order import SPANS_WAITING_MAX, TimeOrder
+from headrace.client.single_segment.segment_requests import SegmentRequests
 from headrace.model.errors import HeadraceError, NotFoundError, UnavailableError
 
 pytestmark = pytest.mark.anyio

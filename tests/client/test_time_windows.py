@@ -20,9 +20,9 @@ from headrace.client import (
     StreamCut,
     TimeWindow,
     WriterOptions,
-    time_windows,
 )
-from headrace.model.buckets import bucket_of_stream
+from headrace.client.reading import time_windows
+from headrace.model.due_work import bucket_of_stream
 from headrace.wire import WireCommand
 
 SMALL_BLOCKS = WriterOptions(block_bytes=1_000, buffer_bytes=100_000)

@@ -94,7 +94,7 @@ def test_end_of_a_block_tells_that_nothing_is_committed(
     headrace: Headrace, controller: Transactions, monkeypatch: pytest.MonkeyPatch, is_lost: str
 ):
     """No call inside the block has raised anything: the transaction failed after the last of them."""
-    monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 1_000)
+    monkeypatch.setattr("headrace.client.writing.transactional_writer._PINGS_PER_LEASE", 1_000)
     with headrace.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
         transaction = writer.begin()
         controller.refusal = 412, "transaction_aborted"
@@ -172,7 +172,7 @@ def test_a_transaction_whose_segments_are_gone_fails(headrace: Headrace, control
 
 @pytest.mark.anyio
 async def test_leases_are_renewed_until_the_transaction_ends(controller: Transactions, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 1_000)
+    monkeypatch.setattr("headrace.client.writing.transactional_writer._PINGS_PER_LEASE", 1_000)
     transport = httpx.MockTransport(controller.handle)
     client = AsyncHeadrace("http://controller", transport=transport, retry_s=1.0)
     async with client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
@@ -401,7 +401,7 @@ def test_a_commit_of_another_client_can_be_repeated(headrace: Headrace, controll
 
 @pytest.mark.anyio
 async def test_a_commit_is_repeated_though_a_ping_found_it(controller: Transactions, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 1_000)
+    monkeypatch.setattr("headrace.client.writing.transactional_writer._PINGS_PER_LEASE", 1_000)
     transport = httpx.MockTransport(controller.handle)
     client = AsyncHeadrace("http://controller", transport=transport, retry_s=1.0)
     async with client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
@@ -460,7 +460,7 @@ _NO = {"error": {"code": "unavailable", "message": "no", "retry": "later"}}
 
 @pytest.fixture
 def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 100)
+    monkeypatch.setattr("headrace.client.writing.transactional_writer._PINGS_PER_LEASE", 100)
 
 
 class Pinged:

@@ -8,16 +8,10 @@ import pytest
 from real_cluster import RealCluster
 
 from functions import wiring
-from headrace.adapters.memory.chunk_links import MemoryChunkLinks
+from headrace.adapters.memory.chunk_storage import MemoryChunkLinks
 from headrace.api.plans import RangeToPlan
-from headrace.client import (
-    Headrace,
-    ScalingPolicy,
-    SegmentRange,
-    StreamCut,
-    TruncatedError,
-    range_reader,
-)
+from headrace.client import Headrace, ScalingPolicy, SegmentRange, StreamCut, TruncatedError
+from headrace.client.ranges import range_reader
 
 EVENT_BYTES = 100
 EVENTS = 10

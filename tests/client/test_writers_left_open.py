@@ -27,7 +27,7 @@ shown = []
 atexit.register(lambda: print(*shown[0]()))  # registered first, so it runs last
 import httpx
 from scripted_cluster import Cluster
-from headrace.client import unflushed
+from headrace.client.writing import unflushed
 cluster = Cluster(2)
 shown.append(lambda: (len(cluster.all_events()),))
 """

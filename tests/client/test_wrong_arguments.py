@@ -34,7 +34,7 @@ from headrace.client import (
     WriterOptions,
     connect,
 )
-from headrace.client import admin as admin_module
+from headrace.client.administration import admin as admin_module
 from headrace.model import arguments
 
 NAN = float("nan")

@@ -170,7 +170,7 @@ class Recorder:
 sys.meta_path.insert(0, Recorder())
 import numpy as np
 import pyarrow as pa
-from headrace.client.arrow_batches import ArrowBatches
+from headrace.client.reading.arrow_batches import ArrowBatches
 from headrace.codec.event_columns import frame_events
 framed = [bytes(7) + bytes([size]) + bytes(size) for size in (1, 2, 3)]
 batch = ArrowBatches(0, 0).add(memoryview(b"".join(framed))).events

@@ -43,7 +43,7 @@ from headrace.codec.replica_messages import (
 from headrace.model.container_logs import LedgerStart
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log.journal_format import Format2
+from headrace.segmentstore.log.journal.journal_format import Format2
 
 OWN, OTHER = ReplicaId(b"o" * 16), ReplicaId(b"p" * 16)
 PAYLOAD = b"frame"

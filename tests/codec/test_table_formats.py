@@ -10,20 +10,18 @@ from hypothesis import strategies as st
 
 from headrace.codec.table_entries import (
     REMOVED,
+    IndexBlock,
     Place,
     decode_entries,
-    encode_entry,
-    entry_bytes,
-    value_offset,
-)
-from headrace.codec.table_index import (
-    IndexBlock,
     decode_index_block,
     decode_sparse_index,
+    encode_entry,
     encode_index_entry,
     encode_sparse_index,
+    entry_bytes,
     find_in_index_block,
     separator,
+    value_offset,
 )
 from headrace.model.errors import CorruptError
 from headrace.model.table_indexes import IndexObject, TableIndex, index_body, table_index

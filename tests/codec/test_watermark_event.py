@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.codec.versioned_serializer import COMPACT_INT_MAX, compact_int, data_of_envelope, read_compact_int
+from headrace.codec.serialized_fields import COMPACT_INT_MAX, compact_int, data_of_envelope, read_compact_int
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
 from headrace.model.errors import CorruptError
 from headrace.model.segments import KeyRange, StreamSegment

@@ -12,8 +12,8 @@ import pytest
 from fuzz.power_cuts import Replay, Survivor, Trace, TracedPorts
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.segmentstore.log import file_copies
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal import file_copies
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 CONTAINERS = 4

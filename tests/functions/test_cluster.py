@@ -13,7 +13,7 @@ from functions.processors import store_tasks
 from functions.processors.tick_work import TICK_WORK
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.client.cluster_admin import AsyncClusterAdmin
+from headrace.client.administration.cluster_admin import AsyncClusterAdmin
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_claim import claim_body, claim_sort
 from headrace.metadata.store_lease import write_lease

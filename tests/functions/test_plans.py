@@ -8,8 +8,7 @@ import pytest
 from functions_in_memory import Call, FunctionWorld
 
 from functions import wiring
-from headrace.adapters.memory.chunk_links import MemoryChunkLinks
-from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.ports.metadata_store import Create, Key

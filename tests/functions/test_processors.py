@@ -18,7 +18,7 @@ from functions.processors.tick_messages import parse_tick, tick_message
 from functions.processors.tick_work import RESEND_AFTER_MS, TICK_WORK
 from headrace import topology
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.controller.ticks.bucket_lease import LEASE_MS
+from headrace.controller.ticks.due_work import LEASE_MS
 from headrace.model.errors import CorruptError, InvalidRequestError, UnavailableError
 
 SQS_DELAY_MAX_S = 900

@@ -10,7 +10,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.container_claim import claim_body, claim_sort
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
-from headrace.ports.chunk_links import ChunkLink
+from headrace.ports.chunk_storage import ChunkLink
 from headrace.ports.metadata_store import Create, Key
 from headrace.ports.segment_stores import SegmentScaleRate
 from headrace.topology import CONTAINER_COUNT

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from functions_in_memory import Call, FunctionWorld
 
-from headrace.client import admin as admin_module
-from headrace.client.admin import AsyncAdmin
+from headrace.client.administration import admin as admin_module
+from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.http_api import HttpApi
 from headrace.model.errors import IllegalStateError, InvalidRequestError, SealedError, TruncatedError
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy

@@ -21,12 +21,12 @@ from fuzz.program_trace import STEPS_KEPT, Trace
 from fuzz.randomness import Random
 from fuzz.virtual_time import StuckError, run_in_virtual_time
 from headrace import wire
-from headrace.client import event_writer
-from headrace.client.batch_accumulator import BatchAccumulator
-from headrace.client.event_blocks import Block
-from headrace.client.read_progress import ReadProgress
-from headrace.client.segment_appender import SegmentAppender
+from headrace.client.reading.read_progress import ReadProgress
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.writing import event_writer
+from headrace.client.writing.batch_accumulator import BatchAccumulator
+from headrace.client.writing.event_blocks import Block
+from headrace.client.writing.segment_appender import SegmentAppender
 
 SEED_OF_LOST_BLOCK = 1
 SEED_OF_EARLY_ACKNOWLEDGEMENT = 5

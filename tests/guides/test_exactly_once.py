@@ -14,7 +14,7 @@ from guide_blocks import USING, blocks_of
 from guide_runner import GuideRunner
 
 from headrace.client import EventReader, Headrace, KeyValueTable, Transaction, TransactionalWriter
-from headrace.client.synchronous_transactions_admin import TransactionsAdmin
+from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
 
 pytestmark = pytest.mark.xdist_group("guides")
 

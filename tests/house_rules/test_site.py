@@ -18,7 +18,7 @@ import yaml
 
 import headrace.client
 import headrace.spark
-from headrace.client.synchronous_admin import Admin
+from headrace.client.synchronous.synchronous_admin import Admin
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"

@@ -17,7 +17,7 @@ from syntax_trees import syntax_tree
 
 from headrace import client
 from headrace.client import StreamCut
-from headrace.client.admin import AsyncAdmin
+from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.http_api import HttpApi
 from headrace.local.gateway_events import match_route
 from headrace.topology import ROUTES

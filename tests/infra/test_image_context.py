@@ -56,7 +56,7 @@ ELSEWHERE = (
     "headrace/topology/functions.py",
     "headrace/topology/routes.py",
     "headrace/controller/operations/scale_stream.py",
-    "headrace/client/event_writer.py",
+    "headrace/client/writing/event_writer.py",
     "headrace/cli/stream.py",
     "headrace/spark/plans.py",
 )

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from headrace.local.deployment_code import CARRIED
+from headrace.local.command import CARRIED
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("functions", "segmentstore_fargate")
 START = """
 import subprocess, sys
 from pathlib import Path
-from headrace.local.deployment_code import make_importable
+from headrace.local.command import make_importable
 make_importable(Path(sys.argv[1]))
 ask = f"import {sys.argv[2]} as found; print(found.__file__)"
 exec(ask)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.metadata.completed_transaction import (
+from headrace.metadata.transaction import (
     COMPLETED_FIRST,
     COMPLETED_LAST,
     completed_body,

@@ -9,8 +9,13 @@ from headrace.metadata.configuration_update import (
     configuration_update_key,
     decode_configuration_update,
 )
-from headrace.model.configuration_updates import ConfigurationUpdate
-from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, StreamConfiguration
+from headrace.model.stream_configuration import (
+    ConfigurationUpdate,
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    StreamConfiguration,
+)
 from headrace.ports.metadata_store import Key
 
 BEFORE = StreamConfiguration(

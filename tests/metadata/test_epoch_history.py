@@ -6,7 +6,7 @@ from golden_records import GoldenRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.metadata.epoch_history import decode_history, history_body, history_key, history_sort, history_time
+from headrace.metadata.history_records import decode_history, history_body, history_key, history_sort, history_time
 from headrace.ports.metadata_store import Key
 
 

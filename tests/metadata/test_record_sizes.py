@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from headrace.metadata.configuration_update import configuration_update_body
-from headrace.metadata.running_truncation import running_truncation_body
 from headrace.metadata.sealed_segments import (
     EPOCHS_PER_SHARD,
     NUMBERS_PER_SHARD,
@@ -14,12 +13,13 @@ from headrace.metadata.sealed_segments import (
     shard_of_segment,
 )
 from headrace.metadata.stream import stream_body
-from headrace.model.configuration_updates import ConfigurationUpdate
+from headrace.metadata.truncation import running_truncation_body
 from headrace.model.epochs import scaled_epoch
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.log_classes import NUMBER_BLOCK
 from headrace.model.segments import segment_id
 from headrace.model.stream_configuration import (
+    ConfigurationUpdate,
     ScalingPolicy,
     StreamConfiguration,
 )

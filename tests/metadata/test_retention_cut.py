@@ -7,7 +7,7 @@ from golden_records import GoldenRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.metadata.retention_cut import decode_retention_cut, retention_cut_body, retention_cut_key
+from headrace.metadata.retention_records import decode_retention_cut, retention_cut_body, retention_cut_key
 from headrace.model.truncation import Truncation
 from headrace.ports.metadata_store import Key
 

@@ -6,7 +6,7 @@ from golden_records import GoldenRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.metadata.retention_due import (
+from headrace.metadata.retention_records import (
     DueStream,
     decode_retention_due,
     retention_due_body,

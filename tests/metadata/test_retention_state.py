@@ -5,7 +5,7 @@ from __future__ import annotations
 from cut_histories import History
 from golden_records import GoldenRecords
 
-from headrace.metadata.retention_state import decode_retention, retention_body, retention_key
+from headrace.metadata.retention_records import decode_retention, retention_body, retention_key
 from headrace.model.retention import Counting, RetentionCut, RetentionState
 from headrace.ports.metadata_store import Key
 

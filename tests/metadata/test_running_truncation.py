@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from golden_records import FIRST, THIRD, TWO_THIRDS, GoldenRecords
 
-from headrace.metadata.running_truncation import (
+from headrace.metadata.truncation import (
     decode_running_truncation,
     running_truncation_body,
     running_truncation_key,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from golden_records import GoldenRecords
 
-from headrace.metadata.scope_listing import (
+from headrace.metadata.scope import (
     decode_listed_tags,
     listing_body,
     listing_key,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.metadata.tag_index import tag_body, tag_key
+from headrace.metadata.stream_indexes import tag_body, tag_key
 from headrace.ports.metadata_store import Key
 
 

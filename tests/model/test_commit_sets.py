@@ -24,8 +24,7 @@ from headrace.model.commit_sets import (
     refused,
 )
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.model.transaction_labels import LABEL_CHARACTERS_MAX, check_label, has_prefix, labelled_epoch
-from headrace.model.transactions import transaction_id_of
+from headrace.model.transactions import LABEL_CHARACTERS_MAX, check_label, has_prefix, labelled_epoch, transaction_id_of
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
 
 

@@ -6,8 +6,7 @@ import mmh3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.murmur3 import murmur3_128
-from headrace.model.routing import table_key_position
+from headrace.model.routing import murmur3_128, table_key_position
 
 
 @given(st.binary(max_size=200), st.integers(0, (1 << 32) - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.range_pieces import split_pieces
+from headrace.model.stream_cut_ranges import split_pieces
 
 BOUNDARY = 30
 

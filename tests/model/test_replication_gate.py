@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.model.container_logs import NO_COPIES, ContainerLog, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId
-from headrace.model.replication_gate import missing_copies
+from headrace.model.replication_health import missing_copies
 
 REPLICAS = [ReplicaId(bytes([number]) * 16) for number in range(6)]
 ZONE_OF = {replica: f"use1-az{number % 3}" for number, replica in enumerate(REPLICAS[:5])}

@@ -10,11 +10,11 @@ from stream_histories import Histories
 
 from headrace.model.epochs import Epoch, front_of_epochs, scaled_epoch
 from headrace.model.key_ranges import covers_key_space_once
-from headrace.model.rolling_transactions import must_roll, roll_of, scale_after_roll
 from headrace.model.segments import KeyRange, segment_id
 from headrace.model.stream_cut_ranges import segments_between
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_invariants import follows, repeats
+from headrace.model.transactions import must_roll, roll_of, scale_after_roll
 
 FIRST = Epoch.first(1, 3, 1_000)
 SPLIT = scaled_epoch(FIRST, [3], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)], 2_000)

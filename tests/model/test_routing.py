@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.buckets import bucket_of_stream
-from headrace.model.murmur3 import murmur3_128
-from headrace.model.routing import container_of_hash_key, routing_key_position
+from headrace.model.due_work import bucket_of_stream
+from headrace.model.routing import container_of_hash_key, murmur3_128, routing_key_position
 
 
 @pytest.mark.parametrize(

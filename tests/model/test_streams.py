@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 from stream_histories import Histories
 
 from headrace.model import streams
-from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, SealedError
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.model.rolling_transactions import roll_of
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
-from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_configuration import ConfigurationUpdate, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cut_order import PlacedCut
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_invariants import INVARIANTS, check_write
 from headrace.model.stream_state import STREAM_OPERATIONS, StreamState
 from headrace.model.streams import Stream
+from headrace.model.transactions import roll_of
 from headrace.model.truncation import running_truncation
 
 T = TypeVar("T")

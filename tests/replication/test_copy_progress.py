@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.model.ensembles import NO_POSITION, ReplicaId
-from headrace.replication.copy_progress import CopyProgress
+from headrace.replication.copy_sources import CopyProgress
 from headrace.replication.effects import Blocked, Send, Source
 
 A, B = ReplicaId(bytes([1]) * 16), ReplicaId(bytes([2]) * 16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.replication.entry_sizes import UNKNOWN_LAG, EntrySizes
+from headrace.replication.ledger_writer import UNKNOWN_LAG, EntrySizes
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 120), st.data())

@@ -12,8 +12,14 @@ from takeovers import LOG, OWN, B, D
 from headrace.codec.replica_messages import HeldRun, Opened
 from headrace.model.container_logs import ContainerLog, LedgerChain, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId
-from headrace.replication.log_ends import LogEnd, find_log_end, first_possible, truncation_point
-from headrace.replication.replica_positions import had_position, reported_position
+from headrace.replication.log_ends import (
+    LogEnd,
+    find_log_end,
+    first_possible,
+    had_position,
+    reported_position,
+    truncation_point,
+)
 
 EMPTY = ContainerLog(3, LogState.EMPTY, (), (), 77, 77)
 TWO_LEDGERS = replace(LOG, ledgers=(LedgerStart(4, 10), LedgerStart(5, 16)))

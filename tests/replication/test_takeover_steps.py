@@ -25,8 +25,7 @@ from headrace.replication.effects import (
     WriteRecord,
     WriterEffect,
 )
-from headrace.replication.log_recovery import LogRecovery
-from headrace.replication.recovery_steps import RecoveryStep
+from headrace.replication.log_recovery import LogRecovery, RecoveryStep
 
 CONTAINER = 9
 

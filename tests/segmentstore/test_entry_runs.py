@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.codec.log_record_header import RecordKind
-from headrace.segmentstore.log.entry_runs import EntryRun, LedgerState, ledger_state
-from headrace.segmentstore.log.journal_files import LogFile
-from headrace.segmentstore.log.journal_format import RecordHeader
+from headrace.segmentstore.log.journal.entry_runs import EntryRun, LedgerState, ledger_state
+from headrace.segmentstore.log.journal.journal_files import LogFile
+from headrace.segmentstore.log.journal.journal_format import RecordHeader
 
 EPOCH, FIRST = 3, 4
 

@@ -152,7 +152,7 @@ import resource, sys, threading
 from pathlib import Path
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.model.errors import UnavailableError
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 disk = DiskJournalDisk(Path(sys.argv[1]))

@@ -8,8 +8,8 @@ from random import Random
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 FILE_BYTES = 64 << 10

@@ -17,8 +17,8 @@ from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.metadata_store import Key
 from headrace.segmentstore.lease_gate import LeaseGate
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,9 @@ from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES
 from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, Format2
-from headrace.segmentstore.log.journal_scan import RecordScan
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, Format2
+from headrace.segmentstore.log.journal.journal_scan import RecordScan
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 FILE_BYTES = 64 << 10

@@ -12,10 +12,10 @@ import pytest
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError, FencedError
-from headrace.segmentstore.log import file_copies, journal_scan
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, Format2, RecordHeader
-from headrace.segmentstore.log.journal_index import JournalIndex
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal import file_copies, journal_scan
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, Format2, RecordHeader
+from headrace.segmentstore.log.journal.journal_index import JournalIndex
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 FILE_BYTES = 64 << 10

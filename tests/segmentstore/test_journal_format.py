@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import ENTRY_BYTES_MAX, RECORD_HEADER_BYTES, Codec, RecordKind
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log import journal_format
-from headrace.segmentstore.log.journal_format import (
+from headrace.segmentstore.log.journal import journal_format
+from headrace.segmentstore.log.journal.journal_format import (
     FILE_HEADER_BYTES,
     FileHeader,
     Format2,
     LostRecordsError,
     RecordHeader,
 )
-from headrace.segmentstore.log.journal_scan import Record, RecordScan
+from headrace.segmentstore.log.journal.journal_scan import Record, RecordScan
 
 FILE = FileHeader(5, 0x0102030405060708, 9999, bytes(range(16)))
 FILE_HEX = (

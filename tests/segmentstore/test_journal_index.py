@@ -13,9 +13,9 @@ from headrace.codec.log_record_header import RecordKind
 from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.model.errors import CorruptError
 from headrace.replication.recovered_logs import NO_WITNESS, Witness
-from headrace.segmentstore.log.entry_runs import LedgerState
-from headrace.segmentstore.log.journal_format import Format2, RecordHeader
-from headrace.segmentstore.log.journal_index import JournalIndex, KnownLog
+from headrace.segmentstore.log.journal.entry_runs import LedgerState
+from headrace.segmentstore.log.journal.journal_format import Format2, RecordHeader
+from headrace.segmentstore.log.journal.journal_index import JournalIndex, KnownLog
 
 CONTAINERS = (0, 1)
 EPOCHS = range(1, 5)

@@ -10,11 +10,11 @@ import pytest
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log.entry_runs import LedgerState
-from headrace.segmentstore.log.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.pending_records import PendingRecord, drop_record, ignore, promise_record
+from headrace.segmentstore.log.journal.entry_runs import LedgerState
+from headrace.segmentstore.log.journal.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
+from headrace.segmentstore.log.journal.journal_thread import Journal
+from headrace.segmentstore.log.journal.pending_records import PendingRecord, drop_record, ignore, promise_record
 
 FILE_BYTES = 64 << 10
 FIRST_FILE = "journal-0000000000000001"

@@ -13,14 +13,14 @@ import pytest
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log import journal_reader, journal_scan
-from headrace.segmentstore.log.entry_runs import LedgerState
-from headrace.segmentstore.log.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal_reader import JournalReader
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal import journal_reader, journal_scan
+from headrace.segmentstore.log.journal.entry_runs import LedgerState
+from headrace.segmentstore.log.journal.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
+from headrace.segmentstore.log.journal.journal_reader import JournalReader
+from headrace.segmentstore.log.journal.journal_thread import Journal
+from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore, truncation_record
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
-from headrace.segmentstore.log.pending_records import PendingRecord, ignore, truncation_record
 
 FILE_BYTES = 64 << 10
 WAIT_S = 20

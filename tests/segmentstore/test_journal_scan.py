@@ -8,9 +8,9 @@ from crc32c import crc32c
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.log import journal_scan
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, Format2, LostRecordsError, RecordHeader
-from headrace.segmentstore.log.journal_scan import RecordScan
+from headrace.segmentstore.log.journal import journal_scan
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, Format2, LostRecordsError, RecordHeader
+from headrace.segmentstore.log.journal.journal_scan import RecordScan
 
 NAME = "journal-1"
 LAYOUT = Format2(77)

@@ -15,8 +15,7 @@ from headrace.model.errors import FencedError, InvalidRequestError, UnavailableE
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
-from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MAX, FRAME_BYTES_MIN
-from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MAX, FRAME_BYTES_MIN, OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
 
 pytestmark = pytest.mark.anyio

@@ -26,11 +26,11 @@ from headrace.model.containers import ContainerClaim
 from headrace.model.errors import CorruptError, FencedError, IllegalStateError, UnavailableError
 from headrace.model.log_classes import ContainerLayout
 from headrace.segmentstore.container_opening import ContainerOpening
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from segmentstore_fargate import __main__ as main_module
+from segmentstore_fargate import health as settled_module
 from segmentstore_fargate import heartbeat as heartbeat_module
 from segmentstore_fargate import probe, wiring
-from segmentstore_fargate import settled as settled_module
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.layout import mark_settled, was_settled
 from segmentstore_fargate.registration import claim_free_container

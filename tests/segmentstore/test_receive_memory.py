@@ -23,7 +23,7 @@ from headrace.segmentstore.connections.receive_memory import (
     ReceiveMemory,
     receive_bytes_min,
 )
-from headrace.segmentstore.connections.transfer_pace import TransferPace
+from headrace.segmentstore.connections.session import TransferPace
 
 pytestmark = pytest.mark.anyio
 

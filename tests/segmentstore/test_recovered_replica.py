@@ -11,15 +11,15 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordKind
 from headrace.codec.replica_messages import HeldRun
 from headrace.model.container_logs import LedgerChain, LedgerStart
+from headrace.replication.log_ends import reported_position
 from headrace.replication.recovered_logs import RecoveredLog, Witness
-from headrace.replication.replica_positions import reported_position
-from headrace.segmentstore.log import file_copies
-from headrace.segmentstore.log.file_copies import FileCopy
-from headrace.segmentstore.log.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal_index import JournalIndex
-from headrace.segmentstore.log.journal_reader import JournalReader
-from headrace.segmentstore.log.pending_records import (
+from headrace.segmentstore.log.journal import file_copies
+from headrace.segmentstore.log.journal.file_copies import FileCopy
+from headrace.segmentstore.log.journal.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
+from headrace.segmentstore.log.journal.journal_index import JournalIndex
+from headrace.segmentstore.log.journal.journal_reader import JournalReader
+from headrace.segmentstore.log.journal.pending_records import (
     PendingRecord,
     drop_record,
     ignore,
@@ -27,7 +27,7 @@ from headrace.segmentstore.log.pending_records import (
     promise_record,
     truncation_record,
 )
-from headrace.segmentstore.log.recovered_replica import recovered_logs
+from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
 
 FILE_BYTES = 16 << 10
 FIRST_FILE = "journal-0000000000000001"

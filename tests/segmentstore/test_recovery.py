@@ -24,13 +24,12 @@ from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.read_index import ReadIndex
 from headrace.segmentstore.containers import recovery as recovery_module
 from headrace.segmentstore.containers.backfill import Backfill
-from headrace.segmentstore.containers.operation_log import OperationLog
-from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
-from headrace.segmentstore.log import journal_scan
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, Format2, RecordHeader
-from headrace.segmentstore.log.journal_scan import RecordScan
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal import journal_scan
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, FileHeader, Format2, RecordHeader
+from headrace.segmentstore.log.journal.journal_scan import RecordScan
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio

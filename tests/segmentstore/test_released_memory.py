@@ -11,8 +11,7 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.errors import UnavailableError
 from headrace.segmentstore.cache.block_pool import ENTRY_CHARGE_BYTES, BlockPool
 from headrace.segmentstore.cache.reservations import Reservation
-from headrace.segmentstore.containers.operation_log import OperationLog
-from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
 
 BLOCK_BYTES = 4096
 DATA_BYTES = BLOCK_BYTES - ENTRY_CHARGE_BYTES  # a whole block

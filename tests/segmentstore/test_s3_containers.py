@@ -14,7 +14,7 @@ from headrace.model.errors import FencedError
 from headrace.model.log_classes import NUMBER_BLOCK
 from headrace.model.names import segment_name
 from headrace.model.segments import segment_id
-from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
 
 pytestmark = pytest.mark.anyio
 

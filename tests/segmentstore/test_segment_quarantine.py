@@ -16,8 +16,7 @@ from headrace.metadata.evicted_segment import evicted_segment_key
 from headrace.model.chunks import chunk_partition
 from headrace.model.errors import SEGMENT_QUARANTINED
 from headrace.model.names import transient_segment_name
-from headrace.ports.metadata_store import ItemRefusedError, Write
-from headrace.ports.record_limits import PARTITION_BYTES_MAX
+from headrace.ports.metadata_store import PARTITION_BYTES_MAX, ItemRefusedError, Write
 from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX
 from headrace.segmentstore.containers.quarantine import quarantined_segments
 from headrace.segmentstore.containers.segment import Segment

@@ -21,8 +21,8 @@ from headrace.model.cluster import ContainerMap, StoreLease, registered
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import UnavailableError
+from segmentstore_fargate.health import ReplicatedPlace, SettledLatch
 from segmentstore_fargate.layout import mark_settled
-from segmentstore_fargate.settled import ReplicatedPlace, SettledLatch
 from segmentstore_fargate.task_protection import TaskProtection, protect_task, task_protection
 
 pytestmark = pytest.mark.anyio

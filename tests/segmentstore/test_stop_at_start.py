@@ -12,8 +12,8 @@ from store_process import PROCESS_WAIT_S as WAIT_S
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.model.errors import UnavailableError
-from headrace.segmentstore.log.journal_scan import Record, RecordScan
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_scan import Record, RecordScan
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate.config import StoreConfig

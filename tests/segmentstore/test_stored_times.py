@@ -23,8 +23,8 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.segment_states import AcceptedState
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.range_cache import RangeCache
-from headrace.segmentstore.tiering.run_times import points_of_all, with_times
 from headrace.segmentstore.tiering.storage_reader import StorageReader
+from headrace.segmentstore.tiering.stored_times import points_of_all, with_times
 
 pytestmark = pytest.mark.anyio
 

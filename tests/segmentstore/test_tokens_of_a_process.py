@@ -17,7 +17,7 @@ from token_clients import KEY, KEYS, SECRET, SEGMENT, refused
 
 from headrace import wire
 from headrace.adapters.system_clock import SystemClock
-from headrace.adapters.token_key_file import TokenKeyFile
+from headrace.adapters.token_keys import TokenKeyFile
 from headrace.codec.delegation_tokens import TokenClaims, TokenKey, TokenKeys, encode_token, token_keys_text
 from headrace.model.access import Access
 from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble
 
-from headrace.client.segment_ranges import SegmentRange
+from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.model.errors import UnavailableError
 from headrace.spark.backlogs import WALKS_AT_ONCE_MAX, WALKS_EVERY_S, Backlogs
 from headrace.spark.micro_batches import MicroBatches

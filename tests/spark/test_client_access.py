@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
-from headrace.client import range_listing
-from headrace.client.segment_ranges import SegmentRange
+from headrace.client.ranges import range_listing
+from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut

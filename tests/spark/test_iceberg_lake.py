@@ -14,8 +14,7 @@ from spark_store_double import StoreDouble
 
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.spark.jobs import iceberg_table
-from headrace.spark.jobs.iceberg_rules import CommittedBatch
-from headrace.spark.jobs.iceberg_table import IcebergTable, StagedBatch
+from headrace.spark.jobs.iceberg_table import CommittedBatch, IcebergTable, StagedBatch
 from headrace.spark.jobs.lake_records import LakeCounts
 
 if TYPE_CHECKING:

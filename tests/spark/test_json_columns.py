@@ -29,9 +29,8 @@ from headrace.spark.event_schemas import (
     StructType,
     parse_event_schema,
 )
-from headrace.spark.json_columns import JsonColumns, arrow_type, json_columns
-from headrace.spark.json_documents import RECORD_BYTES_MAX
-from headrace.spark.json_rows import SLICE_BYTES, event_slices
+from headrace.spark.json_columns import RECORD_BYTES_MAX, JsonColumns, arrow_type, json_columns
+from headrace.spark.row_batches import SLICE_BYTES, event_slices
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 ZONES = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))

@@ -11,7 +11,7 @@ import pytest
 from sink_world import SinkWorld, forget_last_commit
 
 from headrace.client import GroupStream, ReaderGroupConfiguration, RetentionPolicy, ScalingPolicy
-from headrace.client import admin as client_admin
+from headrace.client.administration import admin as client_admin
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.spark import has_data_source, read_batch, read_stream, register, run_until_caught_up

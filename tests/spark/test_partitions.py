@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.segment_ranges import SegmentRange
-from headrace.model.range_pieces import split_pieces
+from headrace.client.ranges.segment_ranges import SegmentRange
+from headrace.model.stream_cut_ranges import split_pieces
 from headrace.spark.partitions import PARTITION_BYTES_MAX_DEFAULT, Partition, pack_pieces, piece_bytes
 from headrace.spark.stream_access import PlannedRange
 

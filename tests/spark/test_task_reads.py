@@ -14,9 +14,9 @@ from spark_store_double import SCOPE, STREAM, StoreDouble
 
 from headrace.api.chunks import Chunk
 from headrace.api.segments import SegmentEndpoint
-from headrace.client import object_reads
-from headrace.client.range_bytes import Listing
-from headrace.client.segment_ranges import SegmentRange
+from headrace.client.ranges.range_bytes import Listing
+from headrace.client.ranges.segment_ranges import SegmentRange
+from headrace.client.reading import object_reads
 from headrace.model.errors import HeadraceError, TruncatedError
 from headrace.spark import shared_clients, task_reads, worker_reads
 from headrace.spark.engines import functions

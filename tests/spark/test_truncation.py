@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
-from headrace.client.range_bytes import Listing
+from headrace.client.ranges.range_bytes import Listing
 from headrace.model.errors import NotFoundError, TruncatedError
 from headrace.spark import task_reads
 from headrace.spark.client_access import ClientStreamAccess

@@ -21,17 +21,15 @@ from headrace.bridge.reply_tokens import ReplyTokens
 from headrace.bridge.scope_deletion_rpcs import ScopeDeletionRpcs
 from headrace.bridge.server import SERVICE, BridgeServer, CallThreads
 from headrace.bridge.service import ControllerService
-from headrace.bridge.stream_change_rpcs import StreamChangeRpcs
+from headrace.bridge.stream_change_rpcs import StreamChangeRpcs, WatermarkRpcs
 from headrace.bridge.subscriber_rpcs import SubscriberRpcs
 from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
 from headrace.bridge.waiting import Waits
-from headrace.bridge.watermark_rpcs import WatermarkRpcs
 from headrace.codec.grpc_users import Users
 from headrace.controller.services.delegation_tokens import DelegationTokens
-from headrace.controller.services.mark_streams import MarkStreamService
 from headrace.controller.services.subscribers import SubscriberService
-from headrace.controller.services.watermarks import WatermarkService
+from headrace.controller.services.watermarks import MarkStreamService, WatermarkService
 from headrace.ports.token_keys import TokenKeySource
 
 _DEADLINE_S = 60.0

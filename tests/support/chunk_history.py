@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from headrace.adapters.memory.chunk_links import MemoryChunkLinks
-from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.api.chunks import Chunks

@@ -13,15 +13,14 @@ from stream_world import StreamWorld
 from watermark_world import WatermarkWorld
 
 from headrace import topology
-from headrace.adapters.memory.chunk_links import MemoryChunkLinks
-from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.api.plans import RangeToPlan
 from headrace.controller.services.next_cuts import NextCutService
 from headrace.controller.services.range_plans import RangePlanService
 from headrace.controller.services.retention import RetentionService
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
-from headrace.model.buckets import bucket_of_stream
+from headrace.model.due_work import bucket_of_stream
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.workers import InTurn
 

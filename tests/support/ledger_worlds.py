@@ -16,9 +16,9 @@ from headrace.model.container_logs import ContainerLog
 from headrace.model.containers import ContainerClaim
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.ledger import Ledger, LedgerStore
-from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
-from headrace.segmentstore.log.object_ledgers import ObjectLedgers
+from headrace.segmentstore.log.journal.journal_thread import Journal
+from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.objects.object_ledgers import ObjectLedgers
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 
 CLAIM = ContainerClaim("store-0", "localhost", 1, "local")

@@ -20,7 +20,7 @@ from store_meter import Bill, StoreMeter
 from headrace.metadata.container_claim import find_claim, write_claim
 from headrace.model.containers import ContainerClaim
 from headrace.replication.bounds import WriterBounds
-from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedger
+from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedger
 
 APPENDS = 5_000
 

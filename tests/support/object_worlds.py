@@ -12,8 +12,8 @@ from unreliable_chunks import Fate, UnreliableChunks
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.codec.log_objects import container_log_prefix
 from headrace.model.container_logs import ContainerLog
-from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
-from headrace.segmentstore.log.object_ledgers import ObjectLedger, ObjectLedgers
+from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.objects.object_ledgers import ObjectLedger, ObjectLedgers
 
 CONTAINER = 9
 LIMITS = ObjectLogLimits(gather_s=0.0, retry_first_s=0.0, retry_most_s=0.0)

@@ -19,8 +19,7 @@ import pytest
 
 from functions import wiring
 from headrace.adapters.internal_token import InternalToken
-from headrace.adapters.memory.chunk_links import MemoryChunkLinks
-from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.system_clock import SystemClock
@@ -39,7 +38,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.ports.scaling_reports import ScalingReports
 from headrace.ports.token_keys import TokenKeySource
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.limits import StorageLimits

@@ -10,7 +10,7 @@ from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
 from headrace.model.ensembles import ReplicaId
 from headrace.ports.replicas import ReplicaLinks
-from headrace.segmentstore.log.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
 
 
 class SocketWorld(ReplicatedWorld):

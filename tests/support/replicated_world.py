@@ -19,11 +19,11 @@ from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.ports.replicas import ReplicaLinks
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
-from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.recovered_replica import recovered_logs
-from headrace.segmentstore.log.replica_sessions import ReplicaSessions
-from headrace.segmentstore.log.replicated_ledgers import ReplicatedLedger, ReplicatedLedgers
-from headrace.segmentstore.log.shared_log_resources import LogPlan
+from headrace.segmentstore.log.journal.journal_thread import Journal
+from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedger, ReplicatedLedgers
+from headrace.segmentstore.log.replicated.shared_log_resources import LogPlan
 
 FILE_BYTES = 4 << 20
 LOG = 3

@@ -8,8 +8,7 @@ from fuzz.watched_ports import Calls
 from headrace import topology
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
-from headrace.metadata.retention_due import decode_retention_due
-from headrace.metadata.retention_records import RetentionRecords
+from headrace.metadata.retention_records import RetentionRecords, decode_retention_due
 from headrace.model.retention import RetentionState
 from headrace.model.stream_configuration import RetentionPolicy
 

@@ -28,7 +28,7 @@ from headrace.api.segments import RangeBetween, RangesBetween, SegmentView
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.cut_planning import BatchRules
 from headrace.model.names import parse_segment_name, segment_name
-from headrace.model.range_pieces import split_pieces
+from headrace.model.stream_cut_ranges import split_pieces
 from headrace.model.stream_cuts import StreamCut
 
 SCOPE, STREAM = SCOPED_NAME

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.client.segment_ranges import SegmentRange
+from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.model.cut_planning import BatchRules, PlannedBatch, SegmentEnd, plan_batch
 from headrace.model.epochs import Epoch
 from headrace.model.segments import KeyRange, StreamSegment, segment_epoch, segment_id

@@ -26,9 +26,9 @@ from headrace.model.log_classes import ContainerLayout
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.segmentstore.log.composite_ledgers import CompositeLedgers
-from headrace.segmentstore.log.journal_thread import Journal
-from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
-from headrace.segmentstore.log.object_ledgers import ObjectLedgers
+from headrace.segmentstore.log.journal.journal_thread import Journal
+from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.objects.object_ledgers import ObjectLedgers
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from headrace.model.epochs import Epoch, scaled_epoch
-from headrace.model.rolling_transactions import must_roll, roll_of
 from headrace.model.segments import KeyRange
+from headrace.model.transactions import must_roll, roll_of
 
 SLOTS = 8
 

@@ -10,9 +10,9 @@ from headrace.codec.events import iter_events
 from headrace.codec.watermark_event import watermark_of_payload
 from headrace.controller.services.watermarks import WatermarkService
 from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
-from headrace.controller.ticks.bucket_lease import LEASE_MS
+from headrace.controller.ticks.due_work import LEASE_MS
 from headrace.controller.ticks.watermark_ticks import watermark_ticks
-from headrace.model.buckets import bucket_of_stream
+from headrace.model.due_work import bucket_of_stream
 from headrace.model.names import mark_segment_name
 from headrace.model.segment_attributes import REVISION_MARK
 from headrace.model.watermarks import Watermark

@@ -22,8 +22,9 @@ from headrace.ports.metadata_store import (
     Record,
     Replace,
     Write,
+    check_key,
+    checked_texts,
 )
-from headrace.ports.record_limits import check_key, checked_texts
 
 _PARTITION = RecordItem.partition.attr_name
 _SORT = RecordItem.sort.attr_name

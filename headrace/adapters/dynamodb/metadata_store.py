@@ -42,9 +42,10 @@ from headrace.ports.metadata_store import (
     Replace,
     Write,
     WriteConflictError,
+    check_key,
+    check_range,
     metadata_store_refused,
 )
-from headrace.ports.record_limits import check_key, check_range
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -22,7 +22,7 @@ from pynamodb.constants import (
 from pynamodb.models import Model
 from pynamodb.types import HASH, RANGE
 
-from headrace.adapters.dynamodb.connection import ClientTableConnection
+from headrace.adapters.dynamodb.client import ClientTableConnection
 from headrace.model.errors import CorruptError
 
 if TYPE_CHECKING:

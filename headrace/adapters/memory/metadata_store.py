@@ -28,8 +28,10 @@ from headrace.ports.metadata_store import (
     Replace,
     Write,
     WriteConflictError,
+    check_key,
+    check_range,
+    checked_texts,
 )
-from headrace.ports.record_limits import check_key, check_range, checked_texts
 
 
 @dataclass(slots=True)

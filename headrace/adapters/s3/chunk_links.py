@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from headrace.model.errors import InvalidRequestError, UnauthorizedError
-from headrace.ports.chunk_links import ChunkLink
+from headrace.ports.chunk_storage import ChunkLink
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -7,23 +7,130 @@ no multipart upload: an object is at most a few dozen MiB, and one PUT is one re
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import secrets
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from itertools import accumulate
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
+from crc32c import crc32c
 
-from headrace.adapters.aws_refusals import code_of
+from headrace.adapters.aws_refusals import AnswerKind, answer_kind, code_of, status_of
 from headrace.adapters.s3.client import CONNECTIONS_MAX_DEFAULT
-from headrace.adapters.s3.failures import PRECONDITION_FAILED, failure, failure_of_key
-from headrace.adapters.s3.object_body import ObjectBody
-from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
-from headrace.ports.chunk_storage import StoredObject
+from headrace.model.errors import (
+    AlreadyExistsError,
+    HeadraceError,
+    InvalidRequestError,
+    NotFoundError,
+    ThrottledError,
+    UnavailableError,
+)
+from headrace.ports.chunk_storage import CHUNK_STORAGE_REFUSED, StoredObject
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from typing_extensions import Buffer
+
+# An object's parts as the seekable body that botocore uploads, without joining them first.
+#
+# A packed object has thousands of parts and up to 64 MiB; joined, it would be in memory twice for as long as S3 takes.
+
+READ_BYTES_MIN: Final = 256 << 10
+"""Small parts are joined to so many bytes. urllib3 sends each result of `read` by a call of its own, and asks for only
+16 KiB. With these pieces a PUT of 32 MiB takes a third less processor time (`benchmarks/results/upload-reads.json`)."""
+
+
+class ObjectBody:
+    """Reads the concatenation of `parts`, which must not change before the end of the upload; `length` in bytes.
+
+    Unlike a file, `read` returns more than was asked for, and views of the parts where it can.
+    """
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        self._parts = [view for view in (memoryview(part).cast("B") for part in parts) if view.nbytes]
+        self._starts = [0, *accumulate(part.nbytes for part in self._parts)]
+        self._position = 0
+
+    @property
+    def length(self) -> int:
+        return self._starts[-1]
+
+    def crc32c_base64(self) -> str:
+        """The CRC-32C of all bytes in the form of S3's checksum header."""
+        checksum = 0
+        for part in self._parts:
+            checksum = crc32c(part, checksum)
+        return base64.b64encode(checksum.to_bytes(4, "big")).decode()
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.length}[whence]
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}, before the start")
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1, /) -> bytes | memoryview:
+        """The next whole parts: all that are left, or those up to READ_BYTES_MIN and at least `size` bytes."""
+        wanted = self.length if size is None or size < 0 else max(size, READ_BYTES_MIN)
+        stop = min(self.length, self._position + wanted)
+        pieces: list[memoryview] = []
+        index = bisect_right(self._starts, self._position) - 1
+        while self._position < stop:
+            piece = self._parts[index][self._position - self._starts[index] :]
+            pieces.append(piece)
+            self._position += piece.nbytes
+            index += 1
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+# What S3 and botocore raise, as errors of our tree: one table, and nothing of the cause is lost.
+
+PRECONDITION_FAILED = "PreconditionFailed"
+
+_KINDS: dict[str, type[HeadraceError]] = {
+    PRECONDITION_FAILED: AlreadyExistsError,
+    "NoSuchKey": NotFoundError,
+    "InvalidRange": NotFoundError,
+    # Another conditional write of the same key is under way: S3 asks to try again, which is not to say it exists.
+    "ConditionalRequestConflict": ThrottledError,
+    "OperationAborted": ThrottledError,
+}
+"""What only S3 answers; the rest is in `headrace.adapters.aws_refusals`."""
+
+
+def failure(what: str, error: ClientError | BotoCoreError) -> HeadraceError:
+    """The error to raise, `from error`, when doing `what` ended in `error`."""
+    if not isinstance(error, ClientError):
+        return UnavailableError(f"{what}: S3 did not answer: {error}")
+    return _answered(what, code_of(error), str(error.response.get("Error", {}).get("Message", "")), status_of(error))
+
+
+def failure_of_key(what: str, code: str, message: str) -> HeadraceError:
+    """The error to raise when one key of a batch failed with S3's `code`."""
+    return _answered(what, code, message, 0)
+
+
+def _answered(what: str, code: str, message: str, status: int) -> HeadraceError:
+    text, details = f"{what}: S3 answered {code}: {message}", {"cause": code}
+    if code in _KINDS:
+        return _KINDS[code](text, details=details)
+    match answer_kind(code, status):
+        case AnswerKind.THROTTLED:
+            return ThrottledError(text, details=details)
+        case AnswerKind.ITEM:
+            return InvalidRequestError(text, details=details)
+        case AnswerKind.UNAVAILABLE:
+            return UnavailableError(text, details=details)
+        case AnswerKind.REFUSED:
+            return UnavailableError(text, details=details, code=CHUNK_STORAGE_REFUSED)
+
 
 PUT_BYTES_MAX = 5 * 1024**3
 """S3's limit for one PUT."""

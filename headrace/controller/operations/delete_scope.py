@@ -22,11 +22,13 @@ from headrace.metadata.scope import (
     creation_lock_keys,
     delete_scope,
     is_closing,
+    listing_partition,
     no_such_scope,
+    reader_groups_partition,
     scope_exists,
     scope_guard_key,
+    tables_partition,
 )
-from headrace.metadata.scope_listing import listing_partition, reader_groups_partition, tables_partition
 from headrace.model import key_value_tables, reader_groups
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind

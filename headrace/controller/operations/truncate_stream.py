@@ -20,13 +20,13 @@ from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
 from headrace.controller.steps.truncate_marks import truncate_marks
 from headrace.metadata.commit_run import check_commit_does_not_roll
-from headrace.metadata.running_truncation import (
+from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
+from headrace.metadata.truncation import (
     create_running_truncation,
     delete_running_truncation,
     replace_running_truncation,
+    write_truncation,
 )
-from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
-from headrace.metadata.truncation import write_truncation
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
 from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind

@@ -18,20 +18,24 @@ from typing import Any
 from headrace.api.streams import StreamUpdate
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
-from headrace.controller.steps.grow_stream import GROW_STEPS
+from headrace.controller.steps.next_epoch import GROW_STEPS
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.segment_creation import scale_rate
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
 from headrace.metadata.configuration_update import create_configuration_update, delete_configuration_update
-from headrace.metadata.stream_configuration_fields import configuration_fields, decode_configuration
+from headrace.metadata.stream import configuration_fields, decode_configuration
 from headrace.metadata.stream_indexes import index_tags, unindex_tags, writes_of_update
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
-from headrace.model.configuration_updates import ConfigurationUpdate, check_configuration_version, check_log_class
 from headrace.model.errors import ConflictError, HeadraceError, NotFoundError, SealedError
 from headrace.model.log_classes import LogClass
 from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.model.stream_configuration import StreamConfiguration
+from headrace.model.stream_configuration import (
+    ConfigurationUpdate,
+    StreamConfiguration,
+    check_configuration_version,
+    check_log_class,
+)
 from headrace.model.streams import Stream, completed, configured, is_in_force, started, update_rolled_back
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentScaleRate

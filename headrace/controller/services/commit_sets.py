@@ -32,12 +32,13 @@ from headrace.model.commit_sets import (
 )
 from headrace.model.errors import IllegalStateError, NotFoundError
 from headrace.model.streams import Stream
-from headrace.model.transaction_labels import check_label, labelled_epoch
 from headrace.model.transactions import (
     TransactionState,
     already_aborted,
     already_committed,
+    check_label,
     is_of_former_incarnation,
+    labelled_epoch,
     no_such_transaction,
 )
 from headrace.ports.clock import Clock

@@ -16,7 +16,7 @@ from headrace.model.chunks import ChunkRun
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.names import check_scope_name, check_stream_name, segment_name
-from headrace.ports.chunk_links import ChunkLinks
+from headrace.ports.chunk_storage import ChunkLinks
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 

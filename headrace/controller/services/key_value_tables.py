@@ -10,8 +10,7 @@ from headrace.api.pages import Listing
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.key_value_table import KeyValueTableRecords, no_such_table
-from headrace.metadata.scope import no_such_scope, scope_exists, scope_guard_key
-from headrace.metadata.scope_listing import tables_partition
+from headrace.metadata.scope import no_such_scope, scope_exists, scope_guard_key, tables_partition
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name, check_table_name

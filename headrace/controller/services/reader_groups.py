@@ -12,8 +12,7 @@ from headrace.controller.acceptance import Acceptance
 from headrace.controller.cut_rules import CheckWritten, CutRules
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.reader_group import ReaderGroupRecords
-from headrace.metadata.scope import no_such_scope, scope_exists, scope_guard_key
-from headrace.metadata.scope_listing import reader_groups_partition
+from headrace.metadata.scope import no_such_scope, reader_groups_partition, scope_exists, scope_guard_key
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (

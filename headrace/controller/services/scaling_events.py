@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.api.streams import ScalingEvent, ScalingEvents
 from headrace.controller.services.paging import PageRoom, check_page_limit
-from headrace.metadata.epoch_history import history_sort, history_time, read_history
+from headrace.metadata.history_records import history_sort, history_time, read_history
 from headrace.metadata.record_layout import stream_partition
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import InvalidRequestError

@@ -9,7 +9,9 @@ before the start the answer is an error, or the segments at the head instead.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from headrace.api.segments import (
@@ -22,7 +24,6 @@ from headrace.api.segments import (
     Successors,
 )
 from headrace.controller.acceptance import Acceptance
-from headrace.controller.services.sealed_active_segments import SealedActiveSegments
 from headrace.controller.services.stream_ends import StreamEnds
 from headrace.controller.services.written_cuts import WrittenCuts
 from headrace.metadata.container_claim import find_claim
@@ -30,17 +31,54 @@ from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model import segments
 from headrace.model.epochs import Epoch
-from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
+from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.names import check_segment_name_part, segment_name, stream_of_mark_stream
 from headrace.model.segments import StreamSegment, segment_epoch, segment_number
 from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut, invalid_cut
-from headrace.model.streams import Stream
+from headrace.model.streams import Stream, may_have_sealed_by_clients
 from headrace.model.truncation import Truncation, segments_left, superimposed
-from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.metadata_store import MetadataStore, WriteConflictError
 from headrace.ports.segment_stores import SegmentStores
+
+# Active segments that their stores have sealed although no operation did: they are replaced.
+#
+# A client with a token to manage can seal a segment over the wire. Writers then ask for its successors, and so do
+# readers at its end. Without this they would ask for ever, because the controller takes the segment for an active one.
+# A scale replaces it by one of the same key range, as if an operator had asked for it.
+
+_log = logging.getLogger(__name__)
+
+
+class SealedActiveSegments:
+    """Safe for any number of threads and processes: of several that find a segment, one replaces it."""
+
+    def __init__(self, segment_stores: SegmentStores, acceptance: Callable[[], Acceptance]) -> None:
+        self._segment_stores = segment_stores
+        self._acceptance = acceptance
+
+    def replace_if_sealed(self, stored: StoredStream, identifier: int) -> None:
+        """Accept a scale that replaces a segment that is active in `stored`, if its store has sealed it.
+
+        One request to the store. It is not sent while an operation runs that may itself seal the segment. The caller
+        asks again in any case, so that a store that is away and a stream that has just changed are no errors.
+        """
+        stream = stored.stream
+        if not may_have_sealed_by_clients(stream):
+            return
+        name = segment_name(stream.scope, stream.name, identifier)
+        with suppress(NotFoundError, UnavailableError):
+            if self._segment_stores.segment_info(name).is_sealed:
+                self._replace(stored, identifier, name)
+
+    def _replace(self, stored: StoredStream, identifier: int, name: str) -> None:
+        from headrace.controller.operations import scale_stream
+
+        with suppress(ConflictError, WriteConflictError):
+            scale_stream.accept_replacement(self._acceptance(), stored, identifier)
+            _log.warning("segment %s was sealed by a client: a scale replaces it", name)
 
 
 class SegmentService:

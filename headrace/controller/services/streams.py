@@ -15,9 +15,15 @@ from headrace.api.streams import ScaleProgress, ScaleStatus, StreamSummary, Stre
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import PageRoom, check_page_limit, names_with_prefix
 from headrace.metadata.optimistic_retry import ConflictBackoff
-from headrace.metadata.scope import no_such_scope, scope_exists, scope_guard_key
-from headrace.metadata.scope_listing import listed_tags, listing_key, listing_partition
-from headrace.metadata.tag_index import tag_partition
+from headrace.metadata.scope import (
+    listed_tags,
+    listing_key,
+    listing_partition,
+    no_such_scope,
+    scope_exists,
+    scope_guard_key,
+)
+from headrace.metadata.stream_indexes import tag_partition
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.log_classes import LogClass, check_has_containers
 from headrace.model.names import check_scope_name, check_stream_name

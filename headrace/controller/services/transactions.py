@@ -15,11 +15,11 @@ from headrace.api.transactions import CompletedTransaction, LabelledAborts, Tran
 from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.paging import check_page_limit
 from headrace.controller.services.transaction_marks import TransactionMarks
-from headrace.controller.services.transaction_segments import TransactionSegments
 from headrace.controller.services.writable_streams import check_accepts_transactions, is_closed, takes_transactions_of
 from headrace.controller.steps.commit_sets import CommitSets
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
+from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
 from headrace.metadata.stream import current_key, is_stream, no_such_stream
 from headrace.metadata.stream_records import StreamRecords
@@ -27,10 +27,10 @@ from headrace.metadata.transaction import StoredTransaction, create_open, delete
 from headrace.metadata.transaction_due import DueEntry, create_due
 from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.metadata.transaction_records import TransactionRecords
-from headrace.model.errors import HeadraceError, NotFoundError
+from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError
+from headrace.model.names import segment_name
 from headrace.model.segments import segment_number
 from headrace.model.streams import Stream
-from headrace.model.transaction_labels import check_label, has_prefix
 from headrace.model.transactions import (
     COMPLETED_LISTED_MAX,
     RANDOM_BITS,
@@ -38,7 +38,9 @@ from headrace.model.transactions import (
     Transaction,
     TransactionState,
     WriterTime,
+    check_label,
     check_lease,
+    has_prefix,
     is_of_former_incarnation,
     marked_for_abort,
     marked_for_commit,
@@ -46,6 +48,7 @@ from headrace.model.transactions import (
     next_check_ms,
     no_such_transaction,
     pinged,
+    segment_of_transaction,
     transaction_id_of,
     transaction_text,
     with_confirmed,
@@ -53,8 +56,55 @@ from headrace.model.transactions import (
 )
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, WriteConflictError
-from headrace.ports.segment_stores import SegmentStores
+from headrace.ports.segment_stores import SegmentScaleRate, SegmentStores
 from headrace.ports.workers import InTurn, Workers
+
+# The segments of transactions: their names, and their creation and deletion in the segment stores.
+
+
+class TransactionSegments:
+    """Safe for any number of threads."""
+
+    def __init__(self, history: HistoryRecords, segment_stores: SegmentStores) -> None:
+        self._history = history
+        self._segment_stores = segment_stores
+
+    def of(self, stream: Stream, transaction: Transaction) -> tuple[TransactionSegmentView, ...]:
+        """One for each segment of the transaction's epoch, also those that are not created yet."""
+        epoch = self._history.epoch(stream, transaction.reference_epoch)
+        return tuple(
+            TransactionSegmentView.of(
+                one,
+                segment_name(stream.scope, stream.name, one.segment_id),
+                segment_of_transaction(stream.scope, stream.name, one, transaction.transaction_id),
+            )
+            for one in epoch.segments
+        )
+
+    def wanted(self, stream: Stream, transaction: Transaction, ids: frozenset[int]) -> list[TransactionSegmentView]:
+        """Those for the segments with these ids. Raises InvalidRequestError, code "not_of_transaction"."""
+        found = [one for one in self.of(stream, transaction) if one.segment_id in ids]
+        if len(found) != len(ids):
+            unknown = sorted(ids - {one.segment_id for one in found})
+            raise InvalidRequestError(
+                f"transaction {transaction_text(transaction.transaction_id)} has no segments {unknown[:10]}: ask for "
+                "those that its description names",
+                details={"segments": unknown},
+                code="not_of_transaction",
+            )
+        return found
+
+    def create(self, stream: Stream, segments: Sequence[TransactionSegmentView]) -> None:
+        """Those that exist stay as they are."""
+        self._segment_stores.create_segments(
+            [one.transaction_segment for one in segments],
+            SegmentScaleRate(),
+            stream.configuration.rollover_size_bytes,
+        )
+
+    def delete(self, segments: Sequence[TransactionSegmentView]) -> None:
+        self._segment_stores.delete_segments([one.transaction_segment for one in segments])
+
 
 OPEN_REMEMBERED_MAX = 10_000
 """The number of open transactions whose last written record a process keeps in memory: half a kilobyte each."""

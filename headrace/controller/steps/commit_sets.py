@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from headrace.metadata.commit_order import create_order
-from headrace.metadata.commit_part import (
+from headrace.metadata.commit_run import (
     StoredPart,
     create_commit_part,
+    create_order,
     delete_commit_part,
     find_commit_part,
     find_commit_parts,

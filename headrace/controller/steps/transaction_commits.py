@@ -16,16 +16,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.controller.engine import Tools
-from headrace.controller.steps.roll_instead import roll_instead
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
-from headrace.metadata.commit_part import (
+from headrace.metadata.commit_run import (
     StoredPart,
     commit_part_key,
+    commit_run_key,
+    create_run,
+    delete_run,
     replace_commit_part,
+    replace_run,
+    set_ends,
     stored_part,
 )
-from headrace.metadata.commit_run import commit_run_key, create_run, delete_run, set_ends
+from headrace.metadata.epoch import replace_transition
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import StoredTransaction
@@ -44,6 +48,7 @@ from headrace.model.commit_sets import CommitPart
 from headrace.model.epochs import Epoch
 from headrace.model.errors import (
     SOURCE_INCOMPLETE,
+    ConflictError,
     CorruptError,
     IllegalStateError,
     NotFoundError,
@@ -51,12 +56,15 @@ from headrace.model.errors import (
 )
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
-from headrace.model.rolling_transactions import Roll, must_roll, roll_of
 from headrace.model.streams import Stream, commit_ended, epoch_recorded, rolled, started
 from headrace.model.transactions import (
+    Roll,
     Transaction,
     aborted,
     committed,
+    must_roll,
+    roll_of,
+    scale_after_roll,
     segment_of_transaction,
     segments_created,
     segments_with_events,
@@ -66,9 +74,33 @@ from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
     WRITES_PER_TRANSACTION_MAX,
     Check,
+    Write,
     WriteConflictError,
 )
 from headrace.ports.workers import each_piece
+
+# Lets a commit roll that cannot merge into the active segments, because a client has sealed one of them.
+
+
+def roll_instead(tools: Tools, stored: StoredStream, run: CommitRun) -> tuple[StoredStream, CommitRun]:
+    """Let a run roll that did not. What it has merged so far stays in the segments that the roll replaces.
+
+    Raises WriteConflictError if another process has made progress with the run. A scale that waits for the run was
+    planned for the active epoch, so it is planned for the one that follows the roll. Other operations that wait are
+    planned when they begin, or name a position of the stream, which stays.
+    """
+    stream, rolling = stored.stream, replace(run, rolls=True)
+    writes: list[Write] = [replace_run(stream.scope, stream.name, rolling)]
+    if stream.following is not None and stream.following.kind is RequestKind.SCALE_STREAM:
+        planned = tools.records.transition(stream)
+        if planned is None:
+            raise ConflictError(f"a scale of {stream.scoped_name} has just ended: reading again")
+        roll = roll_of(stream.epoch, tools.history.epoch(stream, run.reference_epoch), run.started_ms)
+        writes.append(replace_transition(stream, scale_after_roll(planned, roll)))
+    stored = tools.records.replace(stored, stream, *writes)
+    _log.warning("a client has sealed an active segment of %s: the commit replaces them", stream.scoped_name)
+    return stored, rolling
+
 
 COMPLETION_WRITES_MAX = WRITES_PER_TRANSACTION_MAX
 LAST_WRITES_MAX = WRITES_PER_TRANSACTION_MAX - 2

@@ -12,11 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
-from headrace.metadata.retention_cut import create_cut, delete_cuts
-from headrace.metadata.retention_due import read_due_streams
 from headrace.metadata.retention_plans import Plan, RetentionPlanner, start_counting, tail_of
-from headrace.metadata.retention_records import RetainedStream, RetentionRecords, StoredDue
-from headrace.metadata.retention_state import StoredRetention, check_retention
+from headrace.metadata.retention_records import (
+    RetainedStream,
+    RetentionRecords,
+    StoredDue,
+    StoredRetention,
+    check_retention,
+    create_cut,
+    delete_cuts,
+    read_due_streams,
+)
 from headrace.model.due_work import backoff_ms
 from headrace.model.errors import ConflictError, HeadraceError, SealedError, TruncatedError
 from headrace.model.retention import Cuts, RetentionCut, cuts_after_head, with_cut

@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING, Any
 from headrace import wire
 from headrace.codec.delegation_tokens import TOKEN_BYTES_MAX
 from headrace.model.errors import HeadraceError
+from headrace.ports.clock import Clock
 from headrace.segmentstore.cache.reservations import Block, Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
 from headrace.segmentstore.connections.append_processor import AppendProcessor
 from headrace.segmentstore.connections.command_handler import Channel
 from headrace.segmentstore.connections.frame_assembler import FrameAssembler
 from headrace.segmentstore.connections.limits import (
+    COMMANDS_PER_TURN_MAX,
     OUTSTANDING_APPEND_BYTES_MAX,
     REPLIES_PER_TURN_BYTES_MAX,
     RUNNING_REQUESTS_MAX,
     STALL_S,
+    TRANSFER_BYTES_PER_S_MIN,
+    TURN_S,
     UNTAKEN_REPLY_BYTES_MAX,
 )
 from headrace.segmentstore.connections.read_processor import ReadProcessor
@@ -33,12 +37,103 @@ from headrace.segmentstore.connections.received_bytes import ReceivedBytes
 from headrace.segmentstore.connections.segment_processor import SegmentProcessor
 from headrace.segmentstore.connections.table_processor import TableProcessor
 from headrace.segmentstore.connections.token_checks import TokenGate
-from headrace.segmentstore.connections.transfer_pace import TransferPace
-from headrace.segmentstore.connections.turn_budget import TurnBudget
 from headrace.segmentstore.store import SegmentStore
 
 if TYPE_CHECKING:
     from headrace.wire import Buffer
+
+# The share of one connection in a turn of the event loop. A peer can send thousands of commands in one packet.
+
+_COMMANDS_PER_LOOK_AT_THE_CLOCK = 16
+
+
+class TurnBudget:
+    """Counts the commands of a connection in this turn, and the time that they take.
+
+    `is_spent`: no other command may start before `renew`.
+    """
+
+    __slots__ = ("_clock", "_commands", "_earlier_s", "_started_s", "is_spent")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._commands = 0
+        self._started_s = self._earlier_s = 0.0
+        self.is_spent = False
+
+    def start(self, now_s: float) -> None:
+        """Note that commands are handled from now on. A turn may have several such steps."""
+        self._started_s = now_s
+
+    def stop(self) -> None:
+        """Note the end of a step."""
+        self._earlier_s += self._clock.monotonic_s() - self._started_s
+
+    def count_append(self) -> None:
+        self._commands += 1
+        if self._commands % _COMMANDS_PER_LOOK_AT_THE_CLOCK == 0:
+            self._check()
+
+    def count_command(self) -> None:
+        """As `count_append`, for a command that may take longer than an append."""
+        self._commands += 1
+        self._check()
+
+    def renew(self) -> None:
+        """Begin another turn."""
+        self._commands = 0
+        self._earlier_s = 0.0
+        self.is_spent = False
+
+    def _check(self) -> None:
+        passed_s = self._earlier_s + self._clock.monotonic_s() - self._started_s
+        self.is_spent = self._commands >= COMMANDS_PER_TURN_MAX or passed_s >= TURN_S
+
+
+# The check that a peer sends the rest of a command fast enough.
+
+
+class TransferPace:
+    """The time that a peer has left for a command, in seconds of a monotonic clock.
+
+    A peer starts each command with `STALL_S`. Its time decreases while bytes are missing. Bytes that arrive add to it,
+    at the minimum rate, up to `STALL_S`. So a peer that sends single bytes fails the check as one that stops. Time
+    during which the store receives nothing does not count.
+    """
+
+    __slots__ = ("_command", "_left_s", "_paused", "_since_s")
+
+    def __init__(self) -> None:
+        self._command: int | None = None
+        self._left_s = STALL_S
+        self._since_s = 0.0
+        self._paused = False
+
+    def received(self, now_s: float, command: int | None, count: int) -> None:
+        """Note `count` bytes. `command` is the number of the incomplete command; None if there is none."""
+        if command != self._command:
+            self._command = command
+            self._left_s = STALL_S
+        elif command is not None:
+            passed_s = 0.0 if self._paused else now_s - self._since_s
+            self._left_s = min(self._left_s - passed_s + count / TRANSFER_BYTES_PER_S_MIN, STALL_S)
+        self._since_s = now_s
+
+    def pause(self, now_s: float) -> None:
+        """Stop the clock, because the store receives nothing from now on."""
+        if not self._paused:
+            self._left_s -= now_s - self._since_s
+            self._paused = True
+
+    def resume(self, now_s: float) -> None:
+        self._paused = False
+        self._since_s = now_s
+
+    def is_too_slow(self, now_s: float) -> bool:
+        if self._command is None or self._paused:
+            return False
+        return now_s - self._since_s > self._left_s
+
 
 _log = logging.getLogger(__name__)
 

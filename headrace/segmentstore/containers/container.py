@@ -25,6 +25,7 @@ from headrace.model.errors import (
     SealedError,
     ThrottledError,
     TruncatedError,
+    segment_quarantined,
 )
 from headrace.model.names import is_transient_segment_name
 from headrace.model.segment_attributes import NO_VALUE, is_core
@@ -40,16 +41,62 @@ from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.idle_segments import FindEvicted, IdleSegments
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.metadata import ContainerMetadata, check_segment_name
-from headrace.segmentstore.containers.operation_log import OperationLog
+from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.pending import PendingOperation, unwatched
 from headrace.segmentstore.containers.quarantine import check_not_quarantined
-from headrace.segmentstore.containers.removals import Removals
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.settlements import AppendDone, PendingAppend
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
 from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 from headrace.segmentstore.metrics import ContainerMetrics
 from headrace.wire import WRITER_FORGOTTEN
+
+# Removed segments of a container whose names are not free yet, because tier 2 still has something of them.
+
+
+class Removals:
+    """The creations that wait for such names. `expect` makes a future that fails when the log does."""
+
+    def __init__(self, expect: Callable[[], asyncio.Future[None]]) -> None:
+        self._expect = expect
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._refused: set[str] = set()
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The names that tier 2 refuses to free for good."""
+        return frozenset(self._refused)
+
+    async def done(self, name: str) -> None:
+        """Wait until tier 2 has nothing of a removed segment any more.
+
+        Raises:
+            IllegalStateError: tier 2 refuses the removal for good (code "segment_quarantined").
+            UnavailableError, FencedError: the container has stopped.
+        """
+        if name in self._refused:
+            raise segment_quarantined(name)
+        future = self._expect()
+        self._waiters.setdefault(name, []).append(future)
+        await future
+
+    def note_stored(self, name: str) -> None:
+        """Note that tier 2 has nothing of it any more."""
+        for waiter in self._waiters.pop(name, []):
+            resolve(waiter)
+
+    def refuse(self, name: str) -> None:
+        """Note that tier 2 refuses the removal for good. No segment can get the name until the container is opened
+        again."""
+        self._refused.add(name)
+        for waiter in self._waiters.pop(name, []):
+            if not waiter.done():
+                waiter.set_exception(segment_quarantined(name))
+
+    def forget_waiters(self) -> None:
+        """Forget the creations, since the log has failed, and they with it."""
+        self._waiters.clear()
+
 
 _log = logging.getLogger(__name__)
 

@@ -21,12 +21,42 @@ from typing import Final
 from headrace.codec import data_frames
 from headrace.codec.data_frames import FRAME_HEADER_BYTES, OPERATION_LENGTH_BYTES, FrameHeader
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
+from headrace.ports.clock import Clock
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Block, Reservation
 from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
-from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
+
+# Increasing numbers that order the data frames of a store by time.
+
+
+class OrderingClock:
+    """One per store, shared by its containers.
+
+    A number is the wall time in microseconds, or the last number plus one if the time has not increased since.
+    """
+
+    __slots__ = ("_clock", "_last")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = 0
+
+    def next(self) -> int:
+        """A number above all those before."""
+        self._last = self.upcoming
+        return self._last
+
+    @property
+    def upcoming(self) -> int:
+        """The number that `next` would return now: above all earlier ones, at most all later ones."""
+        return max(self._last + 1, self._clock.now_ms() * 1000)
+
+    def observe(self, ordering: int) -> None:
+        """Note a number that a recovery has found, so that `next` returns greater ones."""
+        self._last = max(self._last, ordering)
+
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
-from headrace.segmentstore.log.entry_runs import EntryPart
+from headrace.segmentstore.log.journal.entry_runs import EntryPart
 
 _MARK_EVERY_BYTES: Final = 1 << 20
 

@@ -18,8 +18,8 @@ from headrace.model.errors import FencedError, InvalidRequestError, UnavailableE
 from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Done, LedgerEntry, Released
 from headrace.segmentstore.log.held_bytes import HeldBytes
-from headrace.segmentstore.log.journal_interface import EntryJournal, holds_back_files
-from headrace.segmentstore.log.pending_records import PendingRecord, drop_record, ignore, truncation_record
+from headrace.segmentstore.log.journal.journal_interface import EntryJournal, holds_back_files
+from headrace.segmentstore.log.journal.pending_records import PendingRecord, drop_record, ignore, truncation_record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

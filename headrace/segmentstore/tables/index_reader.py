@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from headrace.codec.table_entries import Place
-from headrace.codec.table_index import IndexBlock, decode_index_block, decode_sparse_index, find_in_index_block
+from headrace.codec.table_entries import IndexBlock, Place, decode_index_block, decode_sparse_index, find_in_index_block
 from headrace.metadata.bounded_cache import BoundedCache
 from headrace.model.errors import CorruptError
 from headrace.model.table_indexes import IndexObject, IndexRun

@@ -23,8 +23,8 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.object_names import ObjectNames, put_new
-from headrace.segmentstore.tiering.run_times import points_of_all, with_times
 from headrace.segmentstore.tiering.small_runs import COMPACTED_CHUNK_BYTES_MIN, SmallRuns
+from headrace.segmentstore.tiering.stored_times import points_of_all, with_times
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from headrace.model.chunks import ChunkRun, LogPlace
 from headrace.segmentstore.cache.reservations import Block, Reservation, gather
 from headrace.segmentstore.containers.pending_merges import flush_place
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.tiering.run_times import points_in_memory, with_times
+from headrace.segmentstore.tiering.stored_times import points_in_memory, with_times
 
 RUNS_PER_OBJECT_MAX: Final = 10_000
 """Entered by some hundred transactions, one after the other: the last of them must not be too far from the first."""

@@ -15,8 +15,14 @@ from pyspark.sql import functions as F
 
 from headrace.adapters.system_clock import SystemClock
 from headrace.model.errors import InvalidRequestError
-from headrace.spark.jobs.iceberg_rules import METADATA_COLUMNS, checked_table_name, create_statement, field_columns
-from headrace.spark.jobs.iceberg_table import IcebergTable, StagedBatch
+from headrace.spark.jobs.iceberg_table import (
+    METADATA_COLUMNS,
+    IcebergTable,
+    StagedBatch,
+    checked_table_name,
+    create_statement,
+    field_columns,
+)
 from headrace.spark.jobs.json_records import QUARANTINE_COLUMNS, quarantined
 from headrace.spark.jobs.lake_records import (
     DATE_COLUMN,

@@ -25,7 +25,7 @@ from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.controller.steps import transaction_commits
-from headrace.metadata.commit_part import find_commit_part
+from headrace.metadata.commit_run import find_commit_part
 from headrace.metadata.commit_writer import find_commit_writer
 from headrace.metadata.stream_buckets import bucket_of
 from headrace.model import commit_runs, commit_sets

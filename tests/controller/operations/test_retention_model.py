@@ -21,8 +21,8 @@ from stream_world import StreamWorld
 from headrace import topology
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
-from headrace.controller.ticks.bucket_lease import LEASE_MS
-from headrace.model.buckets import bucket_of_stream
+from headrace.controller.ticks.due_work import LEASE_MS
+from headrace.model.due_work import bucket_of_stream
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, Side, compare_cuts, side_of

@@ -6,7 +6,7 @@ import pytest
 from stream_world import StreamWorld
 
 from headrace.controller.services.streams import StreamService
-from headrace.metadata.stream_configuration_fields import configuration_fields, decode_configuration
+from headrace.metadata.stream import configuration_fields, decode_configuration
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.key_value_tables import TableConfiguration, new_table
 from headrace.model.log_classes import NUMBER_BLOCK, ContainerLayout, LogClass, class_of_number

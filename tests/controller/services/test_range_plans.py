@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from stream_world import StreamWorld, segment
 
 from headrace import topology
-from headrace.adapters.memory.chunk_links import MemoryChunkLinks
-from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.worker_threads import WorkerThreads
 from headrace.api.plans import PlannedPiece, RangePlan, RangeToPlan
 from headrace.api.segments import SegmentEndpoint
@@ -25,7 +24,7 @@ from headrace.model.containers import ContainerClaim
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError, TruncatedError
 from headrace.model.limits import LINKS_PER_PLAN_MAX, RANGES_PER_PLAN_MAX
 from headrace.model.names import container_of_segment, segment_name
-from headrace.model.range_pieces import split_pieces, split_targets
+from headrace.model.stream_cut_ranges import split_pieces, split_targets
 from headrace.ports.metadata_store import Create, Key
 from headrace.ports.workers import InTurn
 

@@ -8,7 +8,7 @@ import pytest
 from stream_world import StreamWorld
 
 from fuzz.watched_ports import Crash
-from headrace.controller.ticks.bucket_lease import LEASE_MS, Done, Turn, under_lease
+from headrace.controller.ticks.due_work import LEASE_MS, Done, Turn, under_lease
 from headrace.model.errors import UnavailableError
 
 

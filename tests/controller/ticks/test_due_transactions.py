@@ -14,8 +14,7 @@ from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.metadata.transaction import open_key
 from headrace.metadata.transaction_due import due_partition
-from headrace.model.buckets import bucket_of_stream
-from headrace.model.due_work import UNDECODABLE_AGAIN_MS
+from headrace.model.due_work import UNDECODABLE_AGAIN_MS, bucket_of_stream
 from headrace.model.errors import ThrottledError
 from headrace.model.transactions import (
     CHECK_EVERY_MS,

@@ -17,9 +17,9 @@ from unreliable_chunks import Fate, UnreliableChunks
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.model.errors import FencedError, HeadraceError, ThrottledError, UnavailableError
-from headrace.segmentstore.log.log_object_reader import LogObjectReader
-from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
-from headrace.segmentstore.log.object_ledgers import ObjectLedger, ObjectLedgers
+from headrace.segmentstore.log.objects.log_object_chain import LogObjectReader
+from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.objects.object_ledgers import ObjectLedger, ObjectLedgers
 
 pytestmark = pytest.mark.anyio
 

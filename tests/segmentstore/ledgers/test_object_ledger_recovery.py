@@ -13,7 +13,7 @@ from unreliable_chunks import UnreliableChunks
 from headrace.codec.log_objects import log_object_name
 from headrace.model.errors import CorruptError
 from headrace.ports.chunk_storage import StoredObject
-from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
 
 pytestmark = pytest.mark.anyio
 

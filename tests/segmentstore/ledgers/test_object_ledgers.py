@@ -13,8 +13,8 @@ from headrace.metadata.container_log import NO_VERSION, LogWriteOutcome
 from headrace.model.container_logs import ContainerLog, LogState, open_ledger
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError, FencedError, HeadraceError, IllegalStateError, UnavailableError
-from headrace.segmentstore.log.log_object_writer import ObjectLogLimits
-from headrace.segmentstore.log.object_ledgers import ObjectLedger
+from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
+from headrace.segmentstore.log.objects.object_ledgers import ObjectLedger
 
 pytestmark = pytest.mark.anyio
 

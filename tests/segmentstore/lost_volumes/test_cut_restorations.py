@@ -16,7 +16,7 @@ from headrace.codec import container_snapshots, data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.segmentstore.containers import operation_log
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio

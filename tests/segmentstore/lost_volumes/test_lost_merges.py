@@ -13,7 +13,7 @@ from segment_writes import WRITER, write
 from store_world import RunningStore, WireClient, World
 
 from headrace import wire
-from headrace.adapters.memory.chunk_links import MemoryChunkLinks
+from headrace.adapters.memory.chunk_storage import MemoryChunkLinks
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.services.history import HistoryService
 from headrace.model.errors import HeadraceError, UnavailableError

@@ -16,7 +16,7 @@ from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Delete
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio

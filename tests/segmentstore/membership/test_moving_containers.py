@@ -18,7 +18,7 @@ from headrace import wire
 from headrace.model.container_opening import OpeningStep
 from headrace.model.errors import CorruptError
 from headrace.model.names import container_of_segment
-from headrace.segmentstore import moving_containers
+from headrace.segmentstore import store
 from headrace.segmentstore.connections import append_processor
 from headrace.segmentstore.container_opening import ContainerOpening
 
@@ -74,7 +74,7 @@ async def test_newest_of_two_waiting_set_ups_is_answered(running: RunningStore):
 
 
 async def test_opening_that_ends_in_vain_answers_wrong_host(running: RunningStore, monkeypatch):
-    monkeypatch.setattr(moving_containers, "LEFT_S", 0.001)
+    monkeypatch.setattr(store, "LEFT_S", 0.001)
     opening, client = begin(running), await running.connect()
     await ask(client)
     running.store.cancel_opening(opening)
@@ -84,7 +84,7 @@ async def test_opening_that_ends_in_vain_answers_wrong_host(running: RunningStor
 
 
 async def test_wait_for_an_opening_is_bounded(running: RunningStore, monkeypatch):
-    monkeypatch.setattr(moving_containers, "MOVE_WAIT_S", 0.01)
+    monkeypatch.setattr(store, "MOVE_WAIT_S", 0.01)
     begin(running)
     assert await (await running.connect()).call(wire.SetupAppend(1, WRITER, SEGMENT)) == WRONG_HOST
 
@@ -96,7 +96,7 @@ async def test_no_request_waits_for_a_damaged_container(running: RunningStore):
 
 
 async def test_wait_ends_when_the_container_turns_out_to_be_damaged(running: RunningStore, monkeypatch):
-    monkeypatch.setattr(moving_containers, "MOVE_WAIT_S", 1e6)
+    monkeypatch.setattr(store, "MOVE_WAIT_S", 1e6)
     opening, client = begin(running), await running.connect()
     await ask(client)
     await running.store.opening_failed(opening, CorruptError("damaged"))
@@ -137,7 +137,7 @@ async def test_closed_connection_waits_for_nothing(running: RunningStore):
 
 
 async def test_set_up_during_a_hand_over_is_answered_after_it(world: World, monkeypatch):
-    monkeypatch.setattr(moving_containers, "LEFT_S", 0.001)
+    monkeypatch.setattr(store, "LEFT_S", 0.001)
     honest, asked, goes_on = world.chunks.put, asyncio.Event(), asyncio.Event()
 
     async def slow(name, parts):
@@ -158,7 +158,7 @@ async def test_set_up_during_a_hand_over_is_answered_after_it(world: World, monk
 
 
 async def test_set_up_waits_until_the_next_owner_has_claimed(world: World, monkeypatch):
-    monkeypatch.setattr(moving_containers, "LEFT_S", 1e6)
+    monkeypatch.setattr(store, "LEFT_S", 1e6)
     async with world.running() as running:
         client = await created_segment(running, SEGMENT, b"one", writer=WRITER)
         assert await running.store.hand_over(CONTAINER, 1e6)

@@ -23,7 +23,7 @@ from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Create, Delete, Key
 from headrace.segmentstore.periodic_task import Rest
 from headrace.segmentstore.store import SegmentStore
-from segmentstore_fargate import hand_overs
+from segmentstore_fargate import membership
 from segmentstore_fargate.membership import Membership
 
 pytestmark = pytest.mark.anyio
@@ -204,7 +204,7 @@ async def test_stopped_container_is_reopened_in_the_same_process(world: World):
 async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world: World, monkeypatch, caplog):
     async with member(world, "a", range(CONTAINERS)) as a:
         await write(a.running, b"one")
-        monkeypatch.setattr(hand_overs, "DEADLINE_S", 0.05)
+        monkeypatch.setattr(membership, "DEADLINE_S", 0.05)
         honest, refused = world.chunks.put, []
 
         async def away(name, parts):
@@ -217,9 +217,9 @@ async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world: Wor
             await a.running.until(lambda: caplog.text.count("event=hand_over_put_off") == 2)
             assert a.containers == [0, 1, 2, 3]
             assert epoch(world, 2) == epoch(world, 3) == 0, "they were served all the time"
-            monkeypatch.setattr(hand_overs, "DEADLINE_S", 20)
+            monkeypatch.setattr(membership, "DEADLINE_S", 20)
             world.chunks.put = honest
-            world.clock.advance(hand_overs.RETRY_FIRST_S)
+            world.clock.advance(membership.RETRY_FIRST_S)
             await a.beat()
             await b.beat()
             await b.serves(2, 3)

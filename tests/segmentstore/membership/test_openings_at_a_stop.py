@@ -20,7 +20,7 @@ from headrace.model.errors import CorruptError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Key, Write
 from headrace.segmentstore.container_opening import ContainerOpening
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.membership import Membership

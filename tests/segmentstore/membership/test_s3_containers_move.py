@@ -16,7 +16,7 @@ from headrace.model.errors import UnavailableError
 from headrace.model.log_classes import NUMBER_BLOCK
 from headrace.model.names import segment_name
 from headrace.model.segments import segment_id
-from segmentstore_fargate import hand_overs
+from segmentstore_fargate import membership
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +88,7 @@ async def test_living_store_hands_its_s3_containers_over(s3_world: World):
 
 async def test_a_container_that_stops_on_its_way_is_opened_again(s3_world: World, monkeypatch, caplog):
     """The store that is to take it over waits for this one, and nothing of its log is on this disk to remind of it."""
-    monkeypatch.setattr(hand_overs, "DEADLINE_S", 0.05)
+    monkeypatch.setattr(membership, "DEADLINE_S", 0.05)
     honest, failure = s3_world.chunks.put, UnavailableError("not now")
 
     async def away(name, parts):
@@ -109,8 +109,8 @@ async def test_a_container_that_stops_on_its_way_is_opened_again(s3_world: World
             await a.running.until(lambda: moving in a.containers)
             assert a.running.store.owned[moving].container is not stopped
             s3_world.chunks.put = honest
-            monkeypatch.setattr(hand_overs, "DEADLINE_S", 20)
-            s3_world.clock.advance(hand_overs.RETRY_FIRST_S)
+            monkeypatch.setattr(membership, "DEADLINE_S", 20)
+            s3_world.clock.advance(membership.RETRY_FIRST_S)
             await a.beat()
             await a.running.until(lambda: len(a.containers) == 3)
             await b.beat()

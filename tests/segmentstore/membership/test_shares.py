@@ -26,7 +26,7 @@ from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import StoreState, lost
 from headrace.model.containers import CLUSTER_PARTITION, SnapshotPointer
 from headrace.ports.metadata_store import Create, Key, Replace
-from headrace.segmentstore.log.journal_thread import Journal
+from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers
 
 pytestmark = pytest.mark.anyio

@@ -23,8 +23,7 @@ from headrace.replication.copy_lags import (
 )
 from headrace.replication.member_states import MemberState
 from headrace.segmentstore.containers.log_room import LogRoom
-from headrace.segmentstore.log.catch_ups import CatchUps
-from headrace.segmentstore.log.lagging_copies import LaggingCopies
+from headrace.segmentstore.log.replicated.catch_ups import CatchUps, LaggingCopies
 from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, throttle_delay_s
 
 pytestmark = pytest.mark.anyio

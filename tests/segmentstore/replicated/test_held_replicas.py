@@ -16,7 +16,7 @@ from headrace.model.containers import SnapshotPointer
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Create, Delete
-from headrace.segmentstore.log.pending_records import PendingRecord, ignore
+from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore
 
 pytestmark = pytest.mark.anyio
 

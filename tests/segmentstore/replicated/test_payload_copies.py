@@ -29,9 +29,8 @@ from headrace.adapters.tcp.replica_listener import ReplicaListener
 from headrace.codec.data_frames import FRAME_HEADER_BYTES
 from headrace.model.ensembles import ReplicaId
 from headrace.segmentstore.cache.block_pool import BlockPool
-from headrace.segmentstore.containers.operation_log import OperationLog
-from headrace.segmentstore.containers.ordering_clock import OrderingClock
-from headrace.segmentstore.log.replica_sessions import ReplicaSessions
+from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
 
 pytestmark = pytest.mark.anyio
 

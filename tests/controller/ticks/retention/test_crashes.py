@@ -10,7 +10,7 @@ from retention_world import PERIOD_MS, Retention, sizes
 from stream_world import StreamWorld
 
 from headrace import topology
-from headrace.controller.ticks.bucket_lease import LEASE_MS
+from headrace.controller.ticks.due_work import LEASE_MS
 from headrace.model.stream_configuration import RetentionPolicy
 
 CALLS_MAX = 60

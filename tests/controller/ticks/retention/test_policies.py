@@ -6,7 +6,7 @@ import pytest
 from retention_world import BY_SIZE, PERIOD_MS, Retention, sizes
 from stream_world import StreamWorld
 
-from headrace.metadata.retention_state import decode_retention
+from headrace.metadata.retention_records import decode_retention
 from headrace.model.stream_configuration import RetentionPolicy
 
 STATE = ("stream/s/t", "retention/")

@@ -12,12 +12,10 @@ from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.controller.ticks import apply_retention
 from headrace.controller.ticks.apply_retention import LOOK_S_MAX, PUT_OFF_MS, RetentionTicks
-from headrace.controller.ticks.bucket_lease import LEASE_MS
-from headrace.controller.ticks.due_work import WORK_S_MAX
+from headrace.controller.ticks.due_work import LEASE_MS, WORK_S_MAX
 from headrace.metadata import retention_plans
 from headrace.metadata.retention_plans import RetentionPlanner
-from headrace.model.buckets import bucket_of_stream
-from headrace.model.due_work import backoff_ms
+from headrace.model.due_work import backoff_ms, bucket_of_stream
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.streams import Stream

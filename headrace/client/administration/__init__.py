@@ -1,0 +1,1 @@
+"""Calls of the controller that manage resources."""

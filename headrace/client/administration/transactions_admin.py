@@ -1,0 +1,231 @@
+"""Transactions by their ids, and commit sets: `admin.transactions`.
+
+Use a transactional writer to write events in a transaction. These methods show the state of transactions, and commit or
+abort those that other processes write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.api.transactions import (
+    CommitSetView,
+    CommittedEpochView,
+    CompletedTransaction,
+    LabelledAborts,
+    TransactionView,
+)
+from headrace.client.administration.polling import items_of_pages
+from headrace.client.http_api import HttpApi, error_from_json, parsed
+from headrace.model.arguments import checked_calls
+from headrace.model.commit_sets import check_set_epoch, check_set_writer
+from headrace.model.errors import HeadraceError
+from headrace.model.names import check_scope_name, check_stream_name
+from headrace.model.transactions import check_label, parse_transaction_id, transaction_text
+from headrace.model.writer_marks import check_writer_name
+
+LEASE_MS_DEFAULT = 60_000
+
+
+@checked_calls()
+class AsyncTransactionsAdmin:
+    """Creates, shows and ends transactions. A transaction id is 32 lower-case hex digits."""
+
+    def __init__(self, api: HttpApi) -> None:
+        self._api = api
+
+    async def create(
+        self,
+        scope: str,
+        stream: str,
+        *,
+        lease_ms: int = LEASE_MS_DEFAULT,
+        label: str | None = None,
+        on_demand: bool = False,
+    ) -> TransactionView:
+        """Creates a transaction. The controller aborts it some time after its lease expires, unless it is pinged.
+
+        With a `label` another process can find it without its id. With `on_demand` its segments are only created by
+        `create_segments`.
+
+        Raises:
+            InvalidRequestError: code "lease_too_small", "lease_too_large" or "invalid_label".
+            SealedError: the stream is sealed.
+        """
+        body: dict[str, Any] = {"lease": lease_ms}
+        if label is not None:
+            body["label"] = check_label(label)
+        if on_demand:
+            body["segments"] = "on-demand"
+        return parsed(TransactionView.from_json, await self._api.request("POST", _path(scope, stream), body=body))
+
+    async def create_segments(
+        self, scope: str, stream: str, transaction: str, segments: Sequence[int]
+    ) -> TransactionView:
+        """Creates segments of an open transaction that creates them on demand. A repeat changes nothing.
+
+        `segments` are ids of segments of the stream, as the transaction's view names them.
+
+        Raises:
+            InvalidRequestError: code "not_of_transaction": the transaction has no such segment.
+            IllegalStateError: code "transaction_committed" or "transaction_aborted".
+        """
+        path = f"{_path(scope, stream, transaction)}/segments"
+        answer = await self._api.request("POST", path, body={"segments": list(segments)})
+        return parsed(TransactionView.from_json, answer)
+
+    async def get(self, scope: str, stream: str, transaction: str) -> TransactionView:
+        """Returns a transaction.
+
+        Raises NotFoundError, code "transaction_not_found", if it never existed or was completed more than a day ago.
+        """
+        return parsed(TransactionView.from_json, await self._api.request("GET", _path(scope, stream, transaction)))
+
+    async def ping(
+        self, scope: str, stream: str, transaction: str, *, lease_ms: int, retry_s: float | None = None
+    ) -> TransactionView:
+        """Renews the lease for `lease_ms` from now. A failed request is retried for `retry_s`, if not as the client's.
+
+        Raises:
+            IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
+        """
+        path = f"{_path(scope, stream, transaction)}/lease"
+        answer = await self._api.request("PUT", path, body={"lease": lease_ms}, retry_s=retry_s)
+        return parsed(TransactionView.from_json, answer)
+
+    async def ping_many(
+        self,
+        scope: str,
+        stream: str,
+        transactions: Sequence[str],
+        *,
+        lease_ms: int,
+        retry_s: float | None = None,
+    ) -> dict[str, HeadraceError | None]:
+        """Renews the leases of at most 100 transactions, each for itself, as `ping` does for one.
+
+        Returns None for each one that was renewed, and for each other the error that `ping` would have raised.
+        """
+        path = f"{_stream_path(scope, stream)}/transaction-leases"
+        body = {"lease": lease_ms, "transactions": list(transactions)}
+        answer = await self._api.request("POST", path, body=body, retry_s=retry_s)
+        return parsed(lambda found: dict(map(_lease_outcome, found["leases"])), answer)
+
+    async def commit(
+        self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None
+    ) -> TransactionView:
+        """Commits a transaction. Its events are added to the stream soon after.
+
+        `writer` and `time` record for watermarks the time that this writer has reached.
+
+        Raises:
+            IllegalStateError: code "transaction_aborted".
+        """
+        body: dict[str, Any] = {"state": "COMMITTING"}
+        if writer is not None or time is not None:
+            body |= {"writer": None if writer is None else check_writer_name(writer), "time": time}
+        return parsed(
+            TransactionView.from_json,
+            await self._api.request("PUT", f"{_path(scope, stream, transaction)}/state", body=body),
+        )
+
+    async def abort(self, scope: str, stream: str, transaction: str) -> TransactionView:
+        """Aborts a transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
+        path = f"{_path(scope, stream, transaction)}/state"
+        return parsed(TransactionView.from_json, await self._api.request("PUT", path, body={"state": "ABORTING"}))
+
+    async def list_open(self, scope: str, stream: str, *, label_prefix: str | None = None) -> list[TransactionView]:
+        """Returns all transactions that are neither committed nor aborted, sorted by id.
+
+        With a `label_prefix` only those whose label begins with it. The controller reads all of them nevertheless.
+        """
+        query = None if label_prefix is None else {"labelPrefix": check_label(label_prefix, "beginning of the label")}
+        pages = items_of_pages(self._api, _path(scope, stream), "transactions", TransactionView.from_json, query)
+        return [one async for one in pages]
+
+    async def abort_labelled(self, scope: str, stream: str, label_prefix: str) -> int:
+        """Aborts all open transactions whose label begins with `label_prefix`, and returns their number.
+
+        A transaction that was committed, or that a commit set is just committing, is not touched.
+        """
+        path, aborted = f"{_stream_path(scope, stream)}/transaction-aborts", 0
+        body = {"labelPrefix": check_label(label_prefix, "beginning of the label")}
+        while True:
+            page = parsed(LabelledAborts.from_json, await self._api.request("POST", path, body=body))
+            aborted += page.aborted
+            if page.next_after is None:
+                return aborted
+            body["continuationToken"] = page.next_after
+
+    async def list_completed(self, scope: str, stream: str) -> list[CompletedTransaction]:
+        """Returns the ids and states of the newest completed transactions, newest first, at most 500."""
+        answer = await self._api.request("GET", _path(scope, stream), query={"which": "completed"})
+        return parsed(lambda found: list(map(CompletedTransaction.from_json, found["completed"])), answer)
+
+    async def commit_all(
+        self,
+        scope: str,
+        stream: str,
+        transactions: Sequence[str] | Mapping[str, Sequence[str]],
+        *,
+        writer: str,
+        epoch: int,
+        abort_labels: str | None = None,
+    ) -> CommitSetView:
+        """Commits all of the transactions or none, once for each epoch of the writer.
+
+        If this epoch or a later one was committed before, the answer has `new=False`, and those of the transactions
+        that are still open are aborted. So the same call can be repeated at any time, as long as `stream` exists.
+
+        Args:
+            stream: The home of the writer, which keeps the epoch.
+            transactions: Ids of transactions of `stream`, or a mapping from names of streams of the scope to ids.
+                At most 2,500 of 40 streams.
+            writer: 1 to 250 letters, digits, '.', ':', '_' and '-'.
+            epoch: From 0 to 2^63 - 1; it grows from set to set.
+            abort_labels: Afterwards, abort the open transactions of these streams with the label `<abort_labels>/<k>`
+                or `<abort_labels>/<k>/...` and k up to `epoch`.
+
+        Raises:
+            InvalidRequestError: code "invalid_commit_set" or "invalid_label".
+            IllegalStateError: code "transaction_committed" or "transaction_aborted": one was completed separately.
+            NotFoundError: code "transaction_not_found", or there is no such stream.
+            SealedError: the home stream is sealed.
+        """
+        members = transactions if isinstance(transactions, Mapping) else {stream: transactions}
+        body: dict[str, Any] = {
+            "writer": check_set_writer(writer),
+            "epoch": check_set_epoch(epoch),
+            "transactions": {name: list(ids) for name, ids in members.items()},
+        }
+        if abort_labels is not None:
+            body["abortLabels"] = check_label(abort_labels, "beginning of the label")
+        return parsed(CommitSetView.from_json, await self._api.request("POST", _sets_path(scope, stream), body=body))
+
+    async def committed_epoch(self, scope: str, stream: str, writer: str) -> int | None:
+        """Returns the last epoch of a writer that was committed, or None if there is none.
+
+        A commit that another process began and did not finish is finished first. So the answer tells whether its
+        transactions are committed, and it does not change later unless another commit is requested.
+        """
+        path = f"{_sets_path(scope, stream)}/{check_set_writer(writer)}"
+        return parsed(CommittedEpochView.from_json, await self._api.request("GET", path)).epoch
+
+
+def _lease_outcome(document: Mapping[str, Any]) -> tuple[str, HeadraceError | None]:
+    error = document["error"]
+    return str(document["transaction"]), None if error is None else error_from_json(int(document["status"]), error)
+
+
+def _stream_path(scope: str, stream: str) -> str:
+    return f"/v1/scopes/{check_scope_name(scope)}/streams/{check_stream_name(stream)}"
+
+
+def _path(scope: str, stream: str, transaction: str | None = None) -> str:
+    base = f"{_stream_path(scope, stream)}/transactions"
+    return base if transaction is None else f"{base}/{transaction_text(parse_transaction_id(transaction))}"
+
+
+def _sets_path(scope: str, stream: str) -> str:
+    return f"{_stream_path(scope, stream)}/commit-sets"

@@ -1,0 +1,1 @@
+"""Readers of ranges between two stream cuts."""

@@ -1,0 +1,1 @@
+"""Readers of events, and what they read from segments."""

@@ -1,0 +1,1 @@
+"""Byte streams, revisioned streams and synchronizers: streams that one segment carries."""

@@ -1,0 +1,1 @@
+"""The synchronous classes. Most are generated from the asynchronous ones."""

@@ -1,0 +1,56 @@
+"""`ClusterAdmin` for programs without an event loop; thread-safe.
+
+Generated from `administration.cluster_admin.py` by `make synchronous`: change that file, not this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.api.cluster import ClusterView, ContainerMapView
+from headrace.api.cluster_logs import ContainerLogsView, ContainerLogView, CopiesChanged, EpochsRaised
+from headrace.client.administration.cluster_admin import AsyncClusterAdmin
+from headrace.client.loop_thread import LoopCaller
+
+
+class ClusterAdmin:
+    """Segment stores, containers and their logs."""
+
+    def __init__(self, thread: LoopCaller, core: AsyncClusterAdmin) -> None:
+        self._thread = thread
+        self._core = core
+
+    def get(self) -> ClusterView:
+        """Returns the stores with their leases and the containers that the map assigns to them."""
+        return self._thread.run(self._core.get())
+
+    def containers(self) -> ContainerMapView:
+        """Returns for each container its assigned store and the store that has claimed it."""
+        return self._thread.run(self._core.containers())
+
+    def logs(self) -> ContainerLogsView:
+        """Returns the log of each container with its members."""
+        return self._thread.run(self._core.logs())
+
+    def accept_loss(self, container: int, lost: Sequence[str], version: int) -> ContainerLogView:
+        """Takes lost members out of a container's log, and returns the log.
+
+        `lost` are replica ids and `version` is that of the log, as `logs` returns them. Acknowledged events that only
+        the lost members had are lost. Raises IllegalStateError if the store of a member may still run, or if the
+        container can be recovered without a loss; ConflictError if the log has changed.
+        """
+        return self._thread.run(self._core.accept_loss(container, lost, version))
+
+    def set_copies(self, copies: int) -> CopiesChanged:
+        """Sets the number of copies of logs that are not open.
+
+        Raises IllegalStateError if open logs would have to be reduced: stop the segment stores cleanly before.
+        """
+        return self._thread.run(self._core.set_copies(copies))
+
+    def raise_epochs(self, above: int) -> EpochsRaised:
+        """Raises the epochs of containers, for a metadata table that was restored from a backup.
+
+        Repeat it until no container remains.
+        """
+        return self._thread.run(self._core.raise_epochs(above))

@@ -1,0 +1,267 @@
+"""The asynchronous API for the entries of a key-value table.
+
+The primary key determines the segment. A call that writes several entries of one primary key is atomic. A request whose
+answer was lost is retried. If the retry fails because the first attempt had succeeded, the client detects this by
+reading the entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Final
+
+from headrace import wire
+from headrace.api.key_value_tables import TableSegments
+from headrace.client.administration.tables_admin import AsyncTablesAdmin
+from headrace.client.tables.table_entries import KeyLengths, TableEntry, TableKey, check_value
+from headrace.client.tables.table_iteration import merged, pages_of_entries, pages_of_keys
+from headrace.client.tables.table_segments import Attempts, TableSegmentRequests
+from headrace.client.writing.routing_table import Route, RoutingTable
+from headrace.model.arguments import checked_calls
+from headrace.model.errors import AlreadyExistsError, ConflictError, InvalidRequestError
+from headrace.model.limits import TABLE_VALUE_BYTES_MAX, WIRE_FRAME_PAYLOAD_BYTES_MAX
+from headrace.model.routing import table_key_position
+
+BATCH_KEYS_MAX: Final = 256
+"""The number of keys that one batch may change, as in Pravega."""
+
+BATCH_BYTES_MAX: Final = WIRE_FRAME_PAYLOAD_BYTES_MAX - 64 * 1024
+"""The size of the keys and values of one batch. The rest of a frame holds lengths, versions and the segment's name."""
+
+ENTRY_OVERHEAD_BYTES: Final = 24
+GET_KEYS_AT_ONCE_MAX: Final = WIRE_FRAME_PAYLOAD_BYTES_MAX // 2 // (TABLE_VALUE_BYTES_MAX + 16 * 1024)
+"""The number of keys in one read request, so that the answer fits a frame even if all values have the maximum size."""
+
+PAGE_ENTRIES: Final = 256
+
+
+@checked_calls()
+class AsyncKeyValueTable:
+    """Reads and writes entries of one table. Open it with `AsyncHeadrace.key_value_table`, use it with `async with`.
+
+    Every method raises InvalidRequestError (code "invalid_key") for a key of a wrong length, NotFoundError if the table
+    was deleted, and UnavailableError if its stores could not be reached for too long.
+    """
+
+    def __init__(self, admin: AsyncTablesAdmin, scope: str, table: str, found: TableSegments) -> None:
+        self.scope, self.table = scope, table
+        self._requests = TableSegmentRequests(admin, scope, table)
+        self._lengths = KeyLengths(found.primary_key_length, found.secondary_key_length)
+        self._routes = RoutingTable(Route(one.key_range, one.segment_id) for one in found.segments)
+        self._closed = False
+
+    # One key
+
+    async def get(self, primary: bytes, secondary: bytes = b"") -> TableEntry | None:
+        """Returns the entry of a key, None if the table does not have the key."""
+        (found,) = await self.get_all([TableKey(primary, secondary)])
+        return found
+
+    async def put(self, primary: bytes, value: bytes, secondary: bytes = b"") -> int:
+        """Writes an entry unconditionally. Returns its new version."""
+        return await self._update_one(TableKey(primary, secondary), value, wire.NO_VERSION)
+
+    async def insert(self, primary: bytes, value: bytes, secondary: bytes = b"") -> int:
+        """Writes an entry if the table does not have the key, else raises AlreadyExistsError. Returns its version."""
+        key = TableKey(primary, secondary)
+        try:
+            return await self._update_one(key, value, wire.NOT_EXISTS)
+        except ConflictError as error:
+            raise AlreadyExistsError(f"table {self.scope}/{self.table} already has the key {key}") from error
+
+    async def replace(self, primary: bytes, value: bytes, version: int, secondary: bytes = b"") -> int:
+        """Writes an entry if the key has this version. Returns the new version.
+
+        Raises ConflictError, code "table_key_version", if the key has another version or does not exist.
+        """
+        return await self._update_one(TableKey(primary, secondary), value, _checked_version(version))
+
+    async def remove(self, primary: bytes, secondary: bytes = b"", *, version: int | None = None) -> None:
+        """Removes a key if it exists. With `version`, raises ConflictError if the key has another version."""
+        await self.remove_all(primary, {secondary: version})
+
+    # Several keys
+
+    async def get_all(self, keys: Sequence[TableKey]) -> list[TableEntry | None]:
+        """Returns the entries in the order of `keys`, None for missing ones. The reads are not one snapshot."""
+        stored = [self._lengths.joined(key) for key in keys]
+        of_segment: dict[int, dict[bytes, None]] = {}
+        for key, joined in zip(keys, stored, strict=True):
+            of_segment.setdefault(self._segment_of(key.primary), {})[joined] = None
+        reads = (self._read(segment, list(asked)) for segment, asked in of_segment.items())
+        found: dict[bytes, TableEntry] = {}
+        for entries in await asyncio.gather(*reads):
+            found |= entries
+        return [found.get(joined) for joined in stored]
+
+    async def update_all(self, primary: bytes, changes: Mapping[bytes, tuple[bytes, int | None]]) -> dict[bytes, int]:
+        """Writes several entries of one primary key atomically. Returns the new versions by secondary key.
+
+        `changes` has, by secondary key, the value and the condition: None for no condition, NOT_EXISTS (-1) for a key
+        that must not exist, else the version that the key must have.
+
+        Raises:
+            ConflictError: code "table_key_version": a condition does not hold; nothing was written.
+            InvalidRequestError: there are no changes, or more than BATCH_KEYS_MAX keys or BATCH_BYTES_MAX bytes.
+        """
+        _check_count(len(changes))
+        entries = tuple(
+            wire.TableEntry(
+                self._lengths.joined(TableKey(primary, secondary)),
+                wire.NO_VERSION if version is None else version,
+                check_value(value),
+            )
+            for secondary, (value, version) in changes.items()
+        )
+        size_bytes = sum(len(entry.key) + len(entry.value) + ENTRY_OVERHEAD_BYTES for entry in entries)
+        if size_bytes > BATCH_BYTES_MAX:
+            raise InvalidRequestError(f"a batch of {size_bytes} bytes is too large: at most {BATCH_BYTES_MAX}")
+        versions = await self._update(self._segment_of(primary), entries)
+        return dict(zip(changes, versions, strict=True))
+
+    async def remove_all(self, primary: bytes, conditions: Mapping[bytes, int | None]) -> None:
+        """Removes several keys of one primary key atomically.
+
+        `conditions` has, by secondary key, the version that the key must have, or None. Raises the same errors as
+        `update_all`.
+        """
+        _check_count(len(conditions))
+        keys = tuple(
+            wire.TableKey(
+                self._lengths.joined(TableKey(primary, secondary)),
+                wire.NO_VERSION if version is None else _checked_version(version),
+            )
+            for secondary, version in conditions.items()
+        )
+        segment, attempts = self._segment_of(primary), Attempts()
+        try:
+            await self._requests.ask(
+                segment,
+                lambda number, name: wire.RemoveTableKeys(number, name, "", keys),
+                wire.TableKeysRemoved,
+                attempts,
+            )
+        except ConflictError:
+            if not attempts.answer_lost or await self._read(segment, [one.key for one in keys]):
+                raise
+
+    # Iteration
+
+    async def entries(
+        self,
+        *,
+        primary: bytes | None = None,
+        first: bytes | None = None,
+        last: bytes | None = None,
+        page: int = PAGE_ENTRIES,
+    ) -> AsyncIterator[TableEntry]:
+        """Yields entries in the order of their keys, from `first` to `last` inclusive; None means no bound.
+
+        With `primary` it yields the entries of this primary key, and the bounds are secondary keys. Otherwise they are
+        primary keys. Entries that are written or removed during the iteration may or may not appear.
+        """
+        segments, low, high = self._range(primary, first, last)
+        pages = [pages_of_entries(self._requests, segment, low, high, page) for segment in segments]
+        async for stored, entry in merged(pages):
+            yield TableEntry(self._lengths.split(stored), bytes(entry.value), entry.version)
+
+    async def keys(
+        self,
+        *,
+        primary: bytes | None = None,
+        first: bytes | None = None,
+        last: bytes | None = None,
+        page: int = PAGE_ENTRIES,
+    ) -> AsyncIterator[tuple[TableKey, int]]:
+        """Yields keys with their versions. Like `entries`, but without reading the values."""
+        segments, low, high = self._range(primary, first, last)
+        pages = [pages_of_keys(self._requests, segment, low, high, page) for segment in segments]
+        async for stored, key in merged(pages):
+            yield self._lengths.split(stored), key.version
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    async def close(self) -> None:
+        """Closes the connections. A second call does nothing."""
+        self._closed = True
+        await self._requests.close()
+
+    async def __aenter__(self) -> AsyncKeyValueTable:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _update_one(self, key: TableKey, value: bytes, version: int) -> int:
+        entry = wire.TableEntry(self._lengths.joined(key), version, check_value(value))
+        (written,) = await self._update(self._segment_of(key.primary), (entry,))
+        return written
+
+    async def _update(self, segment: int, entries: tuple[wire.TableEntry, ...]) -> tuple[int, ...]:
+        attempts = Attempts()
+        try:
+            reply = await self._requests.ask(
+                segment,
+                lambda number, name: wire.UpdateTableEntries(number, name, "", entries),
+                wire.TableEntriesUpdated,
+                attempts,
+            )
+        except ConflictError:
+            if not attempts.answer_lost:
+                raise
+            found = await self._read(segment, [entry.key for entry in entries])
+            if any(entry.key not in found or found[entry.key].value != entry.value for entry in entries):
+                raise
+            return tuple(found[entry.key].version for entry in entries)
+        return reply.versions
+
+    async def _read(self, segment: int, stored: Sequence[bytes]) -> dict[bytes, TableEntry]:
+        """Reads the keys of one segment. Returns the existing entries by stored key."""
+        found: dict[bytes, TableEntry] = {}
+        for first in range(0, len(stored), GET_KEYS_AT_ONCE_MAX):
+            keys = tuple(wire.TableKey(key) for key in stored[first : first + GET_KEYS_AT_ONCE_MAX])
+            reply = await self._requests.ask(segment, partial(_read_table, keys), wire.TableRead)
+            found |= {
+                one.key: TableEntry(self._lengths.split(one.key), bytes(one.value), one.version)
+                for one in reply.entries
+                if one.version != wire.NOT_EXISTS
+            }
+        return found
+
+    def _range(self, primary: bytes | None, first: bytes | None, last: bytes | None) -> tuple[list[int], bytes, bytes]:
+        """Returns the segments to read, and the bounds as stored keys."""
+        if primary is None:
+            return self._routes.targets(), self._lengths.first(first, None), self._lengths.last(last, None)
+        low, high = self._lengths.first(primary, first), self._lengths.last(primary, last)
+        return [self._segment_of(primary)], low, high
+
+    def _segment_of(self, primary: bytes) -> int:
+        return self._routes.target_of(table_key_position(bytes(primary)))
+
+
+async def open_table(admin: AsyncTablesAdmin, scope: str, table: str) -> AsyncKeyValueTable:
+    """Opens a table. Raises NotFoundError if there is no such table."""
+    return AsyncKeyValueTable(admin, scope, table, await admin.segments(scope, table))
+
+
+def _read_table(keys: tuple[wire.TableKey, ...], number: int, name: str) -> wire.WireCommand:
+    return wire.ReadTable(number, name, "", keys)
+
+
+def _checked_version(version: int) -> int:
+    if version < 0:
+        raise InvalidRequestError(f"{version} is not the version of an entry: pass one that a read or a write returned")
+    return version
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= BATCH_KEYS_MAX:
+        raise InvalidRequestError(f"a batch changes 1 to {BATCH_KEYS_MAX} keys, not {count}")

@@ -1,0 +1,1 @@
+"""Writers of events, one by one, in columns and in transactions."""

@@ -1,0 +1,1 @@
+"""The journal on a disk: files, records, commits, and the index of what they hold."""

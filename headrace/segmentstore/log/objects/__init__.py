@@ -1,0 +1,1 @@
+"""The log whose entries are objects in S3."""

@@ -1,0 +1,1 @@
+"""The log with copies: an owner's side, a replica's sessions, and what they share."""
