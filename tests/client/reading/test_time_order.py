@@ -34,7 +34,7 @@ from headrace.client import (
 from headrace.segmentstore.tiering.stored_times import BYTES_PER_TIME_POINT_MIN
 
 KEYS = [f"key-{number}" for number in range(6)]
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "using" / "time-order.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "using" / "time-order.md"
 BY_TIME = ReaderOptions(order=ReadOrder.TIME)
 
 

@@ -24,7 +24,7 @@ from headrace.segmentstore.tiering.object_packing import pack
 
 OBJECT_BYTES = 64
 NAMES = ("a", "b", "c")
-SOURCES = Path(__file__).resolve().parents[2] / "headrace" / "segmentstore"
+SOURCES = Path(__file__).resolve().parents[3] / "headrace" / "segmentstore"
 
 some_name = st.sampled_from(NAMES)
 
