@@ -330,6 +330,88 @@ async def test_a_failed_attempt_costs_nothing_and_is_made_again(world: World, fa
         assert len(packed_objects(world)) == 1
 
 
+def stored_now(world: World, run: ChunkRun) -> bytes:
+    return bytes(world.chunks.read_now(run.object_name, run.position, run.length))
+
+
+async def test_a_run_that_is_partly_in_memory_is_read_whole(world: World):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await client.create(SEGMENTS[0])
+        await client.set_up(SEGMENTS[0], WRITER)
+        expected = b""
+        for number in range(8):
+            expected += (block := b"%05d" % number * 20)
+            await client.append(WRITER, number, block)
+            if number % 2:
+                await running.flush()
+        await owned.container.log.durable()
+        index = owned.container.metadata.segments[SEGMENTS[0]].index
+        (evicted,) = index.entries_from(300, 400)
+        owned.container.pool.release(evicted)
+        index.forget([evicted])
+        assert [each.length for each in runs_of(world, SEGMENTS[0])] == [200] * 4
+        await owned.maintenance.run_pass()
+        (merged,) = runs_of(world, SEGMENTS[0])
+        assert stored_now(world, merged) == expected
+
+
+async def test_memory_that_is_being_compacted_is_not_used_again(world: World):
+    """It is evicted from the segment while the upload still reads it."""
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await client.create(SEGMENTS[0])
+        expected = await small_runs(running, client, SEGMENTS[0], 4)
+        await owned.writer.stop()
+        reached, go_on = asyncio.Event(), asyncio.Event()
+        honest = world.chunks.put
+
+        async def slow(name, parts):
+            reached.set()
+            await go_on.wait()
+            await honest(name, parts)
+
+        world.chunks.put = slow
+        compaction = asyncio.ensure_future(owned.maintenance.run_pass())
+        await reached.wait()
+        pool, junk = owned.container.pool, b"\xff" * (64 << 10)
+        owned.container.metadata.segments[SEGMENTS[0]].index.release_all()
+        for _ in range(2):  # the first round fills the block of the appends, the second gets what became free
+            taken = []
+            while (reservation := pool.reserve(len(junk))) is not None:
+                reservation.fill([memoryview(junk)])
+                taken.append(reservation)
+            assert taken
+            for reservation in taken:
+                pool.release(reservation)
+        go_on.set()
+        await compaction
+        (merged,) = runs_of(world, SEGMENTS[0])
+        assert stored_now(world, merged) == expected
+
+
+async def test_a_merged_run_of_a_table_says_that_it_is_one(world: World):
+    """A store that starts without a volume restores the table by it."""
+    table = "scope/table/0.#epoch.0"
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await client.call(wire.CreateTableSegment(1, table, "", False, 5))
+        for number in range(4):
+            entry = wire.TableEntry(b"%05d" % number, wire.NO_VERSION, b"value")
+            await client.call(wire.UpdateTableEntries(3, table, "", (entry,), -1))
+            await running.flush()
+        await owned.container.log.durable()
+        before = runs_of(world, table)
+        assert len(before) > 1
+        await owned.maintenance.run_pass()
+        (merged,) = runs_of(world, table)
+        assert merged.table is not None
+        assert {each.table for each in before} == {merged.table}
+
+
 async def test_compaction_goes_on_after_it_was_stopped(world: World):
     """A hand-over stops it, and may be undone."""
     async with world.running(graceful=False) as running:
