@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from headrace.controller.services.reader_groups import ReaderGroupService
     from headrace.controller.services.retention import RetentionService
     from headrace.controller.services.scaling_events import ScalingEventService
-    from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
+    from headrace.controller.services.scope_deletion import ScopeDeletionService
+    from headrace.controller.services.scopes import ScopeService
     from headrace.controller.services.segments import SegmentService
     from headrace.controller.services.stream_cuts import StreamCutService
     from headrace.controller.services.streams import StreamService
@@ -194,7 +195,7 @@ def scope_service() -> ScopeService:
 
 @_once
 def scope_deletion_service() -> ScopeDeletionService:
-    from headrace.controller.services.scopes import ScopeDeletionService
+    from headrace.controller.services.scope_deletion import ScopeDeletionService
 
     return ScopeDeletionService(metadata_store(), request_queue(), clock())
 

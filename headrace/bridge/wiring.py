@@ -34,7 +34,8 @@ from headrace.bridge.waiting import Waits
 from headrace.controller.services.delegation_tokens import DelegationTokens
 from headrace.controller.services.key_value_tables import KeyValueTableService
 from headrace.controller.services.reader_groups import ReaderGroupService
-from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
+from headrace.controller.services.scope_deletion import ScopeDeletionService
+from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.stream_cuts import StreamCutService
 from headrace.controller.services.streams import StreamService

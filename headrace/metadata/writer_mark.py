@@ -14,7 +14,7 @@ from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.record_layout import decode_positions, decoded, position_rows, stream_partition, versioned
 from headrace.metadata.stream import create_in_incarnation, no_such_stream
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.metadata.watermark_state import (
+from headrace.metadata.watermark_schedule import (
     ScheduledStream,
     decode_watermark_schedule,
     watermark_schedule_body,

@@ -120,7 +120,7 @@ def _calls_of(module: Path) -> Iterator[tuple[str | None, str]]:
 
 def _modules() -> list[Path]:
     """Of the client and of Spark, without the admins themselves."""
-    found = [*(LIBRARY / "client").glob("*.py"), *(LIBRARY / "spark").glob("*.py")]
+    found = [*(LIBRARY / "client").rglob("*.py"), *(LIBRARY / "spark").glob("*.py")]
     return [module for module in found if not module.stem.endswith("admin")]
 
 

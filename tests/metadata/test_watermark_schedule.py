@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from golden_records import GoldenRecords
 
-from headrace.metadata.watermark_state import (
+from headrace.metadata.watermark_schedule import (
     ScheduledStream,
     decode_watermark_schedule,
     watermark_schedule_body,

@@ -17,13 +17,12 @@ from headrace.controller.ticks.watermark_ticks import ScheduleEntry
 from headrace.metadata.mark_segments import make_mark_segment, up_to_incarnation
 from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.metadata.watermark_schedule import ScheduledStream, write_writers_left
 from headrace.metadata.watermark_state import (
-    ScheduledStream,
     StoredWatermarkState,
     read_watermark_state,
     watermark_key,
     write_watermark_state,
-    write_writers_left,
 )
 from headrace.metadata.writer_mark import read_writer_marks
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError

@@ -19,13 +19,13 @@ from interruptions import (
 from soundness import assert_sound
 from stream_world import StreamWorld
 
-from headrace.metadata.stream import current_key, stream_body
+from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.stream_tags import stream_tags_key
 from headrace.model.errors import CorruptError
 from headrace.model.limits import TAG_CHARACTERS_MAX, TAGS_BYTES_MAX, TAGS_PER_STREAM_MAX
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.ports.metadata_store import Delete, Replace
+from headrace.ports.metadata_store import Delete
 
 SEGMENTS = 1_000
 UNIT_BYTES = 1_024
@@ -109,22 +109,6 @@ def test_tags_are_read_once_by_each_process(world: StreamWorld):
     for reads in (2, 3, 4):
         assert records.get("s", "t").stream.configuration.tags == LONG
         assert world.calls.counts["read"] == reads
-
-
-def test_tags_that_a_record_holds_move_with_its_next_write(world: StreamWorld):
-    """As all current records held them before."""
-    world.create(tags=LONG)
-    stored = world.records.get("s", "t")
-    world.bare_store.write(
-        Replace(current_key("s", "t"), stream_body(stored.stream), stored.version),
-        Delete(stream_tags_key("s", "t", 0, 0), None),
-    )
-    assert StreamRecords(world.bare_store).get("s", "t").stream == stored.stream
-    world.scale([0], [0.0, 0.25, 0.5])
-    assert _tags_records(world) == ["tags/0000000000/0000000000"]
-    assert _current_bytes(world) <= UNIT_BYTES
-    assert _tags(world) == LONG
-    assert_sound(world)
 
 
 def test_an_update_replaces_the_tags_record_only_if_tags_change(world: StreamWorld):
