@@ -24,7 +24,7 @@ from schemathesis.core.result import Ok
 
 from functions.openapi import DOCUMENT
 
-EXAMPLES = 25
+EXAMPLES = 12
 BASE = "http://api"
 SCHEMA = schemathesis.openapi.from_dict(json.loads(DOCUMENT.read_text()))
 ANSWER_CHECKS: Any = CHECKS.get_by_names(  # They are known once a document is loaded.

@@ -117,7 +117,7 @@ def check(survivor, load, step, seed):
         disk = again
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_nothing_is_lost_whenever_the_power_goes(seed, monkeypatch):
     monkeypatch.setattr(file_copies, "PORTION_BYTES", 1500)  # commits of clients come between
     random = Random(seed)

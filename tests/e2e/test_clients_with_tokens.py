@@ -111,6 +111,7 @@ def test_reader_groups(client: Headrace, scope: str, url: str) -> None:
         assert sorted(found) == sorted(EVENTS)
 
 
+@pytest.mark.nightly
 def test_transactions(client: Headrace, scope: str, url: str) -> None:
     with connect(url) as other, other.transactional_writer(scope, "orders") as writer:
         kept, dropped = writer.begin(), writer.begin()

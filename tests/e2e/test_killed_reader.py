@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from headrace.client import GroupReaderOptions, GroupStream, ReaderGroupConfiguration, ScalingPolicy, connect
 
 EVENTS = 300
@@ -22,6 +24,7 @@ with connect(sys.argv[1]) as headrace, headrace.reader_group("shop", "mail") as 
 """
 
 
+@pytest.mark.nightly
 def test_segments_of_a_killed_process_come_back(running: dict[str, Any]) -> None:
     url = running["endpoints"]["http"]
     with connect(url) as headrace:

@@ -30,13 +30,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app as deployed without any choice; cdk-nag has judged it, or the synth would have failed."""
-    return synthesize(project, tmp_path_factory.mktemp("cdk.out"), nag="true")
+    """The app as deployed without any choice. cdk-nag, which takes most of the time of a synth, judges it in `make check`."""
+    return synthesize(project, tmp_path_factory.mktemp("cdk.out"))
 
 
 @pytest.fixture(scope="session")
 def smallest_assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app with every choice made the other way."""
+    """The app with every choice made the other way; cdk-nag has judged it, or the synth would have failed."""
     directory = tmp_path_factory.mktemp("cdk.smallest.out")
     choices = {"zones": "us-east-1a,us-east-1d", "spark_job": "false", "keep_data": "false"}
     more_choices = {"alarm_email": "a@b.example", "account_concurrency": "10", "metrics_from": "10.1.2.0/24"}

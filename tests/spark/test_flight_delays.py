@@ -147,6 +147,7 @@ BAD_RECORDS = {
 }
 
 
+@pytest.mark.nightly
 def test_a_bad_record_goes_to_the_quarantine(job: Job, store: StoreDouble) -> None:
     rows = flights(4, 50)
     write(store, rows[:25])

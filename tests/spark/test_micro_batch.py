@@ -140,6 +140,7 @@ def test_a_restart_goes_on_where_the_last_run_ended(job: Job, store: StoreDouble
 
 
 @either_form
+@pytest.mark.nightly
 def test_a_batch_is_repeated_exactly_after_a_crash_and_a_scale(job: Job, store: StoreDouble) -> None:
     store.run_bytes = EVENT_BYTES
     fill(store, 0, 200)

@@ -49,6 +49,7 @@ class User(threading.Thread):
             self.leave.wait()
 
 
+@pytest.mark.nightly
 def test_users_share_the_stack_and_the_owner_waits(tmp_path: Path, stacks: Stacks) -> None:
     owner, user = User(tmp_path, stacks.start), User(tmp_path, stacks.start)
     owner.start()

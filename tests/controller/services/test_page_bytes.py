@@ -70,6 +70,7 @@ def test_a_page_of_streams_with_all_the_tags_there_may_be(world: StreamWorld, le
     )
 
 
+@pytest.mark.nightly
 def test_a_page_of_subscribers_with_long_positions(world: StreamWorld):
     segments, count = 900, 100
     world.create(segments=segments)

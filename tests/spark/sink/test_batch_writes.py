@@ -42,6 +42,7 @@ def test_a_failed_write_adds_nothing(session: SparkSession, world: SinkWorld) ->
     assert world.events() == []
 
 
+@pytest.mark.nightly
 def test_a_rerun_of_an_epoch_adds_nothing(session: SparkSession, world: SinkWorld) -> None:
     job = world.options | {"writer_id": "nightly", "epoch": "20261123"}
     for _ in range(2):
