@@ -30,7 +30,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app as deployed without any choice. cdk-nag, which takes most of the time of a synth, judges it in `make check`."""
+    """The app as deployed without any choice. `make check` lets cdk-nag judge it, which takes most of a synth."""
     return synthesize(project, tmp_path_factory.mktemp("cdk.out"))
 
 

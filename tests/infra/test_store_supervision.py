@@ -32,17 +32,17 @@ sys.exit({1: 2, 2: 1}.get(len(marks.read_text()), 0))
 """
 SERVES = """
 import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(int(sys.argv[1])))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # a pause would miss a signal that comes just before it
 print("ready", flush=True)
-while True:
-    signal.pause()
+signal.sigwait([signal.SIGTERM])
+sys.exit(int(sys.argv[1]))
 """
 SAYS_WHO_IT_IS = """
 import os, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(int(os.environ["NUMBER"]) * int(sys.argv[1])))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 os.write(1, f"{os.environ['NUMBER']} {os.getpid()}\\n".encode())
-while True:
-    signal.pause()
+signal.sigwait([signal.SIGTERM])
+sys.exit(int(os.environ["NUMBER"]) * int(sys.argv[1]))
 """
 
 
