@@ -72,7 +72,7 @@ class ContainerEntries:
         A recovery that copies an entry knows only what it has found. If an operator accepted a loss, an older ledger
         ended before entries that its owner knew as acknowledged: the newest ledger counts.
         """
-        if entry.writer_epoch == entry.epoch and entry.epoch >= self.witness.epoch:
+        if entry.writer_epoch == entry.epoch:
             self.witness = max(self.witness, Witness(entry.epoch, entry.acknowledged_before))
 
     def run(self, epoch: int, entry: int) -> EntryRun:
