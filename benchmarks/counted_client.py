@@ -12,14 +12,13 @@ import sys
 from typing import cast
 
 from benchmarks.counted_store import LOOPBACK, SEGMENT
-from headrace.api.segments import EpochSegments, SegmentEndpoint, SegmentView
+from headrace.api.segments import EpochSegments, SegmentEndpoint, StartedSegment
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.http_api import HttpApi
 from headrace.client.loop_thread import LoopThread
 from headrace.client.synchronous.synchronous_bases import EventWriter
 from headrace.client.writing.event_writer import WriterCore, WriterOptions
-from headrace.model.segments import KeyRange
 
 BATCH_EVENTS = 2000
 FIRST_EVENT_BYTES = 100
@@ -36,7 +35,7 @@ class OneSegment:
         self.delegation_tokens = AsyncDelegationTokens(cast(HttpApi, self))
 
     async def epoch_segments(self, scope: str, stream: str) -> EpochSegments:
-        return EpochSegments(0, (SegmentView(0, SEGMENT, KeyRange(0.0, 1.0)),), sealed=False)
+        return EpochSegments(0, (StartedSegment(0, 0.0, 1.0, SEGMENT, 0),), sealed=False)
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         return SegmentEndpoint(LOOPBACK, self._port, "local", 0, 1)

@@ -10,21 +10,23 @@ import base64
 import binascii
 import contextvars
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError as NoRouteError
-from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
 
 from functions import wiring
 from functions.error_responses import BODY_TOO_LARGE, error_body, status_of, unexpected_error_body
 from functions.observability import count, logger
+from functions.operations import Operation
 from functions.time_limits import work_until_reserve
 from headrace.adapters import token_keys
 from headrace.api import response_headers
+from headrace.model.documents import Document
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 REQUEST_BODY_BYTES_MAX = 512 * 1024
 """A scale to 1,000 ranges or a cut of 1,000 segments takes about a tenth of it."""
 
-PROBLEMS_SHOWN_MAX = 10
+_PARSED_BODY = "headrace.parsedBody"
+"""Where an event has its body, parsed."""
 
 LOCAL_CALLER = "local"
 """The caller of each request to the local stack, which knows no principals."""
@@ -42,7 +45,7 @@ LOCAL_CALLER = "local"
 Handler = Callable[[dict[str, Any], "LambdaContext"], dict[str, Any]]
 
 
-class HttpResolver(APIGatewayHttpResolver):
+class _Resolver(APIGatewayHttpResolver):
     """Powertools' resolver, made safe for concurrent requests.
 
     The original stores the current request on the class and its context on the resolver. That works in a Lambda
@@ -52,12 +55,7 @@ class HttpResolver(APIGatewayHttpResolver):
     def __init__(self) -> None:
         self._event: contextvars.ContextVar[Any] = contextvars.ContextVar("event")
         self._context: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("context", default=None)
-        super().__init__(
-            enable_validation=True,
-            serializer=_json_text,
-            # A response that does not match its own model is a fault of the service, not of the client.
-            response_validation_error_http_code=HTTPStatus.INTERNAL_SERVER_ERROR,
-        )
+        super().__init__(serializer=_json_text)
 
     @property
     def current_event(self) -> APIGatewayProxyEventV2:  # type: ignore[override]
@@ -82,44 +80,80 @@ class HttpResolver(APIGatewayHttpResolver):
         return found
 
 
-def http_api(*, uses_metadata: bool = True) -> HttpResolver:
-    """A resolver whose error responses all have the API's shape."""
-    api = HttpResolver()
-    if uses_metadata:
-        api.use([_check_fixed_settings])
-    api.exception_handler(HeadraceError)(_answer)
-    api.exception_handler(RequestValidationError)(lambda error: _answer(_invalid_request(error)))
-    api.exception_handler(NoRouteError)(lambda _error: _answer(_no_such_route()))
-    api.exception_handler(Exception)(_answer_unexpected)
-    return api
+H = TypeVar("H", bound=Callable[..., Document | None])
 
 
-def _check_fixed_settings(api: HttpResolver, next_middleware: Callable[[HttpResolver], Any]) -> Any:
-    """Check the settings first: with other numbers a request would look for records under the wrong keys."""
-    wiring.fixed_settings().check()
-    return next_middleware(api)
+class HttpApi:
+    """The operations of a function. All error responses have the API's shape."""
+
+    def __init__(self, *, uses_metadata: bool = True, headers: Mapping[str, str] | None = None) -> None:
+        """`headers` are part of each answer that is not an error."""
+        self.operations: list[Operation] = []
+        self._resolver = _Resolver()
+        self._uses_metadata = uses_metadata
+        self._headers = dict(headers or {})
+        self._resolver.exception_handler(HeadraceError)(_answer)
+        self._resolver.exception_handler(NoRouteError)(lambda _error: _answer(_no_such_route()))
+        self._resolver.exception_handler(Exception)(_answer_unexpected)
+
+    def route(
+        self,
+        method: str,
+        path: str,
+        *,
+        summary: str,
+        tag: str,
+        status: int = HTTPStatus.OK,
+        descriptions: Mapping[int, str] | None = None,
+    ) -> Callable[[H], H]:
+        """Declares the handler of a route. `descriptions` are those of statuses in the API document."""
+
+        def declare(handler: H) -> H:
+            operation = Operation(method, path, handler, summary, (tag,), status, descriptions or {})
+            self.operations.append(operation)
+
+            def respond(**values: str) -> Response[Any]:
+                return self._respond(operation, values)
+
+            self._resolver.route(path, method)(respond)
+            return handler
+
+        return declare
+
+    def resolve(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+        return self._resolver.resolve(event, context)
+
+    @property
+    def caller(self) -> str:
+        """The IAM principal that signed the current request, or LOCAL_CALLER where requests are not signed."""
+        context = self._resolver.current_event.raw_event.get("requestContext") or {}
+        identity = (context.get("authorizer") or {}).get("iam") or {}
+        return str(identity.get("userArn") or LOCAL_CALLER)
+
+    def _respond(self, operation: Operation, path: Mapping[str, str]) -> Response[Any]:
+        if self._uses_metadata:
+            # With other settings a request would look for records under the wrong keys.
+            wiring.fixed_settings().check()
+        event = self._resolver.current_event.raw_event
+        document = operation.call(path, event.get("queryStringParameters") or {}, event.get(_PARSED_BODY))
+        if document is None:
+            return Response(HTTPStatus.NO_CONTENT, headers=dict(self._headers))
+        return _response(operation.status, document.to_json(), self._headers)
 
 
-def caller_of(api: HttpResolver) -> str:
-    """The IAM principal that signed the current request, or LOCAL_CALLER where requests are not signed."""
-    context = api.current_event.raw_event.get("requestContext") or {}
-    identity = (context.get("authorizer") or {}).get("iam") or {}
-    return str(identity.get("userArn") or LOCAL_CALLER)
-
-
-def lambda_handler(api: HttpResolver) -> Handler:
+def lambda_handler(api: HttpApi) -> Handler:
     """The handler that Lambda calls with an event of payload format 2.0; it returns a response of the same format."""
 
     @logger.inject_lambda_context
     def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         answer: dict[str, Any]
         try:
-            checked = _with_checked_body(event)
+            with_body = _with_parsed_body(event)
         except InvalidRequestError as error:
             answer = _lambda_response(int(status_of(error)), error_body(error))
         else:
             with work_until_reserve(context):
-                answer = api.resolve(checked, context)
+                answer = api.resolve(with_body, context)
         if os.environ.get(token_keys.TOKENS) == token_keys.REQUIRED:
             answer["headers"][response_headers.TOKENS] = response_headers.TOKENS_REQUIRED
         count("Requests", status=f"{int(answer['statusCode']) // 100}xx")
@@ -128,17 +162,11 @@ def lambda_handler(api: HttpResolver) -> Handler:
     return handle
 
 
-def _with_checked_body(event: dict[str, Any]) -> dict[str, Any]:
-    """The event with its body as text and with the content type of JSON.
-
-    curl sends any body as a form by default, so the client's content type is ignored. Requests without a body get the
-    type too, because the resolver answers any other type with an internal error.
-    """
-    headers = {name: value for name, value in (event.get("headers") or {}).items() if name.lower() != "content-type"}
-    json_event = event | {"headers": headers | {"content-type": "application/json"}}
+def _with_parsed_body(event: dict[str, Any]) -> dict[str, Any]:
+    """The event with its body, parsed. The content type is ignored: curl sends any body as a form by default."""
     body = event.get("body")
     if not body:
-        return json_event
+        return event
     # Four base64 characters stand for three bytes; a text of n characters has at least n bytes.
     bytes_min = len(body) // 4 * 3 - 2 if event.get("isBase64Encoded") else len(body)
     if bytes_min > REQUEST_BODY_BYTES_MAX:
@@ -147,22 +175,33 @@ def _with_checked_body(event: dict[str, Any]) -> dict[str, Any]:
         text = base64.b64decode(body, validate=True).decode() if event.get("isBase64Encoded") else body
         if len(text.encode()) > REQUEST_BODY_BYTES_MAX:
             raise _too_large()
-        json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
+        parsed = json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_refuse_duplicates
+        )
     except RecursionError as error:
         raise InvalidRequestError("the body is nested too deeply") from error
     except (ValueError, binascii.Error) as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from error
-    return json_event | {"body": text, "isBase64Encoded": False}
+    return event | {_PARSED_BODY: parsed}
 
 
 def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not a JSON number")
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse an object with two fields of one name, since parsers differ in which of the two they use."""
-    if len({name for name, _ in pairs}) != len(pairs):
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:100]} is too large a number")
+    return number
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuses an object with two fields of one name, since parsers differ in which of the two they use."""
+    document = dict(pairs)
+    if len(document) != len(pairs):
         raise ValueError("an object names a field twice")
+    return document
 
 
 def _too_large() -> InvalidRequestError:
@@ -171,21 +210,6 @@ def _too_large() -> InvalidRequestError:
         details={"bytes_max": REQUEST_BODY_BYTES_MAX},
         code=BODY_TOO_LARGE,
     )
-
-
-def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
-    """An error that names the field and the problem of each mistake, but no values: they may be secrets."""
-    problems = [{"field": _field(one["loc"]), "problem": str(one["msg"])} for one in error.errors()]
-    if not problems:
-        problems = [{"field": "request", "problem": "is not valid"}]
-    shown = problems[:PROBLEMS_SHOWN_MAX]
-    text = "; ".join(f"{one['field']}: {one['problem']}" for one in shown)
-    more = f"; and {len(problems) - len(shown)} more" if len(problems) > len(shown) else ""
-    return InvalidRequestError(f"the request is not valid: {text}{more}", details={"problems": shown})
-
-
-def _field(location: tuple[str | int, ...]) -> str:
-    return ".".join(ascii(str(part))[1:-1][:100] for part in location)
 
 
 def _no_such_route() -> NotFoundError:
@@ -206,8 +230,9 @@ def _answer(error: HeadraceError) -> Response[Any]:
     return _response(status, error_body(error))
 
 
-def _response(status: int, body: Mapping[str, Any]) -> Response[Any]:
-    return Response(status_code=status, content_type=content_types.APPLICATION_JSON, body=_json_text(body))
+def _response(status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response[Any]:
+    text = _json_text(body)
+    return Response(status, content_types.APPLICATION_JSON, text, headers=dict(headers or {}))
 
 
 def _lambda_response(status: int, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,19 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
+import re
 import sys
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
+
+from functions.operations import Operation, Parameter, PathParameter
 from headrace import __version__, topology
+from headrace.model.documents import Document
 from headrace.model.errors import Retry
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "api" / "openapi.json"
@@ -37,9 +44,8 @@ _ERROR_RESPONSE = {
     "description": "Anything else: the status tells the class of the error, the code what it is exactly",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
 }
-_DROPPED_SCHEMAS = {"HTTPValidationError", "ResponseValidationError", "ValidationError"}
-_DROPPED_STATUSES = ("422", "500")
-"""The schemas and statuses of Powertools' own error shapes, which the functions never return."""
+_REFERENCE = "#/components/schemas/"
+_JSON = "application/json"
 
 
 def api_functions() -> list[topology.Function]:
@@ -48,26 +54,37 @@ def api_functions() -> list[topology.Function]:
     return [declared for declared in topology.FUNCTIONS if declared.name in serving]
 
 
+def operations_of(declared: topology.Function) -> list[Operation]:
+    """The operations of a function, in the order of its module."""
+    operations: list[Operation] = importlib.import_module(declared.handler.rpartition(".")[0]).api.operations
+    return operations
+
+
 def document() -> dict[str, Any]:
     """The document of all functions together.
 
     Raises:
-        ValueError: two functions define the same route, or different schemas of the same name.
+        ValueError: two classes have one name in the document.
     """
+    operations = [one for declared in api_functions() for one in operations_of(declared)]
+    read = {parameter.type for one in operations for parameter in one.parameters if parameter.declared is None}
+    answered = {kind for one in operations for kinds in one.answers.values() for kind in kinds}
+    schemas = _schemas(read | answered)
+    in_requests = _reached(schemas, {_name(kind) for kind in read})
+    for name, schema in schemas.items():
+        if "properties" not in schema:
+            continue
+        if name in in_requests:
+            schema["additionalProperties"] = False
+        else:  # an answer has all its fields, and a later release may add some
+            schema["required"] = list(schema["properties"])
+            for each in schema["properties"].values():
+                each.pop("default", None)
     paths: dict[str, dict[str, Any]] = {}
-    schemas: dict[str, Any] = {"Error": _ERROR}
-    for declared in api_functions():
-        module = importlib.import_module(declared.handler.rpartition(".")[0])
-        part = json.loads(module.api.get_openapi_json_schema(title="Headrace", version=__version__))
-        for path, operations in part["paths"].items():
-            _merge(paths.setdefault(path.replace("<", "{").replace(">", "}"), {}), operations, path)
-        _merge(schemas, part.get("components", {}).get("schemas", {}), declared.name)
-    for operations in paths.values():
-        for operation in operations.values():
-            for status in _DROPPED_STATUSES:
-                operation["responses"].pop(status, None)
-            operation["responses"].get("204", {}).pop("content", None)
-            operation["responses"]["default"] = _ERROR_RESPONSE
+    for one in operations:
+        path = one.path.replace("<", "{").replace(">", "}")
+        paths.setdefault(path, {})[one.method.lower()] = _operation(one)
+    schemas["Error"] = _ERROR
     return {
         "openapi": "3.1.0",
         "info": {
@@ -79,7 +96,7 @@ def document() -> dict[str, Any]:
         "security": [{"iam": []}],
         "paths": dict(sorted(paths.items())),
         "components": {
-            "schemas": {name: schemas[name] for name in sorted(schemas) if name not in _DROPPED_SCHEMAS},
+            "schemas": dict(sorted(schemas.items())),
             "securitySchemes": {
                 "iam": {
                     "type": "apiKey",
@@ -98,10 +115,82 @@ def document_text() -> str:
     return json.dumps(document(), indent=2, ensure_ascii=True) + "\n"
 
 
-def _merge(into: dict[str, Any], part: dict[str, Any], where: str) -> None:
-    for name, value in part.items():
-        if into.setdefault(name, value) != value:
-            raise ValueError(f"{name} of {where} has two different definitions")
+def _schemas(kinds: Collection[type[Document]]) -> dict[str, Any]:
+    """The schemas of the documents, and of what they consist of, by their names in the API document.
+
+    Docstrings are for users of Python. They name fields as Python does, so they are left out.
+    """
+    _, found = msgspec.json.schema_components(sorted(kinds, key=_name), ref_template=_REFERENCE + "{name}")
+    text = json.dumps(found)
+    for name in found:
+        text = text.replace(f'"{_REFERENCE}{name}"', f'"{_REFERENCE}{_shown(name)}"')
+    schemas: dict[str, Any] = {_shown(name): schema for name, schema in json.loads(text).items()}
+    if len(schemas) < len(found):
+        raise ValueError(f"two classes have one name in the API document: {sorted(found)}")
+    for name, schema in schemas.items():
+        schema["title"] = name
+        schema.pop("description", None)
+    return schemas
+
+
+def _shown(name: str) -> str:
+    """The name of a class in the API document."""
+    return name.removesuffix("View")
+
+
+def _name(kind: type[Document]) -> str:
+    return _shown(kind.__name__)
+
+
+def _reached(schemas: Mapping[str, Any], names: set[str]) -> set[str]:
+    """The names and those of all schemas that theirs refer to."""
+    reached: set[str] = set()
+    while names - reached:
+        text = json.dumps([schemas[name] for name in names - reached])
+        reached |= names
+        names = set(re.findall(f'"{_REFERENCE}(\\w+)"', text))
+    return reached
+
+
+def _operation(one: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "tags": list(one.tags),
+        "summary": one.summary,
+        "operationId": re.sub(r"\W", "_", f"{one.handler.__name__}{one.path}_{one.method.lower()}"),
+        "parameters": [_parameter(parameter) for parameter in one.parameters if parameter.declared is not None],
+    }
+    bodies = [parameter.type for parameter in one.parameters if parameter.declared is None]
+    if bodies:
+        found["requestBody"] = {"required": True, "content": _content((bodies[0],))}
+    found["responses"] = {str(status): _response(one, status, kinds) for status, kinds in sorted(one.answers.items())}
+    found["responses"]["default"] = _ERROR_RESPONSE
+    return found
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    declared = parameter.declared
+    assert declared is not None
+    schema = msgspec.json.schema(parameter.type)
+    in_path = isinstance(declared, PathParameter)
+    if not in_path and parameter.default not in (None, inspect.Parameter.empty):
+        schema["default"] = parameter.default
+    return {
+        "name": parameter.shown_name,
+        "in": "path" if in_path else "query",
+        "description": declared.description,
+        "required": parameter.default is inspect.Parameter.empty,
+        "schema": schema,
+    }
+
+
+def _response(one: Operation, status: int, kinds: Sequence[type[Document]]) -> dict[str, Any]:
+    description = one.descriptions.get(status, "Successful Response")
+    return {"description": description, "content": _content(kinds)} if kinds else {"description": description}
+
+
+def _content(kinds: Sequence[type[Document]]) -> dict[str, Any]:
+    references = [{"$ref": _REFERENCE + _name(kind)} for kind in kinds]
+    return {_JSON: {"schema": references[0] if len(references) == 1 else {"anyOf": references}}}
 
 
 def main() -> int:

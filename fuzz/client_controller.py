@@ -16,9 +16,17 @@ from fuzz.client_streams import SCOPE, StoredSegment, StoredStream, StoredTransa
 from fuzz.client_tokens import TokenBook
 from fuzz.randomness import Random
 from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
-from headrace.api.segments import RangeBetween, RangesBetween, SegmentEndpoint, SegmentView, Successor, Successors
-from headrace.api.stream_cuts import cut_check_json, stream_cut_json
-from headrace.api.transactions import TransactionSegmentView, TransactionView
+from headrace.api.segments import (
+    EpochSegments,
+    RangeBetween,
+    RangesBetween,
+    SegmentEndpoint,
+    StartedSegment,
+    Successor,
+    Successors,
+)
+from headrace.api.stream_cuts import ExplainedCutCheck, StreamCutView
+from headrace.api.transactions import NewTransaction, TransactionSegmentView
 from headrace.model.errors import HeadraceError, IllegalStateError, SealedError
 from headrace.model.stream_cuts import StreamCut, invalid_cut
 from headrace.model.transactions import TransactionState, transaction_text
@@ -90,8 +98,8 @@ class ClientController(httpx.AsyncBaseTransport):
                 return {"token": token, "expiresMs": expires_ms}
             case "GET", ["segments"]:
                 shown = [] if stream.is_sealed and "epoch" not in query else stream.active
-                segments = [_view(stream, one).to_json() for one in shown]
-                return {"segments": segments, "epoch": stream.epoch, "sealed": stream.is_sealed}
+                segments = tuple(StartedSegment(*_fields(stream, one), 0) for one in shown)
+                return EpochSegments(stream.epoch, segments, stream.is_sealed).to_json()
             case "GET", ["segments", identifier, "successors"]:
                 return self._successors(stream, stream.segments[int(identifier)])
             case "GET", ["segments", identifier, "endpoint"]:
@@ -102,9 +110,10 @@ class ClientController(httpx.AsyncBaseTransport):
             case "POST", ["stream-cuts", "check"]:
                 cut = _offsets(body["cut"])
                 beyond = [one for one, at in cut.items() if at > len(stream.segments[one].data)]
-                return cut_check_json(invalid_cut(f"{beyond} are beyond the tail") if beyond else None)
+                problem = invalid_cut(f"{beyond} are beyond the tail") if beyond else None
+                return ExplainedCutCheck.of(problem).to_json()
             case "GET", ["stream-cut"]:
-                return stream_cut_json(cut_at(stream, query["at"]))
+                return StreamCutView.of(cut_at(stream, query["at"])).to_json()
             case _, ["writers", *_]:
                 return {}
             case "POST", ["transaction-leases"]:
@@ -116,7 +125,9 @@ class ClientController(httpx.AsyncBaseTransport):
     def _successors(self, stream: StoredStream, segment: StoredSegment) -> dict[str, Any]:
         if not self.is_calm and self._random.random() < _UNRECORDED_SHARE:
             return Successors((), False).to_json()
-        found = [Successor(_view(stream, one), tuple(stream.segments[one].predecessors)) for one in segment.successors]
+        found = [
+            Successor(*_fields(stream, one), tuple(stream.segments[one].predecessors)) for one in segment.successors
+        ]
         return Successors(tuple(found), stream.is_sealed and not found).to_json()
 
     # Transactions
@@ -193,7 +204,7 @@ def _between(stream: StoredStream, start: dict[int, int], end: dict[int, int] | 
     found = [one for one in stream.segments if one in after and one in before]
     ranges = [
         RangeBetween(
-            _view(stream, one),
+            *_fields(stream, one),
             start.get(one, 0),
             end.get(one, len(stream.segments[one].data)),
             tuple(each for each in stream.segments[one].predecessors if each in found),
@@ -201,12 +212,14 @@ def _between(stream: StoredStream, start: dict[int, int], end: dict[int, int] | 
         )
         for one in found
     ]
-    return RangesBetween(tuple(ranges), StreamCut.of(SCOPE, stream.name, start), StreamCut.of(SCOPE, stream.name, end))
+    cut_from, cut_to = (StreamCut.of(SCOPE, stream.name, offsets) for offsets in (start, end))
+    return RangesBetween.between(cut_from, cut_to, tuple(ranges))
 
 
-def _view(stream: StoredStream, identifier: int) -> SegmentView:
+def _fields(stream: StoredStream, identifier: int) -> tuple[int, float, float, str]:
+    """The fields of a `SegmentView`."""
     segment = stream.segments[identifier]
-    return SegmentView(identifier, segment.name, segment.key_range, 0)
+    return identifier, segment.key_range.low, segment.key_range.high, segment.name
 
 
 def _offsets(found: Mapping[str, int] | None) -> Any:
@@ -215,16 +228,18 @@ def _offsets(found: Mapping[str, int] | None) -> Any:
 
 def _transaction_json(stream: StoredStream, transaction: StoredTransaction) -> dict[str, Any]:
     segments = [
-        TransactionSegmentView(
-            parent,
-            stream.segments[parent].name,
-            transaction.segment_name(stream, parent),
-            stream.segments[parent].key_range,
-        )
+        TransactionSegmentView(*_fields(stream, parent), transaction.segment_name(stream, parent))
         for parent in transaction.parents
     ]
-    view = TransactionView(
-        transaction.text, transaction.state, 0, transaction.lease_end_ms, None, tuple(segments), None, on_demand=True
+    view = NewTransaction(
+        transaction.text,
+        transaction.state,
+        0,
+        transaction.lease_end_ms,
+        None,
+        None,
+        segments=tuple(segments),
+        on_demand=True,
     )
     return view.to_json()
 

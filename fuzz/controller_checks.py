@@ -164,7 +164,7 @@ class ControllerChecks:
         found: list[list[int]] = [[] for _ in KEYS]
         for one in self._plane.segments.between(SCOPE, stream, None, None).ranges:
             length = one.end_offset - one.start_offset
-            data = self._plane.bare_segment_stores.read(one.segment.name, one.start_offset, length)
+            data = self._plane.bare_segment_stores.read(one.name, one.start_offset, length)
             for key, event in parse_events(data):
                 found[key].append(event)
         return found

@@ -48,15 +48,15 @@ class EpochChecks:
         info = self._plane.bare_segment_stores.segment_info(name)
         require(info.is_sealed, f"{name} was replaced, and is not sealed")
         following = self._plane.segments.successors(SCOPE, stream.name, segment.segment_id).segments
-        reached = [one.segment.key_range for one in following]
+        reached = [one.key_range for one in following]
         is_covered = bool(reached) and _are_adjacent(reached)
         is_covered = is_covered and reached[0].low <= segment.key_range.low
         require(is_covered and segment.key_range.high <= reached[-1].high, f"{name} leads to {reached}")
         for one in following:
             require(segment.segment_id in one.predecessors, f"{name} is not before {one}")
-            earlier = self._plane.segments.predecessors(SCOPE, stream.name, one.segment.segment_id)
+            earlier = self._plane.segments.predecessors(SCOPE, stream.name, one.segment_id)
             identifiers = [each.segment_id for each in earlier]
-            where = f"{one.segment.segment_id} of {stream.name} follows {identifiers}"
+            where = f"{one.segment_id} of {stream.name} follows {identifiers}"
             require(segment.segment_id in identifiers, where)
 
     def _check_active(self, stream: Stream) -> None:

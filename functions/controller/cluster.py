@@ -2,49 +2,66 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from functions import wiring
-from functions.controller import models_cluster as models
-from functions.http_api import http_api, lambda_handler
+from functions.controller.parameters import path_number
+from functions.http_api import HttpApi, lambda_handler
+from headrace.api.cluster import ClusterView, ContainerMapView
+from headrace.api.cluster_logs import (
+    AcceptedLoss,
+    ContainerLogsView,
+    ContainerLogView,
+    Copies,
+    CopiesChanged,
+    EpochsRaised,
+    RaisedEpochs,
+)
 from headrace.controller.services.cluster_logs import ClusterLogService
 
-api = http_api()
+api = HttpApi()
+
+CONTAINER_MAX = 9_999
+ContainerNumber = Annotated[int, path_number("Number of a container", "container", CONTAINER_MAX)]
 
 
 def _log_service() -> ClusterLogService:
     return ClusterLogService(wiring.metadata_store(), wiring.environment().all_containers)
 
 
-@api.get("/v1/cluster", summary="Segment stores and their leases", tags=["Cluster"])
-def get_cluster() -> models.Cluster:
-    return models.Cluster.from_value(wiring.cluster_service().cluster())
+@api.route("GET", "/v1/cluster", summary="Segment stores and their leases", tag="Cluster")
+def get_cluster() -> ClusterView:
+    return wiring.cluster_service().cluster()
 
 
-@api.get("/v1/cluster/containers", summary="Where each container is and belongs", tags=["Cluster"])
-def get_containers() -> models.ContainerMap:
-    return models.ContainerMap.from_value(wiring.cluster_service().containers())
+@api.route("GET", "/v1/cluster/containers", summary="Where each container is and belongs", tag="Cluster")
+def get_containers() -> ContainerMapView:
+    return wiring.cluster_service().containers()
 
 
-@api.get("/v1/cluster/logs", summary="The logs of containers and their members", tags=["Cluster"])
-def get_logs() -> models.ContainerLogs:
-    return models.ContainerLogs.from_value(_log_service().logs())
+@api.route("GET", "/v1/cluster/logs", summary="The logs of containers and their members", tag="Cluster")
+def get_logs() -> ContainerLogsView:
+    return _log_service().logs()
 
 
-@api.post(
-    "/v1/cluster/logs/<container>/accept-loss", summary="Take lost members out of a container's log", tags=["Cluster"]
+@api.route(
+    "POST",
+    "/v1/cluster/logs/<container>/accept-loss",
+    summary="Take lost members out of a container's log",
+    tag="Cluster",
 )
-def accept_loss(container: models.ContainerNumber, request: models.AcceptedLoss) -> models.ContainerLog:
-    service = _log_service()
-    return models.ContainerLog.from_value(service.accept_loss(int(container), request.replicas(), request.version))
+def accept_loss(container: ContainerNumber, request: AcceptedLoss) -> ContainerLogView:
+    return _log_service().accept_loss(container, request.replicas(), request.version)
 
 
-@api.put("/v1/cluster/copies", summary="Set the number of copies of logs that are not open", tags=["Cluster"])
-def set_copies(request: models.Copies) -> models.CopiesChanged:
-    return models.CopiesChanged.from_value(_log_service().set_copies(request.copies))
+@api.route("PUT", "/v1/cluster/copies", summary="Set the number of copies of logs that are not open", tag="Cluster")
+def set_copies(request: Copies) -> CopiesChanged:
+    return _log_service().set_copies(request.copies)
 
 
-@api.post("/v1/cluster/raise-epochs", summary="Raise the epochs of all containers", tags=["Cluster"])
-def raise_epochs(request: models.RaisedEpochs) -> models.EpochsRaised:
-    return models.EpochsRaised.from_value(_log_service().raise_epochs(request.above))
+@api.route("POST", "/v1/cluster/raise-epochs", summary="Raise the epochs of all containers", tag="Cluster")
+def raise_epochs(request: RaisedEpochs) -> EpochsRaised:
+    return _log_service().raise_epochs(request.above)
 
 
 handler = lambda_handler(api)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from aws_lambda_powertools.event_handler.openapi.params import Query
+from msgspec import Meta
 
 from functions import wiring
-from functions.controller.models_history import ChunkList
-from functions.controller.parameters import OFFSET_MAX, PAGE_LIMIT_DEFAULT, PageLimit, ScopeName, SegmentId, StreamName
-from functions.http_api import http_api, lambda_handler
+from functions.controller.parameters import PAGE_LIMIT_DEFAULT, PageLimit, ScopeName, SegmentId, StreamName
+from functions.http_api import HttpApi, lambda_handler
+from functions.operations import QueryParameter
+from headrace.api.chunks import Chunks
+from headrace.api.stream_cuts import OFFSET_MAX
 
-api = http_api()
+api = HttpApi()
 
-FromOffset = Annotated[int, Query(alias="from", ge=0, le=OFFSET_MAX, description="First byte")]
-ToOffset = Annotated[
-    int | None, Query(alias="to", ge=0, le=OFFSET_MAX, description="End; without: as far as S3 has it")
-]
+_Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
+FromOffset = Annotated[_Offset, QueryParameter("First byte", name="from")]
+ToOffset = Annotated[_Offset | None, QueryParameter("End; without: as far as S3 has it", name="to")]
 
 
-@api.get(
+@api.route(
+    "GET",
     "/v1/scopes/<scope>/streams/<stream>/segments/<segment>/chunks",
     summary="Links to a segment's history in S3",
-    tags=["History"],
+    tag="History",
 )
 def list_chunks(
     scope: ScopeName,
@@ -31,9 +33,8 @@ def list_chunks(
     start: FromOffset = 0,
     end: ToOffset = None,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
-) -> ChunkList:
-    found = wiring.history_service().chunks(scope, stream, int(segment), start, end, limit)
-    return ChunkList.from_value(found)
+) -> Chunks:
+    return wiring.history_service().chunks(scope, stream, segment, start, end, limit)
 
 
 handler = lambda_handler(api)

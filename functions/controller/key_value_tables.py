@@ -5,8 +5,6 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from functions import wiring
-from functions.controller import models_key_value_tables as models
-from functions.controller import models_segments
 from functions.controller.parameters import (
     PAGE_LIMIT_DEFAULT,
     ContinuationToken,
@@ -16,52 +14,49 @@ from functions.controller.parameters import (
     TableName,
     continue_after,
 )
-from functions.http_api import http_api, lambda_handler
-from headrace.api.key_value_tables import TableSegments, TableView
+from functions.http_api import HttpApi, lambda_handler
+from headrace.api.key_value_tables import CreateTableRequest, TableList, TableSegments, TableStateAnswer, TableView
+from headrace.api.segments import SegmentEndpoint
 from headrace.model.key_value_tables import segments_owner
 
-api = http_api()
+api = HttpApi()
 
 _TABLES = "/v1/scopes/<scope>/key-value-tables"
 _TABLE = f"{_TABLES}/<table>"
-_TAGS = ["Key-value tables"]
+_TAG = "Key-value tables"
 
 
-@api.get(_TABLES, summary="List the key-value tables of a scope by name", tags=_TAGS)
+@api.route("GET", _TABLES, summary="List the key-value tables of a scope by name", tag=_TAG)
 def list_tables(
-    scope: ScopeName, limit: PageLimit = PAGE_LIMIT_DEFAULT, continuationToken: ContinuationToken = None
-) -> models.TableList:
-    page = wiring.table_service().list_tables(scope, limit, continue_after(continuationToken))
-    return models.TableList.model_validate(page.to_json("tables", str))
+    scope: ScopeName, limit: PageLimit = PAGE_LIMIT_DEFAULT, continuation_token: ContinuationToken = None
+) -> TableList:
+    page = wiring.table_service().list_tables(scope, limit, continue_after(continuation_token))
+    return TableList(tables=page.items, next_after=page.next_after)
 
 
-@api.post(_TABLES, summary="Create a key-value table", tags=_TAGS, status_code=HTTPStatus.CREATED)
-def create_table(scope: ScopeName, request: models.CreateTableRequest) -> models.KeyValueTable:
-    created = wiring.table_service().create_table(scope, request.tableName, request.configuration())
-    return models.KeyValueTable.from_value(TableView.of(created))
+@api.route("POST", _TABLES, summary="Create a key-value table", tag=_TAG, status=HTTPStatus.CREATED)
+def create_table(scope: ScopeName, request: CreateTableRequest) -> TableView:
+    return TableView.of(wiring.table_service().create_table(scope, request.table, request.configuration))
 
 
-@api.get(_TABLE, summary="Get a key-value table", tags=_TAGS)
-def get_table(scope: ScopeName, table: TableName) -> models.KeyValueTable:
-    return models.KeyValueTable.from_value(TableView.of(wiring.table_service().get_table(scope, table)))
+@api.route("GET", _TABLE, summary="Get a key-value table", tag=_TAG)
+def get_table(scope: ScopeName, table: TableName) -> TableView:
+    return TableView.of(wiring.table_service().get_table(scope, table))
 
 
-@api.delete(_TABLE, summary="Delete a key-value table", tags=_TAGS, status_code=HTTPStatus.ACCEPTED)
-def delete_table(scope: ScopeName, table: TableName) -> models.TableState:
-    return models.TableState(state=wiring.table_service().delete_table(scope, table).state.value)
+@api.route("DELETE", _TABLE, summary="Delete a key-value table", tag=_TAG, status=HTTPStatus.ACCEPTED)
+def delete_table(scope: ScopeName, table: TableName) -> TableStateAnswer:
+    return TableStateAnswer(wiring.table_service().delete_table(scope, table).state)
 
 
-@api.get(f"{_TABLE}/segments", summary="Segments of a key-value table and their key ranges", tags=_TAGS)
-def list_table_segments(scope: ScopeName, table: TableName) -> models.TableSegmentList:
-    found = wiring.table_service().segments_of_table(scope, table)
-    return models.TableSegmentList.from_value(TableSegments.of(found))
+@api.route("GET", f"{_TABLE}/segments", summary="Segments of a key-value table and their key ranges", tag=_TAG)
+def list_table_segments(scope: ScopeName, table: TableName) -> TableSegments:
+    return TableSegments.of(wiring.table_service().segments_of_table(scope, table))
 
 
-@api.get(f"{_TABLE}/segments/<segment>/endpoint", summary="The store that serves a table's segment", tags=_TAGS)
-def table_endpoint(scope: ScopeName, table: TableName, segment: SegmentId) -> models_segments.Endpoint:
-    return models_segments.Endpoint.from_value(
-        wiring.segment_service().endpoint(scope, segments_owner(table), int(segment))
-    )
+@api.route("GET", f"{_TABLE}/segments/<segment>/endpoint", summary="The store that serves a table's segment", tag=_TAG)
+def table_endpoint(scope: ScopeName, table: TableName, segment: SegmentId) -> SegmentEndpoint:
+    return wiring.segment_service().endpoint(scope, segments_owner(table), segment)
 
 
 handler = lambda_handler(api)

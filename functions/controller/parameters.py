@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Protocol, Self
+from collections.abc import Callable
+from typing import Annotated
 from urllib.parse import quote, unquote
 
-from aws_lambda_powertools.event_handler.openapi.params import Path, Query
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from msgspec import Meta
 
+from functions.operations import PathParameter, QueryParameter
+from headrace.api.stream_cuts import SEGMENT_ID_MAX, decimal
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.names import check_known_name
 
-SEGMENT_ID_MAX = (1 << 63) - 1
-OFFSET_MAX = (1 << 63) - 1
-_DIGITS_MAX = 19
+TIME_MS_MAX = (1 << 63) - 1
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 
@@ -40,69 +40,35 @@ def path_value(text: str) -> str:
     return value
 
 
-def _scope_name(text: str) -> str:
-    return check_known_name("scope", path_value(text))
+def path_name(description: str, check: Callable[[str], str]) -> PathParameter:
+    """A path parameter whose value `check` returns, or refuses with InvalidRequestError."""
+    return PathParameter(description, lambda text: check(path_value(text)))
 
 
-def _stream_name(text: str) -> str:
-    return check_known_name("stream", path_value(text))
+def known_name(kind: str) -> PathParameter:
+    """The name of a scope, or of something in one."""
+    return path_name(f"Name of a {kind}", lambda text: check_known_name(kind, text))
 
 
-def _reader_group_name(text: str) -> str:
-    return check_known_name("reader group", path_value(text))
+def path_number(description: str, what: str, most: int) -> PathParameter:
+    """A number in decimal digits from 0 to `most`."""
+    return PathParameter(description, lambda text: decimal(path_value(text), what, most))
 
 
-def _table_name(text: str) -> str:
-    return check_known_name("key-value table", path_value(text))
+ScopeName = Annotated[str, known_name("scope")]
+StreamName = Annotated[str, known_name("stream")]
+ReaderGroupName = Annotated[str, known_name("reader group")]
+TableName = Annotated[str, known_name("key-value table")]
+SegmentId = Annotated[int, path_number("Id of a segment: epoch << 32 | number", "segment id", SEGMENT_ID_MAX)]
+EpochNumber = Annotated[int, path_number("Number of an epoch", "epoch", (1 << 31) - 1)]
 
-
-def decimal(text: str, what: str, most: int) -> int:
-    """The number in `text`, which must be decimal digits from 0 to `most`; raises InvalidRequestError otherwise.
-
-    This is stricter than Python's `int`, which accepts signs, blanks, underscores and the digits of other scripts.
-    """
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX and int(text) <= most):
-        raise InvalidRequestError(f"{text[:100]!a} is not a valid {what}: expected decimal digits, at most {most}")
-    return int(text)
-
-
-def _segment_id(text: str) -> str:
-    return str(decimal(path_value(text), "segment id", SEGMENT_ID_MAX))
-
-
-def _epoch(text: str) -> str:
-    return str(decimal(path_value(text), "epoch", (1 << 31) - 1))
-
-
-ScopeName = Annotated[str, AfterValidator(_scope_name), Path(description="Name of a scope")]
-StreamName = Annotated[str, AfterValidator(_stream_name), Path(description="Name of a stream")]
-ReaderGroupName = Annotated[str, AfterValidator(_reader_group_name), Path(description="Name of a reader group")]
-TableName = Annotated[str, AfterValidator(_table_name), Path(description="Name of a key-value table")]
-SegmentId = Annotated[str, AfterValidator(_segment_id), Path(description="Id of a segment: epoch << 32 | number")]
-EpochNumber = Annotated[str, AfterValidator(_epoch), Path(description="Number of an epoch")]
-
-PageLimit = Annotated[int, Query(ge=1, le=PAGE_ITEMS_MAX, description="Most items on this page")]
+PageLimit = Annotated[int, Meta(ge=1, le=PAGE_ITEMS_MAX), QueryParameter("Most items on this page")]
 PAGE_LIMIT_DEFAULT = PAGE_ITEMS_DEFAULT
-ContinuationToken = Annotated[str | None, Query(max_length=512, description="From the page before")]
+ContinuationToken = Annotated[
+    Annotated[str, Meta(max_length=512)] | None, QueryParameter("From the page before", "continuationToken")
+]
 
 
 def continue_after(token: str | None) -> str | None:
     """The name after which the page starts; raises InvalidRequestError for a token that cannot be a name."""
     return check_known_name("continuationToken", token) if token else None
-
-
-class ApiValue(Protocol):
-    """A value of `headrace.api`."""
-
-    def to_json(self) -> dict[str, Any]: ...
-
-
-class WireModel(BaseModel):
-    """A JSON object of the API: unknown fields are refused, types are taken as they are and never converted."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False)
-
-    @classmethod
-    def from_value(cls, value: ApiValue) -> Self:
-        """The answer that says what the value says; its JSON must have exactly this shape."""
-        return cls.model_validate(value.to_json())

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from functions import plan_wiring
-from functions.controller import models_plans as models
-from functions.controller.models_segments import offsets
 from functions.controller.parameters import ScopeName, StreamName
-from functions.http_api import http_api, lambda_handler
+from functions.http_api import HttpApi, lambda_handler
+from headrace.api.plans import NextCutRequest, NextCutView, RangePlans, RangePlansRequest
+from headrace.api.stream_cuts import requested_offsets
 
-api = http_api()
+api = HttpApi()
 
 _STREAM = "/v1/scopes/<scope>/streams/<stream>"
 
 
-@api.post(f"{_STREAM}/next-cut", summary="The next batch: a later stream cut, and what is before it", tags=["Plans"])
-def next_cut(scope: ScopeName, stream: StreamName, request: models.NextCutRequest) -> models.NextCut:
-    found = plan_wiring.next_cut_service().next_cut(
+@api.route(
+    "POST", f"{_STREAM}/next-cut", summary="The next batch: a later stream cut, and what is before it", tag="Plans"
+)
+def next_cut(scope: ScopeName, stream: StreamName, request: NextCutRequest) -> NextCutView:
+    return plan_wiring.next_cut_service().next_cut(
         scope,
         stream,
-        offsets("from", request.from_),
-        offsets("to", request.to),
+        requested_offsets("from", request.start),
+        requested_offsets("to", request.end),
         request.bytes,
-        strict_key_order=request.strictKeyOrder,
-        on_truncation=request.onTruncation,
+        strict_key_order=request.strict_key_order,
+        on_truncation=request.on_truncation,
     )
-    return models.NextCut.from_value(found)
 
 
-@api.post(f"{_STREAM}/range-plans", summary="How to read many ranges of segments", tags=["Plans"])
-def range_plans(scope: ScopeName, stream: StreamName, request: models.RangePlansRequest) -> models.RangePlanList:
-    ranges = [one.value() for one in request.ranges]
-    return models.RangePlanList.from_value(
-        plan_wiring.range_plan_service().plan(scope, stream, ranges, links=request.links)
-    )
+@api.route("POST", f"{_STREAM}/range-plans", summary="How to read many ranges of segments", tag="Plans")
+def range_plans(scope: ScopeName, stream: StreamName, request: RangePlansRequest) -> RangePlans:
+    return plan_wiring.range_plan_service().plan(scope, stream, request.ranges, links=request.links)
 
 
 handler = lambda_handler(api)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated
-
-from aws_lambda_powertools.event_handler.openapi.params import Query
+from uuid import uuid4
 
 from functions import wiring
-from functions.controller import models_reader_groups as models
 from functions.controller.parameters import (
     PAGE_LIMIT_DEFAULT,
     ContinuationToken,
@@ -17,79 +15,76 @@ from functions.controller.parameters import (
     ScopeName,
     continue_after,
 )
-from functions.http_api import http_api, lambda_handler
-from headrace.api.reader_groups import ReaderGroupView
-from headrace.model.reader_groups import ReaderGroup
+from functions.http_api import HttpApi, lambda_handler
+from functions.operations import QueryParameter
+from headrace.api.reader_groups import (
+    CreateReaderGroupRequest,
+    ReaderGroupList,
+    ReaderGroupStateAnswer,
+    ReaderGroupView,
+    ResetReaderGroupRequest,
+    UpdateReaderGroupRequest,
+)
 
-api = http_api()
+api = HttpApi()
 
 GroupId = Annotated[
-    str, Query(description="The id of the group that is meant: it tells one life of a name from another")
+    str,
+    QueryParameter("The id of the group that is meant: it tells one life of a name from another", "readerGroupId"),
 ]
 
 _GROUPS = "/v1/scopes/<scope>/reader-groups"
 _GROUP = f"{_GROUPS}/<group>"
-_TAGS = ["Reader groups"]
+_TAG = "Reader groups"
 
 
-def _answer(group: ReaderGroup) -> models.ReaderGroup:
-    return models.ReaderGroup.from_value(ReaderGroupView.of(group))
-
-
-@api.get(_GROUPS, summary="List the reader groups of a scope by name", tags=_TAGS)
+@api.route("GET", _GROUPS, summary="List the reader groups of a scope by name", tag=_TAG)
 def list_reader_groups(
-    scope: ScopeName, limit: PageLimit = PAGE_LIMIT_DEFAULT, continuationToken: ContinuationToken = None
-) -> models.ReaderGroupList:
-    page = wiring.reader_group_service().list_reader_groups(scope, limit, continue_after(continuationToken))
-    return models.ReaderGroupList.model_validate(page.to_json("readerGroups", str))
+    scope: ScopeName, limit: PageLimit = PAGE_LIMIT_DEFAULT, continuation_token: ContinuationToken = None
+) -> ReaderGroupList:
+    page = wiring.reader_group_service().list_reader_groups(scope, limit, continue_after(continuation_token))
+    return ReaderGroupList(groups=page.items, next_after=page.next_after)
 
 
-@api.post(
+@api.route(
+    "POST",
     _GROUPS,
     summary="Create a reader group; one that exists is answered as it is",
-    tags=_TAGS,
-    status_code=HTTPStatus.CREATED,
+    tag=_TAG,
+    status=HTTPStatus.CREATED,
 )
-def create_reader_group(scope: ScopeName, request: models.CreateReaderGroupRequest) -> models.ReaderGroup:
-    configuration = request.configuration(scope)
+def create_reader_group(scope: ScopeName, request: CreateReaderGroupRequest) -> ReaderGroupView:
+    configuration = request.configured(scope)
     service = wiring.reader_group_service()
-    created = service.create_reader_group(scope, request.readerGroupName, request.group_id, configuration)
-    return _answer(created)
+    created = service.create_reader_group(scope, request.group, request.group_id or str(uuid4()), configuration)
+    return ReaderGroupView.shown(created)
 
 
-@api.get(_GROUP, summary="Get a reader group", tags=_TAGS)
-def get_reader_group(scope: ScopeName, group: ReaderGroupName) -> models.ReaderGroup:
-    return models.ReaderGroup.from_value(
-        ReaderGroupView.of(wiring.reader_group_service().get_reader_group(scope, group))
-    )
+@api.route("GET", _GROUP, summary="Get a reader group", tag=_TAG)
+def get_reader_group(scope: ScopeName, group: ReaderGroupName) -> ReaderGroupView:
+    return ReaderGroupView.shown(wiring.reader_group_service().get_reader_group(scope, group))
 
 
-@api.put(_GROUP, summary="Configure a reader group anew", tags=_TAGS, status_code=HTTPStatus.ACCEPTED)
-def update_reader_group(
-    scope: ScopeName, group: ReaderGroupName, request: models.UpdateReaderGroupRequest
-) -> models.ReaderGroup:
-    configuration = request.configuration(scope)
+@api.route("PUT", _GROUP, summary="Configure a reader group anew", tag=_TAG, status=HTTPStatus.ACCEPTED)
+def update_reader_group(scope: ScopeName, group: ReaderGroupName, request: UpdateReaderGroupRequest) -> ReaderGroupView:
+    configuration = request.configured(scope)
     service = wiring.reader_group_service()
-    updated = service.update_reader_group(scope, group, request.readerGroupId, request.generation, configuration)
-    return _answer(updated)
+    updated = service.update_reader_group(scope, group, request.group_id, request.generation, configuration)
+    return ReaderGroupView.shown(updated)
 
 
-@api.post(
-    f"{_GROUP}/reset", summary="Begin again at the starting stream cuts", tags=_TAGS, status_code=HTTPStatus.ACCEPTED
+@api.route(
+    "POST", f"{_GROUP}/reset", summary="Begin again at the starting stream cuts", tag=_TAG, status=HTTPStatus.ACCEPTED
 )
-def reset_reader_group(
-    scope: ScopeName, group: ReaderGroupName, request: models.ResetReaderGroupRequest
-) -> models.ReaderGroup:
+def reset_reader_group(scope: ScopeName, group: ReaderGroupName, request: ResetReaderGroupRequest) -> ReaderGroupView:
     service = wiring.reader_group_service()
-    return models.ReaderGroup.from_value(
-        ReaderGroupView.of(service.reset_reader_group(scope, group, request.readerGroupId, request.generation))
-    )
+    return ReaderGroupView.shown(service.reset_reader_group(scope, group, request.group_id, request.generation))
 
 
-@api.delete(_GROUP, summary="Delete a reader group", tags=_TAGS, status_code=HTTPStatus.ACCEPTED)
-def delete_reader_group(scope: ScopeName, group: ReaderGroupName, readerGroupId: GroupId) -> models.ReaderGroupState:
-    deleted = wiring.reader_group_service().delete_reader_group(scope, group, readerGroupId)
-    return models.ReaderGroupState(state=deleted.state.value)
+@api.route("DELETE", _GROUP, summary="Delete a reader group", tag=_TAG, status=HTTPStatus.ACCEPTED)
+def delete_reader_group(scope: ScopeName, group: ReaderGroupName, group_id: GroupId) -> ReaderGroupStateAnswer:
+    deleted = wiring.reader_group_service().delete_reader_group(scope, group, group_id)
+    return ReaderGroupStateAnswer(deleted.state)
 
 
 handler = lambda_handler(api)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from functions import wiring
-from functions.controller import models_retention as models
 from functions.controller.parameters import ScopeName, StreamName
-from functions.http_api import http_api, lambda_handler
+from functions.http_api import HttpApi, lambda_handler
+from headrace.api.retention import RetentionDescription
 
-api = http_api()
+api = HttpApi()
 
 
-@api.get(
-    "/v1/scopes/<scope>/streams/<stream>/retention", summary="What is kept, and what goes next", tags=["Retention"]
+@api.route(
+    "GET", "/v1/scopes/<scope>/streams/<stream>/retention", summary="What is kept, and what goes next", tag="Retention"
 )
-def describe(scope: ScopeName, stream: StreamName) -> models.Retention:
-    found = wiring.retention_service().describe(scope, stream)
-    return models.Retention.model_validate(found.to_json(scope, stream))
+def describe(scope: ScopeName, stream: StreamName) -> RetentionDescription:
+    return wiring.retention_service().describe(scope, stream)
 
 
 handler = lambda_handler(api)

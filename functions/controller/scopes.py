@@ -5,52 +5,48 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from aws_lambda_powertools.event_handler import Response, content_types
-from aws_lambda_powertools.event_handler.openapi.params import Query
-
 from functions import wiring
-from functions.controller.models_scopes import CreateScopeRequest, Scope, ScopeDetails, ScopeList
 from functions.controller.parameters import PAGE_LIMIT_DEFAULT, ContinuationToken, PageLimit, ScopeName, continue_after
-from functions.http_api import http_api, lambda_handler
+from functions.http_api import HttpApi, lambda_handler
+from functions.operations import QueryParameter
+from headrace.api.scopes import CreateScopeRequest, Scope, ScopeDetails, ScopeList
 
-api = http_api()
+api = HttpApi()
 
-Recursive = Annotated[bool, Query(description="With all reader groups, streams and tables: answered 202, done later")]
-
-
-@api.get("/v1/scopes", summary="List scopes by name", tags=["Scopes"])
-def list_scopes(limit: PageLimit = PAGE_LIMIT_DEFAULT, continuationToken: ContinuationToken = None) -> ScopeList:
-    page = wiring.scope_service().list_scopes(limit, continue_after(continuationToken))
-    return ScopeList.model_validate(page.to_json("scopes", lambda name: {"scopeName": name}))
+Recursive = Annotated[bool, QueryParameter("With all reader groups, streams and tables: answered 202, done later")]
 
 
-@api.post("/v1/scopes", summary="Create a scope", tags=["Scopes"], status_code=HTTPStatus.CREATED)
+@api.route("GET", "/v1/scopes", summary="List scopes by name", tag="Scopes")
+def list_scopes(limit: PageLimit = PAGE_LIMIT_DEFAULT, continuation_token: ContinuationToken = None) -> ScopeList:
+    page = wiring.scope_service().list_scopes(limit, continue_after(continuation_token))
+    return ScopeList(scopes=tuple(map(Scope, page.items)), next_after=page.next_after)
+
+
+@api.route("POST", "/v1/scopes", summary="Create a scope", tag="Scopes", status=HTTPStatus.CREATED)
 def create_scope(request: CreateScopeRequest) -> Scope:
-    wiring.scope_service().create_scope(request.scopeName)
-    return Scope(scopeName=request.scopeName)
+    wiring.scope_service().create_scope(request.scope)
+    return Scope(request.scope)
 
 
-@api.get("/v1/scopes/<scope>", summary="Get a scope", tags=["Scopes"])
+@api.route("GET", "/v1/scopes/<scope>", summary="Get a scope", tag="Scopes")
 def get_scope(scope: ScopeName) -> ScopeDetails:
-    return ScopeDetails(scopeName=scope, deleting=wiring.scope_service().is_deleting(scope))
+    return ScopeDetails(scope, wiring.scope_service().is_deleting(scope))
 
 
-@api.delete(
+@api.route(
+    "DELETE",
     "/v1/scopes/<scope>",
     summary="Delete an empty scope, or one with everything in it",
-    tags=["Scopes"],
-    responses={
-        204: {"description": "The empty scope is gone"},
-        202: {"description": "The scope is being deleted with everything in it"},
-    },
+    tag="Scopes",
+    status=HTTPStatus.ACCEPTED,
+    descriptions={204: "The empty scope is gone", 202: "The scope is being deleted with everything in it"},
 )
-def delete_scope(scope: ScopeName, recursive: Recursive = False) -> Response[ScopeDetails | None]:
+def delete_scope(scope: ScopeName, recursive: Recursive = False) -> ScopeDetails | None:
     if not recursive:
         wiring.scope_service().delete_scope(scope)
-        return Response(HTTPStatus.NO_CONTENT)
+        return None
     wiring.scope_deletion_service().delete_scope_recursively(scope)
-    accepted = ScopeDetails(scopeName=scope, deleting=True)
-    return Response(HTTPStatus.ACCEPTED, content_type=content_types.APPLICATION_JSON, body=accepted)
+    return ScopeDetails(scope, is_deleting=True)
 
 
 handler = lambda_handler(api)

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from aws_lambda_powertools.event_handler.openapi.params import Query
+from msgspec import Meta
 
 from functions import wiring
-from functions.controller import models_segments as models
-from functions.controller.parameters import ScopeName, SegmentId, StreamName, decimal
-from functions.http_api import http_api, lambda_handler
-from headrace.api.segments import EpochSegments, Predecessors
-from headrace.api.stream_cuts import stream_cut_json
+from functions.controller.parameters import TIME_MS_MAX, ScopeName, SegmentId, StreamName
+from functions.http_api import HttpApi, lambda_handler
+from functions.operations import QueryParameter
+from headrace.api.segments import EpochSegments, Predecessors, RangesBetween, SegmentEndpoint, Successors
+from headrace.api.stream_cuts import BetweenRequest, StreamCutView, decimal, requested_offsets
 from headrace.model.errors import InvalidRequestError
 
-api = http_api()
+api = HttpApi()
 
-TIME_MS_MAX = (1 << 63) - 1
-
-At = Annotated[str | None, Query(description="head, tail (default), or a time in milliseconds since 1970")]
-OfEpoch = Annotated[int | None, Query(ge=0, lt=1 << 31, description="Number of an epoch, instead of `at`")]
-AsRecorded = Annotated[
-    bool, Query(description="Also of a segment that is truncated: for readers and writers that were in it")
+At = Annotated[str | None, QueryParameter("head, tail (default), or a time in milliseconds since 1970")]
+OfEpoch = Annotated[
+    Annotated[int, Meta(ge=0, lt=1 << 31)] | None, QueryParameter("Number of an epoch, instead of `at`")
 ]
-CutAt = Annotated[Literal["head", "tail"], Query(description="Which end of the stream")]
+AsRecorded = Annotated[
+    bool, QueryParameter("Also of a segment that is truncated: for readers and writers that were in it", "asRecorded")
+]
+CutAt = Annotated[Literal["head", "tail"], QueryParameter("Which end of the stream")]
 
 _SEGMENTS = "/v1/scopes/<scope>/streams/<stream>/segments"
 
 
-@api.get(_SEGMENTS, summary="Segments at the head, the tail, a time or of an epoch", tags=["Segments"])
-def list_segments(scope: ScopeName, stream: StreamName, at: At = None, epoch: OfEpoch = None) -> models.SegmentList:
+@api.route("GET", _SEGMENTS, summary="Segments at the head, the tail, a time or of an epoch", tag="Segments")
+def list_segments(scope: ScopeName, stream: StreamName, at: At = None, epoch: OfEpoch = None) -> EpochSegments:
     if epoch is not None and at is not None:
         raise InvalidRequestError("ask for the segments at a point or of an epoch, not for both")
     if epoch is not None:
-        return models.SegmentList.from_value(wiring.segment_service().segments_of_epoch(scope, stream, epoch))
-    return models.SegmentList.from_value(_segments_at(scope, stream, at or "tail"))
+        return wiring.segment_service().segments_of_epoch(scope, stream, epoch)
+    return _segments_at(scope, stream, at or "tail")
 
 
 def _segments_at(scope: str, stream: str, at: str) -> EpochSegments:
@@ -45,34 +45,30 @@ def _segments_at(scope: str, stream: str, at: str) -> EpochSegments:
     return wiring.segment_service().segments_at_time(scope, stream, decimal(at, "point of a stream", TIME_MS_MAX))
 
 
-@api.post(f"{_SEGMENTS}/between", summary="Exactly the bytes between two stream cuts", tags=["Segments"])
-def segments_between(scope: ScopeName, stream: StreamName, request: models.BetweenRequest) -> models.Between:
-    start, end = models.offsets("from", request.from_), models.offsets("to", request.to)
-    return models.Between.from_value(wiring.segment_service().between(scope, stream, start, end))
+@api.route("POST", f"{_SEGMENTS}/between", summary="Exactly the bytes between two stream cuts", tag="Segments")
+def segments_between(scope: ScopeName, stream: StreamName, request: BetweenRequest) -> RangesBetween:
+    start, end = requested_offsets("from", request.start), requested_offsets("to", request.end)
+    return wiring.segment_service().between(scope, stream, start, end)
 
 
-@api.get(f"{_SEGMENTS}/<segment>/successors", summary="What follows a sealed segment", tags=["Segments"])
-def successors(
-    scope: ScopeName, stream: StreamName, segment: SegmentId, asRecorded: AsRecorded = False
-) -> models.SuccessorList:
-    found = wiring.segment_service().successors(scope, stream, int(segment), as_recorded=asRecorded)
-    return models.SuccessorList.from_value(found)
+@api.route("GET", f"{_SEGMENTS}/<segment>/successors", summary="What follows a sealed segment", tag="Segments")
+def successors(scope: ScopeName, stream: StreamName, segment: SegmentId, as_recorded: AsRecorded = False) -> Successors:
+    return wiring.segment_service().successors(scope, stream, segment, as_recorded=as_recorded)
 
 
-@api.get(f"{_SEGMENTS}/<segment>/predecessors", summary="What a segment follows", tags=["Segments"])
-def predecessors(scope: ScopeName, stream: StreamName, segment: SegmentId) -> models.PredecessorList:
-    found = wiring.segment_service().predecessors(scope, stream, int(segment))
-    return models.PredecessorList.from_value(Predecessors(found))
+@api.route("GET", f"{_SEGMENTS}/<segment>/predecessors", summary="What a segment follows", tag="Segments")
+def predecessors(scope: ScopeName, stream: StreamName, segment: SegmentId) -> Predecessors:
+    return Predecessors(wiring.segment_service().predecessors(scope, stream, segment))
 
 
-@api.get(f"{_SEGMENTS}/<segment>/endpoint", summary="The segment store that serves a segment", tags=["Segments"])
-def endpoint(scope: ScopeName, stream: StreamName, segment: SegmentId) -> models.Endpoint:
-    return models.Endpoint.from_value(wiring.segment_service().endpoint_of_known(scope, stream, int(segment)))
+@api.route("GET", f"{_SEGMENTS}/<segment>/endpoint", summary="The segment store that serves a segment", tag="Segments")
+def endpoint(scope: ScopeName, stream: StreamName, segment: SegmentId) -> SegmentEndpoint:
+    return wiring.segment_service().endpoint_of_known(scope, stream, segment)
 
 
-@api.get("/v1/scopes/<scope>/streams/<stream>/stream-cut", summary="The cut at an end", tags=["Segments"])
-def stream_cut(scope: ScopeName, stream: StreamName, at: CutAt = "tail") -> models.StreamCutModel:
-    return models.StreamCutModel.model_validate(stream_cut_json(wiring.segment_service().stream_cut(scope, stream, at)))
+@api.route("GET", "/v1/scopes/<scope>/streams/<stream>/stream-cut", summary="The cut at an end", tag="Segments")
+def stream_cut(scope: ScopeName, stream: StreamName, at: CutAt = "tail") -> StreamCutView:
+    return StreamCutView.of(wiring.segment_service().stream_cut(scope, stream, at))
 
 
 handler = lambda_handler(api)

@@ -3,94 +3,88 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
-from aws_lambda_powertools.event_handler.openapi.params import Path, Query
-from pydantic import AfterValidator
+from msgspec import Meta
 
 from functions import wiring
-from functions.controller import models_retention as models
 from functions.controller.parameters import (
     PAGE_LIMIT_DEFAULT,
     ContinuationToken,
     PageLimit,
     ScopeName,
     StreamName,
-    path_value,
+    path_name,
 )
-from functions.http_api import http_api, lambda_handler
-from headrace.api.retention import SubscriberView
-from headrace.model.subscribers import Subscriber, check_subscriber_name
+from functions.http_api import HttpApi, lambda_handler
+from functions.operations import QueryParameter
+from headrace.api.retention import (
+    GENERATION_MAX,
+    RegisterSubscriberRequest,
+    SubscriberList,
+    SubscriberPositionRequest,
+    SubscriberView,
+    published_offsets,
+)
+from headrace.model.subscribers import check_subscriber_name
 
-api = http_api()
-
-
-def _subscriber_name(text: str) -> str:
-    return check_subscriber_name(path_value(text))
+api = HttpApi()
 
 
 SubscriberName = Annotated[
     str,
-    AfterValidator(_subscriber_name),
-    Path(description="Name of a reader group, as `group` or `scope/group` (with %2F for the slash)"),
+    path_name("Name of a reader group, as `group` or `scope/group` (with %2F for the slash)", check_subscriber_name),
 ]
-Generation = Annotated[int, Query(ge=0, le=models.GENERATION_MAX, description="Of the reader group's configuration")]
+Generation = Annotated[int, Meta(ge=0, le=GENERATION_MAX), QueryParameter("Of the reader group's configuration")]
 
 _SUBSCRIBERS = "/v1/scopes/<scope>/streams/<stream>/subscribers"
 _SUBSCRIBER = f"{_SUBSCRIBERS}/<subscriber>"
 
 
-def _json(subscriber: Subscriber) -> dict[str, Any]:
-    return SubscriberView.of(subscriber).to_json()
-
-
-def _answer(subscriber: Subscriber) -> models.SubscriberModel:
-    return models.SubscriberModel.from_value(SubscriberView.of(subscriber))
-
-
-@api.get(_SUBSCRIBERS, summary="List subscribers", tags=["Retention"])
+@api.route("GET", _SUBSCRIBERS, summary="List subscribers", tag="Retention")
 def list_subscribers(
     scope: ScopeName,
     stream: StreamName,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
-    continuationToken: ContinuationToken = None,
-) -> models.SubscriberList:
-    after = check_subscriber_name(continuationToken) if continuationToken else None
+    continuation_token: ContinuationToken = None,
+) -> SubscriberList:
+    after = check_subscriber_name(continuation_token) if continuation_token else None
     page = wiring.subscriber_service().list_subscribers(scope, stream, limit, after)
-    return models.SubscriberList.model_validate(page.to_json("subscribers", _json))
+    return SubscriberList(subscribers=tuple(map(SubscriberView.of, page.items)), next_after=page.next_after)
 
 
-@api.get(_SUBSCRIBER, summary="How far a subscriber has read", tags=["Retention"])
-def get_subscriber(scope: ScopeName, stream: StreamName, subscriber: SubscriberName) -> models.SubscriberModel:
-    return _answer(wiring.subscriber_service().get_subscriber(scope, stream, subscriber))
+@api.route("GET", _SUBSCRIBER, summary="How far a subscriber has read", tag="Retention")
+def get_subscriber(scope: ScopeName, stream: StreamName, subscriber: SubscriberName) -> SubscriberView:
+    return SubscriberView.of(wiring.subscriber_service().get_subscriber(scope, stream, subscriber))
 
 
-@api.put(_SUBSCRIBER, summary="Let retention wait for a reader group", tags=["Retention"])
+@api.route("PUT", _SUBSCRIBER, summary="Let retention wait for a reader group", tag="Retention")
 def register(
-    scope: ScopeName, stream: StreamName, subscriber: SubscriberName, request: models.RegisterSubscriberRequest
-) -> models.SubscriberModel:
-    start = None if request.streamCut is None else models.published_offsets(request.streamCut)
+    scope: ScopeName, stream: StreamName, subscriber: SubscriberName, request: RegisterSubscriberRequest
+) -> SubscriberView:
+    start = None if request.start is None else published_offsets(request.start)
     service = wiring.subscriber_service()
-    return _answer(service.register(scope, stream, subscriber, request.generation, start))
+    return SubscriberView.of(service.register(scope, stream, subscriber, request.generation, start))
 
 
-@api.put(f"{_SUBSCRIBER}/position", summary="Publish how far a reader group has read", tags=["Retention"])
+@api.route("PUT", f"{_SUBSCRIBER}/position", summary="Publish how far a reader group has read", tag="Retention")
 def publish(
-    scope: ScopeName, stream: StreamName, subscriber: SubscriberName, request: models.SubscriberPositionRequest
-) -> models.SubscriberModel:
-    offsets = models.published_offsets(request.streamCut)
+    scope: ScopeName, stream: StreamName, subscriber: SubscriberName, request: SubscriberPositionRequest
+) -> SubscriberView:
+    offsets = published_offsets(request.position)
     service = wiring.subscriber_service()
-    return _answer(service.update_stream_cut(scope, stream, subscriber, request.generation, offsets))
+    return SubscriberView.of(service.update_stream_cut(scope, stream, subscriber, request.generation, offsets))
 
 
-@api.delete(
+@api.route(
+    "DELETE",
     _SUBSCRIBER,
     summary="Wait no longer for a reader group",
-    tags=["Retention"],
-    status_code=HTTPStatus.NO_CONTENT,
+    tag="Retention",
+    status=HTTPStatus.NO_CONTENT,
 )
 def unregister(
-    scope: ScopeName, stream: StreamName, subscriber: SubscriberName, generation: Generation = models.GENERATION_MAX
+    scope: ScopeName, stream: StreamName, subscriber: SubscriberName, generation: Generation = GENERATION_MAX
 ) -> None:
     wiring.subscriber_service().unregister(scope, stream, subscriber, generation)
 

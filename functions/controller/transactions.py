@@ -3,174 +3,171 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from aws_lambda_powertools.event_handler.openapi.params import Path, Query
-from pydantic import AfterValidator
+from msgspec import Meta
 
 from functions import wiring
-from functions.controller import models_transactions as models
 from functions.controller.parameters import (
     PAGE_LIMIT_DEFAULT,
     ContinuationToken,
     PageLimit,
     ScopeName,
     StreamName,
+    path_name,
     path_value,
 )
 from functions.error_responses import error_body, status_of
-from functions.http_api import http_api, lambda_handler
-from headrace.api.transactions import TransactionView
+from functions.http_api import HttpApi, lambda_handler
+from functions.operations import PathParameter, QueryParameter
+from headrace.api.transactions import (
+    CommitSetRequest,
+    CommitSetView,
+    CommittedEpochView,
+    CompletedList,
+    LabelledAbortRequest,
+    LabelledAborts,
+    LeaseOutcome,
+    LeaseOutcomes,
+    LeaseRequest,
+    LeasesRequest,
+    NewTransaction,
+    TransactionList,
+    TransactionRequest,
+    TransactionSegmentsRequest,
+    TransactionStateRequest,
+    TransactionView,
+)
 from headrace.model.commit_sets import check_set_writer
 from headrace.model.errors import HeadraceError
 from headrace.model.transactions import LABEL_CHARACTERS_MAX, Transaction, parse_transaction_id, transaction_text
 
-api = http_api()
+api = HttpApi()
 
 
-def _transaction_id(text: str) -> str:
-    return transaction_text(parse_transaction_id(path_value(text)))
-
-
-def _set_writer(text: str) -> str:
-    return check_set_writer(path_value(text))
-
-
-TransactionId = Annotated[str, AfterValidator(_transaction_id), Path(description="32 lower-case hex digits")]
-SetWriter = Annotated[str, AfterValidator(_set_writer), Path(description="The writer of the sets")]
+TransactionId = Annotated[
+    int, PathParameter("32 lower-case hex digits", lambda text: parse_transaction_id(path_value(text)))
+]
+SetWriter = Annotated[str, path_name("The writer of the sets", check_set_writer)]
 LabelPrefix = Annotated[
-    str | None,
-    Query(max_length=LABEL_CHARACTERS_MAX, description="Only open ones whose label begins so; pages may be short"),
+    Annotated[str, Meta(max_length=LABEL_CHARACTERS_MAX)] | None,
+    QueryParameter("Only open ones whose label begins so; pages may be short", "labelPrefix"),
 ]
 Which = Annotated[
     Literal["open", "completed"],
-    Query(description="Those not completed yet, by id and in pages; or the newest that are, up to 500"),
+    QueryParameter("Those not completed yet, by id and in pages; or the newest that are, up to 500"),
 ]
-
-
-def _state_json(one: Transaction) -> dict[str, Any]:
-    return TransactionView.of(one).state_json()
-
-
-def _answer(one: Transaction) -> models.TransactionModel:
-    return models.TransactionModel.model_validate(_state_json(one))
-
 
 _STREAM = "/v1/scopes/<scope>/streams/<stream>"
 _TRANSACTIONS = f"{_STREAM}/transactions"
 _TRANSACTION = f"{_TRANSACTIONS}/<transaction>"
 
 
-@api.get(_TRANSACTIONS, summary="List transactions", tags=["Transactions"])
+@api.route("GET", _TRANSACTIONS, summary="List transactions", tag="Transactions")
 def list_transactions(
     scope: ScopeName,
     stream: StreamName,
     which: Which = "open",
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
-    continuationToken: ContinuationToken = None,
-    labelPrefix: LabelPrefix = None,
-) -> models.TransactionList | models.CompletedList:
+    continuation_token: ContinuationToken = None,
+    label_prefix: LabelPrefix = None,
+) -> TransactionList | CompletedList:
     if which == "completed":
         completed = wiring.transaction_service().list_completed(scope, stream)
-        return models.CompletedList.model_validate({"completed": [one.to_json() for one in completed]})
-    after = parse_transaction_id(continuationToken) if continuationToken else None
-    page = wiring.transaction_service().list_open(scope, stream, limit, after, labelPrefix)
-    return models.TransactionList.model_validate(page.to_json("transactions", _state_json))
+        return CompletedList(tuple(completed))
+    after = parse_transaction_id(continuation_token) if continuation_token else None
+    page = wiring.transaction_service().list_open(scope, stream, limit, after, label_prefix)
+    return TransactionList(transactions=tuple(map(TransactionView.of, page.items)), next_after=page.next_after)
 
 
-@api.post(_TRANSACTIONS, summary="Begin a transaction", tags=["Transactions"], status_code=HTTPStatus.CREATED)
-def create_transaction(
-    scope: ScopeName, stream: StreamName, request: models.TransactionRequest
-) -> models.NewTransaction:
-    created = wiring.transaction_service().create_transaction(
-        scope, stream, request.lease, label=request.label, on_demand=request.segments == "on-demand"
+@api.route("POST", _TRANSACTIONS, summary="Begin a transaction", tag="Transactions", status=HTTPStatus.CREATED)
+def create_transaction(scope: ScopeName, stream: StreamName, request: TransactionRequest) -> NewTransaction:
+    return wiring.transaction_service().create_transaction(
+        scope, stream, request.lease_ms, label=request.label, on_demand=request.segments == "on-demand"
     )
-    return models.NewTransaction.from_value(created)
 
 
-@api.get(_TRANSACTION, summary="Get a transaction with its segments", tags=["Transactions"])
-def get_transaction(scope: ScopeName, stream: StreamName, transaction: TransactionId) -> models.NewTransaction:
-    found = wiring.transaction_service().segments_of(scope, stream, int(transaction, 16))
-    return models.NewTransaction.from_value(found)
+@api.route("GET", _TRANSACTION, summary="Get a transaction with its segments", tag="Transactions")
+def get_transaction(scope: ScopeName, stream: StreamName, transaction: TransactionId) -> NewTransaction:
+    return wiring.transaction_service().segments_of(scope, stream, transaction)
 
 
-@api.put(f"{_TRANSACTION}/lease", summary="Renew the lease of a transaction", tags=["Transactions"])
+@api.route("PUT", f"{_TRANSACTION}/lease", summary="Renew the lease of a transaction", tag="Transactions")
 def ping_transaction(
-    scope: ScopeName, stream: StreamName, transaction: TransactionId, request: models.LeaseRequest
-) -> models.TransactionModel:
+    scope: ScopeName, stream: StreamName, transaction: TransactionId, request: LeaseRequest
+) -> TransactionView:
     service = wiring.transaction_service()
-    return _answer(service.ping_transaction(scope, stream, int(transaction, 16), request.lease))
+    return TransactionView.of(service.ping_transaction(scope, stream, transaction, request.lease_ms))
 
 
-@api.put(
+@api.route(
+    "PUT",
     f"{_TRANSACTION}/state",
     summary="Commit or abort a transaction",
-    tags=["Transactions"],
-    status_code=HTTPStatus.ACCEPTED,
+    tag="Transactions",
+    status=HTTPStatus.ACCEPTED,
 )
 def set_transaction_state(
-    scope: ScopeName, stream: StreamName, transaction: TransactionId, request: models.TransactionStateRequest
-) -> models.TransactionModel:
-    service, identifier, noted = wiring.transaction_service(), int(transaction, 16), request.writer_time()
+    scope: ScopeName, stream: StreamName, transaction: TransactionId, request: TransactionStateRequest
+) -> TransactionView:
+    service, noted = wiring.transaction_service(), request.writer_time()
     if request.state == "ABORTING":
-        return _answer(service.abort_transaction(scope, stream, identifier))
-    return _answer(service.commit_transaction(scope, stream, identifier, noted))
+        return TransactionView.of(service.abort_transaction(scope, stream, transaction))
+    return TransactionView.of(service.commit_transaction(scope, stream, transaction, noted))
 
 
-@api.post(f"{_TRANSACTION}/segments", summary="Create segments of a transaction on demand", tags=["Transactions"])
+@api.route("POST", f"{_TRANSACTION}/segments", summary="Create segments of a transaction on demand", tag="Transactions")
 def create_transaction_segments(
-    scope: ScopeName, stream: StreamName, transaction: TransactionId, request: models.TransactionSegmentsRequest
-) -> models.TransactionModel:
+    scope: ScopeName, stream: StreamName, transaction: TransactionId, request: TransactionSegmentsRequest
+) -> TransactionView:
     service = wiring.transaction_service()
-    return _answer(service.create_segments(scope, stream, int(transaction, 16), request.segments))
+    return TransactionView.of(service.create_segments(scope, stream, transaction, request.segments))
 
 
-@api.post(
+@api.route(
+    "POST",
     f"{_STREAM}/transaction-aborts",
     summary="Abort open transactions by their labels, a page of them",
-    tags=["Transactions"],
-    status_code=HTTPStatus.ACCEPTED,
+    tag="Transactions",
+    status=HTTPStatus.ACCEPTED,
 )
-def abort_labelled(
-    scope: ScopeName, stream: StreamName, request: models.LabelledAbortRequest
-) -> models.LabelledAbortsModel:
-    after = parse_transaction_id(request.continuationToken) if request.continuationToken else None
-    aborted = wiring.transaction_service().abort_labelled(scope, stream, request.labelPrefix, after)
-    return models.LabelledAbortsModel.from_value(aborted)
+def abort_labelled(scope: ScopeName, stream: StreamName, request: LabelledAbortRequest) -> LabelledAborts:
+    after = parse_transaction_id(request.after) if request.after else None
+    return wiring.transaction_service().abort_labelled(scope, stream, request.label_prefix, after)
 
 
-@api.post(f"{_STREAM}/transaction-leases", summary="Renew the leases of several transactions", tags=["Transactions"])
-def ping_transactions(scope: ScopeName, stream: StreamName, request: models.LeasesRequest) -> models.LeaseOutcomes:
+@api.route(
+    "POST", f"{_STREAM}/transaction-leases", summary="Renew the leases of several transactions", tag="Transactions"
+)
+def ping_transactions(scope: ScopeName, stream: StreamName, request: LeasesRequest) -> LeaseOutcomes:
     service = wiring.transaction_service()
-    outcomes = service.ping_transactions(scope, stream, request.identifiers(), request.lease)
-    return models.LeaseOutcomes(leases=[_lease_outcome(one, outcome) for one, outcome in outcomes.items()])
+    outcomes = service.ping_transactions(scope, stream, request.identifiers(), request.lease_ms)
+    return LeaseOutcomes(tuple(_lease_outcome(one, outcome) for one, outcome in outcomes.items()))
 
 
-def _lease_outcome(identifier: int, outcome: Transaction | HeadraceError) -> models.LeaseOutcome:
+def _lease_outcome(identifier: int, outcome: Transaction | HeadraceError) -> LeaseOutcome:
     name = transaction_text(identifier)
     if isinstance(outcome, HeadraceError):
-        body = error_body(outcome)["error"]
-        return models.LeaseOutcome(transaction=name, status=status_of(outcome), leaseEnd=None, error=body)
-    return models.LeaseOutcome(transaction=name, status=HTTPStatus.OK, leaseEnd=outcome.lease_end_ms, error=None)
+        return LeaseOutcome(name, int(status_of(outcome)), None, error_body(outcome)["error"])
+    return LeaseOutcome(name, int(HTTPStatus.OK), outcome.lease_end_ms, None)
 
 
-@api.post(
+@api.route(
+    "POST",
     f"{_STREAM}/commit-sets",
     summary="Commit transactions of several streams, all or none, once for each epoch of a writer",
-    tags=["Transactions"],
-    status_code=HTTPStatus.ACCEPTED,
+    tag="Transactions",
+    status=HTTPStatus.ACCEPTED,
 )
-def commit_all(scope: ScopeName, stream: StreamName, request: models.CommitSetRequest) -> models.CommitSetModel:
-    committed = wiring.transaction_service().sets.commit_all(
-        scope, stream, request.members(), writer=request.writer, epoch=request.epoch, abort_labels=request.abortLabels
+def commit_all(scope: ScopeName, stream: StreamName, request: CommitSetRequest) -> CommitSetView:
+    return wiring.transaction_service().sets.commit_all(
+        scope, stream, request.members(), writer=request.writer, epoch=request.epoch, abort_labels=request.abort_labels
     )
-    return models.CommitSetModel.from_value(committed)
 
 
-@api.get(f"{_STREAM}/commit-sets/<writer>", summary="The last committed epoch of a writer", tags=["Transactions"])
-def committed_epoch(scope: ScopeName, stream: StreamName, writer: SetWriter) -> models.CommittedEpochModel:
-    found = wiring.transaction_service().sets.committed_epoch(scope, stream, writer)
-    return models.CommittedEpochModel.from_value(found)
+@api.route("GET", f"{_STREAM}/commit-sets/<writer>", summary="The last committed epoch of a writer", tag="Transactions")
+def committed_epoch(scope: ScopeName, stream: StreamName, writer: SetWriter) -> CommittedEpochView:
+    return wiring.transaction_service().sets.committed_epoch(scope, stream, writer)
 
 
 handler = lambda_handler(api)

@@ -5,47 +5,40 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from aws_lambda_powertools.event_handler.openapi.params import Path
-from pydantic import AfterValidator
-
 from functions import wiring
-from functions.controller import models_watermarks as models
-from functions.controller.parameters import ScopeName, StreamName, path_value
-from functions.http_api import http_api, lambda_handler
+from functions.controller.parameters import ScopeName, StreamName, path_name
+from functions.http_api import HttpApi, lambda_handler
+from headrace.api.watermarks import NewestWatermark, PositionRequest
 from headrace.model.writer_marks import check_writer_name
 
-api = http_api()
+api = HttpApi()
 
 
-def _writer_name(text: str) -> str:
-    return check_writer_name(path_value(text))
-
-
-WriterName = Annotated[str, AfterValidator(_writer_name), Path(description="Id of a writer, of its own choice")]
+WriterName = Annotated[str, path_name("Id of a writer, of its own choice", check_writer_name)]
 
 _STREAM = "/v1/scopes/<scope>/streams/<stream>"
 _WRITER = f"{_STREAM}/writers/<writer>"
 
 
-@api.put(
+@api.route(
+    "PUT",
     f"{_WRITER}/position",
     summary="Note a writer's time and position",
-    tags=["Watermarks"],
-    status_code=HTTPStatus.NO_CONTENT,
+    tag="Watermarks",
+    status=HTTPStatus.NO_CONTENT,
 )
-def note_position(scope: ScopeName, stream: StreamName, writer: WriterName, request: models.PositionRequest) -> None:
+def note_position(scope: ScopeName, stream: StreamName, writer: WriterName, request: PositionRequest) -> None:
     wiring.watermark_service().note_position(scope, stream, writer, request.time, request.offsets())
 
 
-@api.delete(_WRITER, summary="Wait no longer for a writer", tags=["Watermarks"], status_code=HTTPStatus.NO_CONTENT)
+@api.route("DELETE", _WRITER, summary="Wait no longer for a writer", tag="Watermarks", status=HTTPStatus.NO_CONTENT)
 def remove_writer(scope: ScopeName, stream: StreamName, writer: WriterName) -> None:
     wiring.watermark_service().remove_writer(scope, stream, writer)
 
 
-@api.get(f"{_STREAM}/watermark", summary="The newest watermark", tags=["Watermarks"])
-def newest_watermark(scope: ScopeName, stream: StreamName) -> models.NewestWatermarkAnswer:
-    found = wiring.watermark_service().newest_watermark(scope, stream)
-    return models.NewestWatermarkAnswer.from_value(found)
+@api.route("GET", f"{_STREAM}/watermark", summary="The newest watermark", tag="Watermarks")
+def newest_watermark(scope: ScopeName, stream: StreamName) -> NewestWatermark:
+    return wiring.watermark_service().newest_watermark(scope, stream)
 
 
 handler = lambda_handler(api)

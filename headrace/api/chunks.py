@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
+
+from msgspec import field
+
+from headrace.model.documents import Document, about
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Document, frozen=True):
     """`length` bytes of a segment, starting at `offset`. A GET of `url` with exactly `headers` returns them.
 
     The link expires at `expires_at_ms`, in milliseconds since the Unix epoch.
@@ -16,32 +17,12 @@ class Chunk:
 
     offset: int
     length: int
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    expires_at_ms: int = 0
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Chunk:
-        return cls(
-            int(document["offset"]),
-            int(document["length"]),
-            str(document["url"]),
-            dict(document["headers"]),
-            int(document["expiresAt"]),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "offset": self.offset,
-            "length": self.length,
-            "url": self.url,
-            "headers": dict(self.headers),
-            "expiresAt": self.expires_at_ms,
-        }
+    url: Annotated[str, about("GET it with exactly these headers; the signed Range among them")]
+    headers: dict[str, str]
+    expires_at_ms: Annotated[int, about("Milliseconds since 1970")]
 
 
-@dataclass(frozen=True, slots=True)
-class Chunks:
+class Chunks(Document, frozen=True):
     """A page of chunks, sorted by offset and without gaps, from the requested offset to `stored_until`.
 
     When `next_offset` is not None, the next page starts there. When that is None, tier 2 has no bytes yet between
@@ -49,18 +30,5 @@ class Chunks:
     """
 
     chunks: tuple[Chunk, ...]
-    stored_until: int
-    next_offset: int | None
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Chunks:
-        following = document["next"]
-        chunks = tuple(map(Chunk.from_json, document["chunks"]))
-        return cls(chunks, int(document["storedUntil"]), None if following is None else int(following))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "chunks": [one.to_json() for one in self.chunks],
-            "storedUntil": self.stored_until,
-            "next": self.next_offset,
-        }
+    stored_until: Annotated[int, about("Offset up to which S3 has the segment without a gap")]
+    next_offset: Annotated[int | None, about("Where to go on; null at the end")] = field(name="next")

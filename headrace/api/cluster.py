@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+
+from msgspec import field
 
 from headrace.model.cluster import ContainerStanding, StoreLease, StoreState
 from headrace.model.containers import ContainerClaim
+from headrace.model.documents import Document, about
 
 
-@dataclass(frozen=True, slots=True)
-class StoreView:
+class StoreView(Document, frozen=True):
     """A segment store process.
 
     `state` is SERVING, LEAVING (shutting down), LEFT (after a graceful shutdown) or LOST. After a store has ended, its
@@ -23,13 +23,17 @@ class StoreView:
     host: str
     port: int
     zone: str
-    capacity: int
-    incarnation: int
-    task: str | None
-    lease_until_ms: int
-    ended_ms: int | None
-    take_over_ms: int | None
-    containers: tuple[int, ...]
+    capacity: Annotated[int, about("Weight against other stores")]
+    incarnation: Annotated[int, about("Grows with each start")]
+    task: Annotated[str | None, about("ARN of its ECS task")]
+    lease_until_ms: Annotated[int, about("Milliseconds since 1970")]
+    ended_ms: Annotated[int | None, about("Since when it is LEFT or LOST, milliseconds since 1970")] = field(
+        name="endedTime"
+    )
+    take_over_ms: Annotated[int | None, about("Until when its containers wait for it, milliseconds since 1970")] = (
+        field(name="takeOverTime")
+    )
+    containers: Annotated[tuple[int, ...], about("What the container map gives it")]
 
     @classmethod
     def of(cls, lease: StoreLease, containers: tuple[int, ...]) -> StoreView:
@@ -48,63 +52,16 @@ class StoreView:
             containers=containers,
         )
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> StoreView:
-        return cls(
-            store_id=str(document["storeId"]),
-            state=StoreState(document["state"]),
-            host=str(document["host"]),
-            port=int(document["port"]),
-            zone=str(document["zone"]),
-            capacity=int(document["capacity"]),
-            incarnation=int(document["incarnation"]),
-            task=_text(document["task"]),
-            lease_until_ms=int(document["leaseUntil"]),
-            ended_ms=_number(document["endedTime"]),
-            take_over_ms=_number(document["takeOverTime"]),
-            containers=tuple(map(int, document["containers"])),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "storeId": self.store_id,
-            "state": self.state.value,
-            "host": self.host,
-            "port": self.port,
-            "zone": self.zone,
-            "capacity": self.capacity,
-            "incarnation": self.incarnation,
-            "task": self.task,
-            "leaseUntil": self.lease_until_ms,
-            "endedTime": self.ended_ms,
-            "takeOverTime": self.take_over_ms,
-            "containers": list(self.containers),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterView(Document, frozen=True):
     """All stores, sorted by id. `map_version` is None before the first container map is written."""
 
-    map_version: int | None
+    map_version: Annotated[int | None, about("Null before the first container map")]
     container_count: int
     stores: tuple[StoreView, ...]
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ClusterView:
-        stores = tuple(map(StoreView.from_json, document["stores"]))
-        return cls(_number(document["mapVersion"]), int(document["containerCount"]), stores)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "mapVersion": self.map_version,
-            "containerCount": self.container_count,
-            "stores": [one.to_json() for one in self.stores],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerView:
+class ContainerView(Document, frozen=True):
     """A container and its two stores.
 
     The container map assigns it to `store`. Clients are sent to `claimed_by`, which listens at `host` and `port`.
@@ -112,13 +69,13 @@ class ContainerView:
     """
 
     container: int
-    store: str | None
+    store: Annotated[str | None, about("The store that the container map names")]
     state: ContainerStanding
-    claimed_by: str | None
+    claimed_by: Annotated[str | None, about("The store that clients are sent to")]
     host: str | None
     port: int | None
     zone: str | None
-    epoch: int | None
+    epoch: Annotated[int | None, about("Grows with each claim; every endpoint answer carries it")]
 
     @classmethod
     def of(
@@ -140,51 +97,9 @@ class ContainerView:
             epoch=epoch,
         )
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ContainerView:
-        return cls(
-            container=int(document["container"]),
-            store=_text(document["store"]),
-            state=ContainerStanding(document["state"]),
-            claimed_by=_text(document["claimedBy"]),
-            host=_text(document["host"]),
-            port=_number(document["port"]),
-            zone=_text(document["zone"]),
-            epoch=_number(document["epoch"]),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "container": self.container,
-            "store": self.store,
-            "state": self.state.value,
-            "claimedBy": self.claimed_by,
-            "host": self.host,
-            "port": self.port,
-            "zone": self.zone,
-            "epoch": self.epoch,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerMapView:
+class ContainerMapView(Document, frozen=True):
     """All containers, sorted by number."""
 
     map_version: int | None
     containers: tuple[ContainerView, ...]
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ContainerMapView:
-        containers = tuple(map(ContainerView.from_json, document["containers"]))
-        return cls(_number(document["mapVersion"]), containers)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"mapVersion": self.map_version, "containers": [one.to_json() for one in self.containers]}
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)

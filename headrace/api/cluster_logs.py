@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from headrace.model.cluster import StoreLease, StoreState
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LogState
+from headrace.model.documents import Document, about
+from headrace.model.ensembles import COPIES, REPLICA_ID_BYTES, ReplicaId
 from headrace.model.replica_placement import is_destroyed, lease_of, may_be_removed
 
+EPOCH_MAX = (1 << 53) - 1
 
-@dataclass(frozen=True, slots=True)
-class LogMemberView:
+
+class LogMemberView(Document, frozen=True):
     """A replica that holds a log.
 
     `store`, `store_state` and `zone` are None if no store has registered this replica last. `may_be_removed`: its
     store has ended for certain, so an operator may accept the loss of the replica.
     """
 
-    replica: str
-    store: str | None
+    replica: Annotated[str, about("Id of the journal that holds a copy, hexadecimal digits")]
+    store: Annotated[str | None, about("The store that has this journal; null if none has registered it last")]
     store_state: StoreState | None
     zone: str | None
-    may_be_removed: bool
+    may_be_removed: Annotated[bool, about("Its store has ended for certain: an operator may accept its loss")]
 
     @classmethod
     def of(cls, replica: ReplicaId, leases: Sequence[StoreLease]) -> LogMemberView:
@@ -33,29 +36,15 @@ class LogMemberView:
             return cls(replica.hex(), None, None, None, may_be_removed(None))
         return cls(replica.hex(), lease.store_id, lease.state, lease.zone, may_be_removed(lease))
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> LogMemberView:
-        state = document["storeState"]
-        return cls(
-            replica=str(document["replica"]),
-            store=None if document["store"] is None else str(document["store"]),
-            store_state=None if state is None else StoreState(state),
-            zone=None if document["zone"] is None else str(document["zone"]),
-            may_be_removed=bool(document["mayBeRemoved"]),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "replica": self.replica,
-            "store": self.store,
-            "storeState": None if self.store_state is None else self.store_state.value,
-            "zone": self.zone,
-            "mayBeRemoved": self.may_be_removed,
-        }
+class LedgerView(Document, frozen=True):
+    """A ledger of a log, and its first entry."""
+
+    epoch: Annotated[int, about("Of the owner that wrote it")]
+    first: Annotated[int, about("Its first entry; it ends before the first entry of the next ledger")]
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerLogView:
+class ContainerLogView(Document, frozen=True):
     """The log of a container. `state` and `copies` are None, and `version` is 0, if it has no record.
 
     The entries from `truncated` on are not all in tier 2. `next_entry` is the first entry of the next ledger of a log
@@ -63,15 +52,15 @@ class ContainerLogView:
     """
 
     container: int
-    state: LogState | None
+    state: Annotated[LogState | None, about("Null if the container has no log record")]
     copies: int | None
-    version: int
+    version: Annotated[int, about("Of the log record; 0 without one")]
     members: tuple[LogMemberView, ...]
-    ledgers: tuple[LedgerStart, ...]
-    truncated: int
-    next_entry: int | None
-    complete: bool
-    blocked: bool
+    ledgers: tuple[LedgerView, ...]
+    truncated: Annotated[int, about("Tier 2 has everything before this entry")]
+    next_entry: Annotated[int | None, about("Of a log that is not open: its next entry")]
+    complete: Annotated[bool, about("All wanted copies exist")]
+    blocked: Annotated[bool, about("Its recovery waits for members that do not answer")]
 
     @classmethod
     def of(
@@ -87,88 +76,51 @@ class ContainerLogView:
             copies=log.copies,
             version=version,
             members=tuple(LogMemberView.of(member, leases) for member in log.members),
-            ledgers=log.ledgers,
+            ledgers=tuple(LedgerView(each.epoch, each.first) for each in log.ledgers),
             truncated=log.truncated_before,
             next_entry=log.next_entry,
             complete=log.state is not LogState.OPEN or len(there) == log.copies,
             blocked=blocked,
         )
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ContainerLogView:
-        state, copies, next_entry = (document[name] for name in ("state", "copies", "nextEntry"))
-        return cls(
-            container=int(document["container"]),
-            state=None if state is None else LogState(state),
-            copies=None if copies is None else int(copies),
-            version=int(document["version"]),
-            members=tuple(map(LogMemberView.from_json, document["members"])),
-            ledgers=tuple(LedgerStart(int(each["epoch"]), int(each["first"])) for each in document["ledgers"]),
-            truncated=int(document["truncated"]),
-            next_entry=None if next_entry is None else int(next_entry),
-            complete=bool(document["complete"]),
-            blocked=bool(document["blocked"]),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "container": self.container,
-            "state": None if self.state is None else self.state.value,
-            "copies": self.copies,
-            "version": self.version,
-            "members": [each.to_json() for each in self.members],
-            "ledgers": [{"epoch": each.epoch, "first": each.first} for each in self.ledgers],
-            "truncated": self.truncated,
-            "nextEntry": self.next_entry,
-            "complete": self.complete,
-            "blocked": self.blocked,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerLogsView:
+class ContainerLogsView(Document, frozen=True):
     """The logs of all containers, sorted by number."""
 
     logs: tuple[ContainerLogView, ...]
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ContainerLogsView:
-        return cls(tuple(map(ContainerLogView.from_json, document["logs"])))
 
-    def to_json(self) -> dict[str, Any]:
-        return {"logs": [one.to_json() for one in self.logs]}
-
-
-@dataclass(frozen=True, slots=True)
-class CopiesChanged:
+class CopiesChanged(Document, frozen=True):
     """The containers whose log record has the other number of copies now, and open logs that keep theirs."""
 
     copies: int
-    changed: tuple[int, ...]
-    kept: tuple[int, ...]
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> CopiesChanged:
-        return cls(int(document["copies"]), _containers(document["changed"]), _containers(document["kept"]))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"copies": self.copies, "changed": list(self.changed), "kept": list(self.kept)}
+    changed: Annotated[tuple[int, ...], about("Containers whose log record was changed")]
+    kept: Annotated[tuple[int, ...], about("Containers with an open log, which their owners extend")]
 
 
-@dataclass(frozen=True, slots=True)
-class EpochsRaised:
+class EpochsRaised(Document, frozen=True):
     """The containers whose epoch was raised, and those that still need another request."""
 
     raised: tuple[int, ...]
-    remaining: tuple[int, ...]
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> EpochsRaised:
-        return cls(_containers(document["raised"]), _containers(document["remaining"]))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"raised": list(self.raised), "remaining": list(self.remaining)}
+    remaining: Annotated[tuple[int, ...], about("Containers that need another request")]
 
 
-def _containers(numbers: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(map(int, numbers))
+_ReplicaIdText = Annotated[str, Meta(pattern=f"^[0-9a-f]{{{2 * REPLICA_ID_BYTES}}}$")]
+
+
+class AcceptedLoss(Document, frozen=True):
+    lost: Annotated[
+        tuple[_ReplicaIdText, ...], Meta(min_length=1, max_length=COPIES, description="Members that are lost")
+    ]
+    version: Annotated[int, Meta(ge=1, description="Of the log record that names them")]
+
+    def replicas(self) -> tuple[ReplicaId, ...]:
+        return tuple(ReplicaId(bytes.fromhex(each)) for each in self.lost)
+
+
+class Copies(Document, frozen=True):
+    copies: Literal[1, 3]
+
+
+class RaisedEpochs(Document, frozen=True):
+    above: Annotated[int, Meta(ge=0, le=EPOCH_MAX, description="Each container gets a higher epoch than this")]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from headrace.api.pages import Page
 from headrace.model.dead_letters import DeadLetter, DeadLetterStatus
+from headrace.model.documents import Document, about
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterView:
+class DeadLetterCause(Document, frozen=True):
+    """The error of the last attempt."""
+
+    code: str
+    message: str
+
+
+class DeadLetterView(Document, frozen=True):
     """A request whose last attempt failed, and the error of that attempt.
 
     `status` is UNDONE (rolled back; the stream accepts other requests), STUCK (cannot be rolled back, retried until it
@@ -20,17 +26,16 @@ class DeadLetterView:
 
     letter: str
     queue: str
-    kind: str
-    subject: str
+    kind: Annotated[str, about("Of the request; empty for a message that tells none")]
+    subject: Annotated[str, about("What the request is about: names from the scope on, with slashes")]
     status: DeadLetterStatus
-    cause_code: str
-    cause_message: str
-    first_try_ms: int
-    last_try_ms: int
+    cause: DeadLetterCause
+    first_try_ms: Annotated[int, about("Milliseconds since 1970")]
+    last_try_ms: Annotated[int, about("Milliseconds since 1970")]
     tries: int
     replays: int
-    message: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Annotated[dict[str, Any], about("Of a request that was undone")]
+    message: Annotated[str, about("The message's text, cut if it is very long")]
 
     @classmethod
     def of(cls, letter: DeadLetter) -> DeadLetterView:
@@ -40,46 +45,23 @@ class DeadLetterView:
             kind=letter.kind,
             subject=letter.subject,
             status=letter.status,
-            cause_code=letter.cause.code,
-            cause_message=letter.cause.message,
+            cause=DeadLetterCause(letter.cause.code, letter.cause.message),
             first_try_ms=letter.first_try_ms,
             last_try_ms=letter.last_try_ms,
             tries=letter.tries,
             replays=letter.replays,
+            parameters=dict(letter.parameters),
             message=letter.message,
-            parameters=letter.parameters,
         )
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> DeadLetterView:
-        return cls(
-            letter=str(document["letter"]),
-            queue=str(document["queue"]),
-            kind=str(document["kind"]),
-            subject=str(document["subject"]),
-            status=DeadLetterStatus(document["status"]),
-            cause_code=str(document["cause"]["code"]),
-            cause_message=str(document["cause"]["message"]),
-            first_try_ms=int(document["firstTry"]),
-            last_try_ms=int(document["lastTry"]),
-            tries=int(document["tries"]),
-            replays=int(document["replays"]),
-            message=str(document["message"]),
-            parameters=dict(document["parameters"]),
-        )
+    @property
+    def cause_code(self) -> str:
+        return self.cause.code
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "letter": self.letter,
-            "queue": self.queue,
-            "kind": self.kind,
-            "subject": self.subject,
-            "status": self.status.value,
-            "cause": {"code": self.cause_code, "message": self.cause_message},
-            "firstTry": self.first_try_ms,
-            "lastTry": self.last_try_ms,
-            "tries": self.tries,
-            "replays": self.replays,
-            "parameters": dict(self.parameters),
-            "message": self.message,
-        }
+    @property
+    def cause_message(self) -> str:
+        return self.cause.message
+
+
+class DeadLetterList(Page, frozen=True, kw_only=True):
+    letters: tuple[DeadLetterView, ...]

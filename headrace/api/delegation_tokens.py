@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
+
+from msgspec import field
+
+from headrace.model.documents import Document, about
 
 
-@dataclass(frozen=True, slots=True)
-class IssuedToken:
+class IssuedToken(Document, frozen=True):
     """A token, and when it ends in milliseconds since 1970.
 
     A deployment without tokens issues the empty one, which has no end: 0.
     """
 
-    token: str = field(repr=False)
-    expires_ms: int
+    token: Annotated[str, about("For the segment stores; empty in a deployment without tokens")]
+    expires_ms: Annotated[int, about("Milliseconds since 1970; 0 if the token is empty")] = field(name="expiresMs")
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> IssuedToken:
-        return cls(str(document["token"]), int(document["expiresMs"]))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"token": self.token, "expiresMs": self.expires_ms}
+    def __repr__(self) -> str:
+        return f"IssuedToken(expires_ms={self.expires_ms})"

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
+
+from msgspec import field
+
+from headrace.model.documents import Document, about
 
 T = TypeVar("T")
+
+NextPage = Annotated[str | None, about("Where the next page continues; null on the last one")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,8 @@ class Listing(Generic[T]):
         token = document.get("continuationToken")
         return cls(tuple(map(read, document[name])), None if token is None else str(token))
 
-    def to_json(self, name: str, write: Callable[[T], Any]) -> dict[str, Any]:
-        """The JSON of the page, with the items in the array `name`."""
-        return {name: list(map(write, self.items)), "continuationToken": self.next_after}
+
+class Page(Document, frozen=True, kw_only=True):
+    """The base class of pages in JSON, which add the array of their items."""
+
+    next_after: NextPage = field(name="continuationToken")

@@ -5,118 +5,74 @@ Offsets and lengths are in bytes of a segment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
 
 from headrace.api.chunks import Chunk
-from headrace.api.segments import RangeBetween, RangesBetween, SegmentEndpoint
-from headrace.api.stream_cuts import optional_offsets_json
-from headrace.model.stream_cuts import StreamCut
+from headrace.api.segments import RangesBetween, SegmentEndpoint
+from headrace.api.stream_cuts import OFFSET_MAX, SEGMENT_ID_MAX, BetweenRequest
+from headrace.model.documents import Document, about
+from headrace.model.limits import RANGES_PER_PLAN_MAX
 
 OnTruncation = Literal["fail", "skip"]
 """What a plan does if bytes after its first cut were truncated: it fails, or starts at the head there."""
 
 
-@dataclass(frozen=True, slots=True)
-class LostBytes:
+class LostBytes(Document, frozen=True):
     """`length` bytes of a segment from `offset` on, which were truncated before they were read."""
 
     segment_id: int
-    offset: int
-    length: int
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> LostBytes:
-        return cls(int(document["segmentId"]), int(document["fromOffset"]), int(document["bytes"]))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"segmentId": self.segment_id, "fromOffset": self.offset, "bytes": self.length}
+    offset: int = field(name="fromOffset")
+    length: int = field(name="bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class NextCutView:
+class NextCutView(RangesBetween, frozen=True, kw_only=True):
     """The next batch of a reader: the ranges between two stream cuts.
 
-    `batch` is what `segments_between` answers for the same two cuts. `reached_end` is true if nothing is left after
-    the second one. `left_bytes` is the length of what is left, None if that is not known without a longer walk.
+    `reached_end` is true if nothing is left after the second one. `left_bytes` is the length of what is left, None if
+    that is not known without a longer walk.
 
-    If a part of the requested start was truncated, `batch.start` is at the head there. `lost` then has the truncated
-    ranges, as far as they are known, and `lost_bytes` their total length, None if there are more than `lost` has.
+    If a part of the requested start was truncated, `start` is at the head there. `lost` then has the truncated ranges,
+    as far as they are known, and `lost_bytes` their total length, None if there are more than `lost` has.
     """
 
-    batch: RangesBetween
-    reached_end: bool
-    left_bytes: int | None = None
-    lost: tuple[LostBytes, ...] = ()
-    lost_bytes: int | None = 0
-
-    @property
-    def start(self) -> StreamCut:
-        return self.batch.start
-
-    @property
-    def end(self) -> StreamCut:
-        return self.batch.end
-
-    @property
-    def ranges(self) -> tuple[RangeBetween, ...]:
-        return self.batch.ranges
+    reached_end: Annotated[bool, about("Nothing is left after it")]
+    left_bytes: Annotated[int | None, about("After it up to the end; null if only a longer walk would tell")]
+    lost: Annotated[tuple[LostBytes, ...], about("Truncated ranges after the requested cut")]
+    lost_bytes: Annotated[int | None, about("In all of them; null if there are more than are listed")]
 
     @property
     def length_bytes(self) -> int:
         """The bytes of all ranges together."""
-        return sum(one.end_offset - one.start_offset for one in self.batch.ranges)
-
-    @classmethod
-    def from_json(cls, scope: str, stream: str, document: Mapping[str, Any]) -> NextCutView:
-        """Parses the JSON, which does not name the stream."""
-        return cls(
-            RangesBetween.from_json(scope, stream, document),
-            bool(document["reachedEnd"]),
-            _optional(document["leftBytes"]),
-            tuple(map(LostBytes.from_json, document["lost"])),
-            _optional(document["lostBytes"]),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return self.batch.to_json() | {
-            "reachedEnd": self.reached_end,
-            "leftBytes": self.left_bytes,
-            "lost": [one.to_json() for one in self.lost],
-            "lostBytes": self.lost_bytes,
-        }
+        return sum(one.end_offset - one.start_offset for one in self.ranges)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeToPlan:
+class NextCutRequest(BetweenRequest, frozen=True):
+    bytes: Annotated[Annotated[int, Meta(ge=1, le=OFFSET_MAX)] | None, about("About so many; null: everything")] = None
+    strict_key_order: Annotated[bool, about("Never a segment together with those that it replaced")] = False
+    on_truncation: Annotated[
+        OnTruncation, about("If bytes after `from` were truncated: an error, or start at the head there")
+    ] = "fail"
+
+
+class RangeToPlan(Document, frozen=True):
     """The bytes `[start, end)` of a segment, to be read in pieces of about `piece_bytes`; None means one piece."""
 
-    segment_id: int
-    start: int
-    end: int
-    piece_bytes: int | None = None
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> RangeToPlan:
-        return cls(
-            int(document["segmentId"]),
-            int(document["start"]),
-            int(document["end"]),
-            _optional(document.get("pieceBytes")),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "segmentId": self.segment_id,
-            "start": self.start,
-            "end": self.end,
-            "pieceBytes": self.piece_bytes,
-        }
+    segment_id: Annotated[int, Meta(ge=0, le=SEGMENT_ID_MAX)]
+    start: Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="First byte, where an event begins")]
+    end: Annotated[int, Meta(ge=1, le=OFFSET_MAX, description="End of the range, where an event ends")]
+    piece_bytes: Annotated[
+        Annotated[int, Meta(ge=1, le=OFFSET_MAX)] | None, about("About the length of a piece; null: one piece")
+    ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPiece:
+class RangePlansRequest(Document, frozen=True):
+    ranges: Annotated[tuple[RangeToPlan, ...], Meta(min_length=1, max_length=RANGES_PER_PLAN_MAX)]
+    links: Annotated[bool, about("Whether pieces get links to their bytes in S3")] = True
+
+
+class PlannedPiece(Document, frozen=True):
     """The bytes `[start, end)` of a segment. Both are offsets between two events.
 
     `chunks` are links to `[start, stored_until)`, sorted by offset and without gaps. The rest of the piece is not in
@@ -125,29 +81,13 @@ class PlannedPiece:
 
     start: int
     end: int
-    chunks: tuple[Chunk, ...] = ()
-    stored_until: int | None = None
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> PlannedPiece:
-        return cls(
-            int(document["start"]),
-            int(document["end"]),
-            tuple(map(Chunk.from_json, document["chunks"])),
-            _optional(document["storedUntil"]),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "start": self.start,
-            "end": self.end,
-            "chunks": [one.to_json() for one in self.chunks],
-            "storedUntil": self.stored_until,
-        }
+    chunks: Annotated[tuple[Chunk, ...], about("From `start` on, without gaps")] = ()
+    stored_until: Annotated[
+        int | None, about("Offset up to which S3 has the piece; null if the answer has no room for its links")
+    ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class RangePlan:
+class RangePlan(Document, frozen=True):
     """How to read one range: contiguous pieces in the order of their offsets, and the segment's store.
 
     `endpoint` is None if no store has claimed the segment's container.
@@ -155,56 +95,10 @@ class RangePlan:
 
     segment_id: int
     pieces: tuple[PlannedPiece, ...]
-    endpoint: SegmentEndpoint | None
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> RangePlan:
-        endpoint = document["endpoint"]
-        return cls(
-            int(document["segmentId"]),
-            tuple(map(PlannedPiece.from_json, document["pieces"])),
-            None if endpoint is None else SegmentEndpoint.from_json(endpoint),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "segmentId": self.segment_id,
-            "pieces": [one.to_json() for one in self.pieces],
-            "endpoint": None if self.endpoint is None else self.endpoint.to_json(),
-        }
+    endpoint: Annotated[SegmentEndpoint | None, about("The segment's store; null if none has claimed its container")]
 
 
-@dataclass(frozen=True, slots=True)
-class RangePlans:
+class RangePlans(Document, frozen=True):
     """The plans of several ranges, in the order in which they were requested."""
 
-    plans: tuple[RangePlan, ...]
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> RangePlans:
-        return cls(tuple(map(RangePlan.from_json, document["ranges"])))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"ranges": [one.to_json() for one in self.plans]}
-
-
-def next_cut_request(
-    start: StreamCut | Mapping[int, int] | None,
-    end: StreamCut | Mapping[int, int] | None,
-    bytes_max: int | None,
-    *,
-    strict_key_order: bool,
-    on_truncation: OnTruncation,
-) -> dict[str, Any]:
-    """The body of a request for the next cut."""
-    return {
-        "from": optional_offsets_json(start),
-        "to": optional_offsets_json(end),
-        "bytes": bytes_max,
-        "strictKeyOrder": strict_key_order,
-        "onTruncation": on_truncation,
-    }
-
-
-def _optional(number: Any) -> int | None:
-    return None if number is None else int(number)
+    plans: Annotated[tuple[RangePlan, ...], about("In the order of the request")] = field(name="ranges")

@@ -6,18 +6,40 @@ Sizes are in bytes, times in milliseconds since the Unix epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from headrace.api.stream_cuts import offsets_json, stream_cut_from_json, stream_cut_json
-from headrace.api.streams import retention_from_json, retention_json
+from msgspec import Meta, field
+
+from headrace.api.pages import Page
+from headrace.api.stream_cuts import (
+    OFFSET_MAX,
+    SEGMENT_ID_MAX,
+    CutOffsets,
+    RequestedOffsets,
+    StreamCutView,
+    decimal,
+)
+from headrace.model.documents import Document, about
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.stream_configuration import RetentionPolicy
-from headrace.model.stream_cuts import StreamCut
-from headrace.model.subscribers import Subscriber
+from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
+from headrace.model.subscribers import Subscriber, cut_not_valid
+
+GENERATION_MAX = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionDescription:
+class NextTruncation(Document, frozen=True):
+    """What would go if it were decided now."""
+
+    case: Annotated[str, about("Which of the documented cases of retention applies")]
+    why: Annotated[str, about("The same in words")]
+    bytes: Annotated[int, about("What would go; 0 if nothing would")]
+    cut: Annotated[StreamCutView | None, about("Where the stream would begin then; null if nothing would go")] = field(
+        name="streamCut"
+    )
+
+
+class RetentionDescription(Document, frozen=True):
     """The retained data of a stream, and the next truncation.
 
     Every retained event was written after `oldest_event_ms`, or while the tail was measured for the cut of that time.
@@ -28,94 +50,87 @@ class RetentionDescription:
     `case` is the rule that decides this, and `why` explains it in a sentence.
     """
 
-    policy: RetentionPolicy | None
-    time_ms: int
-    oldest_event_ms: int
-    kept_bytes: int
-    retention_set: int
-    oldest_cut_ms: int | None
-    newest_cut_ms: int | None
+    scope: str = field(name="scopeName")
+    stream: str = field(name="streamName")
+    policy: RetentionPolicy | None = field(name="retentionPolicy")
+    time_ms: Annotated[int, about("When this was so, ms since 1970, as all times here")]
+    oldest_event_ms: Annotated[
+        int,
+        about(
+            "Every event that is still there was written after this time, or while the tail was measured for the cut "
+            "of that time"
+        ),
+    ] = field(name="oldestEventAfter")
+    kept_bytes: Annotated[int, about("Between head and tail")]
+    retention_set: Annotated[int, about("Stream cuts that are kept as places to truncate at")]
+    oldest_cut_ms: int | None = field(name="oldestCutTime")
+    newest_cut_ms: int | None = field(name="newestCutTime")
     subscribers: int
-    next_cut_time_ms: int | None
-    next_bytes: int
-    next_cut: StreamCut | None
-    case: str
-    why: str
+    next_cut_time_ms: Annotated[int | None, about("When the next cut is taken and decided upon; null without a policy")]
+    next: NextTruncation = field(name="nextTruncation")
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> RetentionDescription:
-        following = document["nextTruncation"]
-        cut = following["streamCut"]
-        return cls(
-            policy=retention_from_json(document["retentionPolicy"]),
-            time_ms=int(document["time"]),
-            oldest_event_ms=int(document["oldestEventAfter"]),
-            kept_bytes=int(document["keptBytes"]),
-            retention_set=int(document["retentionSet"]),
-            oldest_cut_ms=_optional(document["oldestCutTime"]),
-            newest_cut_ms=_optional(document["newestCutTime"]),
-            subscribers=int(document["subscribers"]),
-            next_cut_time_ms=_optional(document["nextCutTime"]),
-            next_bytes=int(following["bytes"]),
-            next_cut=None if cut is None else stream_cut_from_json(cut),
-            case=str(following["case"]),
-            why=str(following["why"]),
-        )
+    @property
+    def next_bytes(self) -> int:
+        return self.next.bytes
 
-    def to_json(self, scope: str, stream: str) -> dict[str, Any]:
-        """The JSON, which also names the stream."""
-        return {
-            "scopeName": scope,
-            "streamName": stream,
-            "retentionPolicy": retention_json(self.policy),
-            "time": self.time_ms,
-            "oldestEventAfter": self.oldest_event_ms,
-            "keptBytes": self.kept_bytes,
-            "retentionSet": self.retention_set,
-            "oldestCutTime": self.oldest_cut_ms,
-            "newestCutTime": self.newest_cut_ms,
-            "subscribers": self.subscribers,
-            "nextCutTime": self.next_cut_time_ms,
-            "nextTruncation": {
-                "case": str(self.case),
-                "why": self.why,
-                "bytes": self.next_bytes,
-                "streamCut": None if self.next_cut is None else stream_cut_json(self.next_cut),
-            },
-        }
+    @property
+    def next_cut(self) -> StreamCut | None:
+        return None if self.next.cut is None else self.next.cut.cut
+
+    @property
+    def case(self) -> str:
+        return self.next.case
+
+    @property
+    def why(self) -> str:
+        return self.next.why
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberView:
+class SubscriberView(Document, frozen=True):
     """A reader group that retention waits for. It no longer needs the bytes before `offsets`, by segment id."""
 
     subscriber: str
     generation: int
-    offsets: Mapping[int, int]
-    updated_ms: int
+    offsets: CutOffsets = field(name="streamCut")
+    updated_ms: Annotated[int, about("When it registered or published, ms since 1970")]
 
     @classmethod
     def of(cls, subscriber: Subscriber) -> SubscriberView:
-        offsets = subscriber.position.cut.offsets
+        offsets = dict(subscriber.position.cut.offsets)
         return cls(subscriber.name, subscriber.generation, offsets, subscriber.updated_ms)
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> SubscriberView:
-        return cls(
-            subscriber=str(document["subscriber"]),
-            generation=int(document["generation"]),
-            offsets={int(segment): int(offset) for segment, offset in document["streamCut"].items()},
-            updated_ms=int(document["updated"]),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "subscriber": self.subscriber,
-            "generation": self.generation,
-            "streamCut": offsets_json(self.offsets),
-            "updated": self.updated_ms,
-        }
+class SubscriberList(Page, frozen=True, kw_only=True):
+    subscribers: tuple[SubscriberView, ...]
 
 
-def _optional(value: Any) -> int | None:
-    return None if value is None else int(value)
+_Generation = Annotated[int, Meta(ge=0, le=GENERATION_MAX)]
+
+
+class RegisterSubscriberRequest(Document, frozen=True):
+    generation: Annotated[_Generation, about("Of the reader group's configuration")] = 0
+    start: Annotated[RequestedOffsets | None, about("Where the group begins; null: at the head")] = field(
+        default=None, name="streamCut"
+    )
+
+
+class SubscriberPositionRequest(Document, frozen=True, kw_only=True):
+    generation: _Generation = 0
+    position: Annotated[
+        RequestedOffsets,
+        about("Nothing before it is needed any more; -1 for the end of a sealed segment or one not reached"),
+    ] = field(name="streamCut")
+
+
+def published_offsets(cut: RequestedOffsets) -> Mapping[int, int]:
+    """The offsets of a published cut.
+
+    Raises:
+        InvalidRequestError: code "stream_cut_not_valid", or without it for a key that is not a segment id.
+    """
+    if len(cut) > 2 * SEGMENTS_PER_STREAM_MAX:  # Segments that are read, and segments that are not reached yet.
+        raise cut_not_valid(f"it names more than {2 * SEGMENTS_PER_STREAM_MAX} segments", {})
+    offsets = {decimal(key, "segment id", SEGMENT_ID_MAX): offset for key, offset in cut.items()}
+    if len(offsets) != len(cut) or not all(END_OF_SEGMENT <= offset <= OFFSET_MAX for offset in offsets.values()):
+        raise cut_not_valid(f"it names a segment twice or has an offset outside -1..{OFFSET_MAX}", {})
+    return offsets

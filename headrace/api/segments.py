@@ -5,11 +5,12 @@ Segment names are those of the wire protocol. Offsets and lengths are in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from headrace.api.stream_cuts import cut_from_json, offsets_json
+from msgspec import field
+
+from headrace.api.stream_cuts import CutOffsets
+from headrace.model.documents import Document, about
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_cuts import StreamCut
 
@@ -17,109 +18,82 @@ _UNKNOWN_OFFSET = -1
 """The start offset in the JSON of an answer for which no segment store was called."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentView:
-    """A segment of a stream. In answers that do not contain them, `start_offset` is None and `name` is empty."""
+class ScaledSegment(Document, frozen=True):
+    """A segment, and the part `[low, high)` of the key space that it owns."""
 
     segment_id: int
+    low: float
+    high: float
+
+    @property
+    def key_range(self) -> KeyRange:
+        return KeyRange(self.low, self.high)
+
+
+def scaled_segment(segment: StreamSegment) -> ScaledSegment:
+    return ScaledSegment(segment.segment_id, segment.key_range.low, segment.key_range.high)
+
+
+class SegmentView(ScaledSegment, frozen=True):
+    """A segment of a stream, with its name."""
+
     name: str
-    key_range: KeyRange
-    start_offset: int | None = None
 
     @classmethod
-    def of(cls, segment: StreamSegment, name: str = "", start_offset: int | None = None) -> SegmentView:
-        return cls(segment.segment_id, name, segment.key_range, start_offset)
+    def of(cls, segment: StreamSegment, name: str) -> SegmentView:
+        return SegmentView(segment.segment_id, segment.key_range.low, segment.key_range.high, name)
+
+
+class StartedSegment(SegmentView, frozen=True):
+    """A segment, with its first offset if a segment store was asked for it."""
+
+    known_start: Annotated[int, about("Bytes; -1 where it is not known")] = field(name="startOffset")
+
+    @property
+    def start_offset(self) -> int | None:
+        return None if self.known_start == _UNKNOWN_OFFSET else self.known_start
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> SegmentView:
-        start = int(document.get("startOffset", _UNKNOWN_OFFSET))
-        return cls(
-            int(document["segmentId"]),
-            str(document.get("name", "")),
-            KeyRange(float(document["low"]), float(document["high"])),
-            start if start >= 0 else None,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        start = _UNKNOWN_OFFSET if self.start_offset is None else self.start_offset
-        return {**self.named_json(), "startOffset": start}
-
-    def named_json(self) -> dict[str, Any]:
-        """The JSON without the start offset."""
-        return {"name": self.name, **self.range_json()}
-
-    def range_json(self) -> dict[str, Any]:
-        """The JSON with only the id and the key range."""
-        return {"segmentId": self.segment_id, "low": self.key_range.low, "high": self.key_range.high}
+    def at(cls, segment: StreamSegment, name: str, start_offset: int | None = None) -> StartedSegment:
+        start = _UNKNOWN_OFFSET if start_offset is None else start_offset
+        return cls(segment.segment_id, segment.key_range.low, segment.key_range.high, name, start)
 
 
-@dataclass(frozen=True, slots=True)
-class EpochSegments:
+class EpochSegments(Document, frozen=True):
     """The segments of one epoch, sorted by key range. `sealed` is true when the stream accepts no more events."""
 
     epoch: int
-    segments: tuple[SegmentView, ...]
+    segments: tuple[StartedSegment, ...]
     sealed: bool
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> EpochSegments:
-        segments = sorted(map(SegmentView.from_json, document["segments"]), key=lambda segment: segment.key_range)
-        return cls(int(document["epoch"]), tuple(segments), bool(document["sealed"]))
 
-    def to_json(self) -> dict[str, Any]:
-        return {"segments": [one.to_json() for one in self.segments], "epoch": self.epoch, "sealed": self.sealed}
-
-
-@dataclass(frozen=True, slots=True)
-class Successor:
+class Successor(SegmentView, frozen=True):
     """A segment that replaced others, and the ids of all segments that it replaced."""
 
-    segment: SegmentView
     predecessors: tuple[int, ...]
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Successor:
-        return cls(SegmentView.from_json(document), tuple(map(int, document["predecessors"])))
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.segment.named_json(), "predecessors": list(self.predecessors)}
+    def after(cls, segment: StreamSegment, name: str, predecessors: tuple[int, ...]) -> Successor:
+        return cls(segment.segment_id, segment.key_range.low, segment.key_range.high, name, predecessors)
 
 
-@dataclass(frozen=True, slots=True)
-class Successors:
-    """The successors of a segment.
+class Successors(Document, frozen=True):
+    """The successors of a segment, sorted by key range.
 
     Without successors, the stream ends with the segment if `sealed` is true; otherwise the segment is still active.
     """
 
     segments: tuple[Successor, ...]
-    sealed: bool
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Successors:
-        found = sorted(map(Successor.from_json, document["segments"]), key=lambda one: one.segment.key_range)
-        return cls(tuple(found), bool(document["sealed"]))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"segments": [one.to_json() for one in self.segments], "sealed": self.sealed}
+    sealed: Annotated[bool, about("The stream is sealed and ends with this segment")]
 
 
-@dataclass(frozen=True, slots=True)
-class Predecessors:
+class Predecessors(Document, frozen=True):
     """The segments that a segment replaced. A segment of the first epoch has none."""
 
     segments: tuple[SegmentView, ...]
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Predecessors:
-        return cls(tuple(map(SegmentView.from_json, document["segments"])))
 
-    def to_json(self) -> dict[str, Any]:
-        return {"segments": [one.named_json() for one in self.segments]}
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentEndpoint:
+class SegmentEndpoint(Document, frozen=True):
     """The address of the store that owns a segment.
 
     The segment is part of `container`. `epoch` increases each time another store takes over that container.
@@ -129,81 +103,46 @@ class SegmentEndpoint:
     port: int
     zone: str
     container: int
-    epoch: int
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> SegmentEndpoint:
-        return cls(
-            str(document["host"]),
-            int(document["port"]),
-            str(document.get("zone", "")),
-            int(document["container"]),
-            int(document["epoch"]),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "host": self.host,
-            "port": self.port,
-            "zone": self.zone,
-            "container": self.container,
-            "epoch": self.epoch,
-        }
+    epoch: Annotated[int, about("Grows with each takeover of the container")]
 
 
-@dataclass(frozen=True, slots=True)
-class RangeBetween:
+class RangeBetween(SegmentView, frozen=True):
     """The bytes `[start_offset, end_offset)` of a segment, which are between two stream cuts."""
 
-    segment: SegmentView
     start_offset: int
     end_offset: int
     predecessors: tuple[int, ...]
     successors: tuple[int, ...]
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> RangeBetween:
-        return cls(
-            SegmentView.from_json(document),
-            int(document["startOffset"]),
-            int(document["endOffset"]),
-            tuple(map(int, document["predecessors"])),
-            tuple(map(int, document["successors"])),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.segment.named_json(),
-            "startOffset": self.start_offset,
-            "endOffset": self.end_offset,
-            "predecessors": list(self.predecessors),
-            "successors": list(self.successors),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class RangesBetween:
+class RangesBetween(Document, frozen=True, kw_only=True):
     """All ranges between two stream cuts, predecessors first.
 
     `start` and `end` are the cuts as offsets, also where the request named the head or the tail.
     """
 
-    ranges: tuple[RangeBetween, ...]
-    start: StreamCut
-    end: StreamCut
+    scope: str = field(name="scopeName")
+    stream: str = field(name="streamName")
+    ranges: tuple[RangeBetween, ...] = field(name="segments")
+    start_offsets: Annotated[CutOffsets, about("As requested, at the head where that was truncated")] = field(
+        name="from"
+    )
+    end_offsets: CutOffsets = field(name="to")
 
     @classmethod
-    def from_json(cls, scope: str, stream: str, document: Mapping[str, Any]) -> RangesBetween:
-        """Parses the JSON, which does not name the stream."""
-        return cls(
-            tuple(map(RangeBetween.from_json, document["segments"])),
-            cut_from_json(scope, stream, document["from"]),
-            cut_from_json(scope, stream, document["to"]),
+    def between(cls, start: StreamCut, end: StreamCut, ranges: tuple[RangeBetween, ...]) -> RangesBetween:
+        return RangesBetween(
+            scope=start.scope,
+            stream=start.stream,
+            ranges=ranges,
+            start_offsets=dict(start.offsets),
+            end_offsets=dict(end.offsets),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "segments": [one.to_json() for one in self.ranges],
-            "from": offsets_json(self.start),
-            "to": offsets_json(self.end),
-        }
+    @property
+    def start(self) -> StreamCut:
+        return StreamCut.of(self.scope, self.stream, self.start_offsets)
+
+    @property
+    def end(self) -> StreamCut:
+        return StreamCut.of(self.scope, self.stream, self.end_offsets)

@@ -3,55 +3,120 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
+
+from msgspec import field
 
 from headrace.codec.stream_cut_text import stream_cut_text
+from headrace.model.documents import Document, about
 from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError, UnavailableError
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
+
+OFFSET_MAX = SEGMENT_ID_MAX = (1 << 63) - 1
+_DIGITS_MAX = 19
+_INVALID_CUT = "invalid_stream_cut"
+
+CutOffsets = dict[int, int]
+"""Offset in bytes by segment id."""
+
+RequestedOffsets = dict[str, int]
+"""The same in requests, with ids as text that was not checked. The offset -1 is the end of a sealed segment."""
 
 
-def offsets_json(cut: StreamCut | Mapping[int, int]) -> dict[str, int]:
+def decimal(text: str, what: str, most: int) -> int:
+    """The number in `text`, which must be decimal digits from 0 to `most`; raises InvalidRequestError otherwise.
+
+    This is stricter than Python's `int`, which accepts signs, blanks, underscores and the digits of other scripts.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX and int(text) <= most):
+        raise InvalidRequestError(f"{text[:100]!a} is not a valid {what}: expected decimal digits, at most {most}")
+    return int(text)
+
+
+def offsets_json(cut: StreamCut | Mapping[int, int]) -> RequestedOffsets:
     """The JSON of a cut's offsets."""
     offsets = cut.offsets if isinstance(cut, StreamCut) else cut
     return {str(segment): offset for segment, offset in offsets.items()}
 
 
-def optional_offsets_json(cut: StreamCut | Mapping[int, int] | None) -> dict[str, int] | None:
+def optional_offsets_json(cut: StreamCut | Mapping[int, int] | None) -> RequestedOffsets | None:
     """The JSON of a cut's offsets. None, which the API reads as the head or the tail, stays None."""
     return None if cut is None else offsets_json(cut)
 
 
-def cut_from_json(scope: str, stream: str, offsets: Mapping[str, Any]) -> StreamCut:
-    """Parses the offsets of a cut of the stream."""
-    return StreamCut.of(scope, stream, {int(segment): int(offset) for segment, offset in offsets.items()})
+def requested_offsets(field: str, cut: RequestedOffsets | None) -> Mapping[int, int] | None:
+    """The offsets of a cut in a request.
 
-
-def stream_cut_json(cut: StreamCut) -> dict[str, Any]:
-    """The JSON of a cut with its stream, and the text form that Pravega's clients accept."""
-    return {
-        "scopeName": cut.scope,
-        "streamName": cut.stream,
-        "cut": offsets_json(cut),
-        "text": stream_cut_text(cut),
-    }
-
-
-def cut_check_json(problem: HeadraceError | None) -> dict[str, Any]:
-    """The JSON of the check of a cut, with the reason why it is not valid."""
-    shown = None if problem is None else {"code": problem.specific_code, "message": problem.message}
-    return {"valid": problem is None, "problem": shown}
-
-
-def cut_problem(answer: Mapping[str, Any]) -> HeadraceError | None:
-    """Parses the answer to the check of a cut. An older controller gives no reason."""
-    if bool(answer["valid"]):
+    Raises:
+        InvalidRequestError: code "invalid_stream_cut".
+    """
+    if cut is None:
         return None
-    found = answer.get("problem") or {"code": "invalid_request", "message": "the stream cut is not valid"}
-    code = str(found["code"])
-    kind = {"truncated": TruncatedError, "stream_not_ready": UnavailableError}.get(code, InvalidRequestError)
-    return kind(str(found["message"]), code=code)
+    if len(cut) > SEGMENTS_PER_STREAM_MAX:
+        raise InvalidRequestError(f"{field!r} names more than {SEGMENTS_PER_STREAM_MAX} segments", code=_INVALID_CUT)
+    parsed = {decimal(key, "segment id", SEGMENT_ID_MAX): offset for key, offset in cut.items()}
+    if len(parsed) != len(cut) or not all(END_OF_SEGMENT <= offset <= OFFSET_MAX for offset in parsed.values()):
+        raise InvalidRequestError(
+            f"{field!r} names a segment twice or has an offset outside -1..{OFFSET_MAX}", code=_INVALID_CUT
+        )
+    return parsed
 
 
-def stream_cut_from_json(document: Mapping[str, Any]) -> StreamCut:
-    """Parses a cut that names its stream."""
-    return cut_from_json(document["scopeName"], document["streamName"], document["cut"])
+class StreamCutView(Document, frozen=True):
+    """A cut with its stream, and the text form that Pravega's clients accept."""
+
+    scope: str = field(name="scopeName")
+    stream: str = field(name="streamName")
+    offsets: CutOffsets = field(name="cut")
+    text: Annotated[str, about("Pravega's text form of the same cut")]
+
+    @classmethod
+    def of(cls, cut: StreamCut) -> StreamCutView:
+        return cls(cut.scope, cut.stream, dict(cut.offsets), stream_cut_text(cut))
+
+    @property
+    def cut(self) -> StreamCut:
+        return StreamCut.of(self.scope, self.stream, self.offsets)
+
+
+class CutRequest(Document, frozen=True):
+    cut: Annotated[RequestedOffsets, about("Offset in bytes by segment id")]
+
+    def offsets(self) -> Mapping[int, int]:
+        """Raises InvalidRequestError (code "invalid_stream_cut") for a value that cannot be a cut."""
+        return requested_offsets("cut", self.cut) or {}
+
+
+class BetweenRequest(Document, frozen=True):
+    start: Annotated[RequestedOffsets | None, about("null: the head")] = field(default=None, name="from")
+    end: Annotated[RequestedOffsets | None, about("null: the tail")] = field(default=None, name="to")
+
+
+class CutProblem(Document, frozen=True):
+    code: Annotated[str, about("Of the error that a request with the cut would get")]
+    message: str
+
+
+class CutCheck(Document, frozen=True):
+    valid: Annotated[bool, about("A cut of this stream, behind its head and written already")]
+
+
+class ExplainedCutCheck(CutCheck, frozen=True):
+    problem: Annotated[CutProblem | None, about("Why it is not valid")]
+
+    @classmethod
+    def of(cls, problem: HeadraceError | None) -> ExplainedCutCheck:
+        return cls(problem is None, None if problem is None else CutProblem(problem.specific_code, problem.message))
+
+    def error(self) -> HeadraceError | None:
+        """The error that a request with the cut would get; None for a valid cut."""
+        if self.valid:
+            return None
+        found = self.problem or CutProblem("invalid_request", "the stream cut is not valid")
+        kinds = {"truncated": TruncatedError, "stream_not_ready": UnavailableError}
+        return kinds.get(found.code, InvalidRequestError)(found.message, code=found.code)
+
+
+class CutDistance(Document, frozen=True):
+    bytes: int

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headrace.api.segments import SegmentView
-from headrace.api.transactions import TransactionSegmentView
+from headrace.api.segments import ScaledSegment, SegmentView
 from headrace.bridge import controller_pb2 as pb
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.log_classes import LogClass
@@ -139,9 +138,7 @@ def segment_id_message(scope: str, stream: str, segment_id: int) -> pb.SegmentId
     return pb.SegmentId(streamInfo=pb.StreamInfo(scope=scope, stream=stream), segmentId=segment_id)
 
 
-def segment_range_message(
-    scope: str, stream: str, segment: StreamSegment | SegmentView | TransactionSegmentView
-) -> pb.SegmentRange:
+def segment_range_message(scope: str, stream: str, segment: StreamSegment | ScaledSegment) -> pb.SegmentRange:
     return pb.SegmentRange(
         segmentId=segment_id_message(scope, stream, segment.segment_id),
         minKey=segment.key_range.low,

@@ -158,7 +158,7 @@ class ControllerService:
         await self._waits.accepted(what, lambda: self._streams.delete_stream(scope, stream))
         with contextlib.suppress(NotFoundError):
             await self._waits.until(
-                what, lambda: self._streams.get_stream(scope, stream), lambda view: not view.is_deleting
+                what, lambda: self._streams.is_deleting(scope, stream), lambda is_deleting: not is_deleting
             )
         return pb.DeleteStreamStatus(status=pb.DeleteStreamStatus.SUCCESS)
 
@@ -213,7 +213,7 @@ class ControllerService:
         return pb.SuccessorResponse(
             segments=[
                 pb.SuccessorResponse.SegmentEntry(
-                    segment=messages.segment_range_message(scope, stream, one.segment), value=one.predecessors
+                    segment=messages.segment_range_message(scope, stream, one), value=one.predecessors
                 )
                 for one in found.segments
             ]
@@ -229,9 +229,9 @@ class ControllerService:
         if start is not None:
             read = {one for one in found.start.offsets if one in read or one not in start}
         ids = [
-            messages.segment_id_message(scope, stream, one.segment.segment_id)
+            messages.segment_id_message(scope, stream, one.segment_id)
             for one in found.ranges
-            if one.segment.segment_id not in read
+            if one.segment_id not in read
         ]
         return pb.StreamCutRangeResponse(segments=ids)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headrace.api.segments import SegmentEndpoint, SegmentView
+from headrace.api.segments import ScaledSegment, SegmentEndpoint, SegmentView, StartedSegment
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome
 from headrace.cli.parameters import (
@@ -54,14 +54,14 @@ def endpoint_details(found: SegmentEndpoint) -> list[tuple[str, Any]]:
     ]
 
 
-def segment_document(one: SegmentView) -> dict[str, Any]:
+def segment_document(one: ScaledSegment) -> dict[str, Any]:
     """A segment as JSON."""
     return {
         "segment": one.segment_id,
-        "name": one.name,
-        "low": one.key_range.low,
-        "high": one.key_range.high,
-        "startOffset": one.start_offset,
+        "name": one.name if isinstance(one, SegmentView) else "",
+        "low": one.low,
+        "high": one.high,
+        "startOffset": one.start_offset if isinstance(one, StartedSegment) else None,
     }
 
 
@@ -116,11 +116,11 @@ def list_(
 def _of_cut(session: Session, stream: ScopedName, offsets: dict[int, int]) -> Outcome:
     """The segments of a stream cut, which may be of several epochs; the document has the last of these."""
     ranges = session.client.admin.segments_between(*stream, offsets, offsets).ranges
-    at_cut = sorted((one.segment for one in ranges if one.segment.segment_id in offsets), key=lambda one: one.key_range)
+    at_cut = sorted((one for one in ranges if one.segment_id in offsets), key=lambda one: one.key_range)
     document = {
         "epoch": max(segment_epoch(one.segment_id) for one in at_cut),
         "sealed": False,
-        "segments": [segment_document(one) | {"startOffset": None} for one in at_cut],
+        "segments": [segment_document(one) for one in at_cut],
     }
     return Outcome(document, SEGMENT_COLUMNS, segment_rows(at_cut))
 
@@ -131,14 +131,9 @@ def successors(session: Session, stream: StreamName, segment: SegmentId) -> Outc
     found = session.client.admin.successors(*stream, segment)
     document = {
         "sealed": found.sealed,
-        "segments": [
-            segment_document(one.segment) | {"predecessors": list(one.predecessors)} for one in found.segments
-        ],
+        "segments": [segment_document(one) | {"predecessors": list(one.predecessors)} for one in found.segments],
     }
-    rows = [
-        (*segment_rows([one.segment])[0], [segment_text(before) for before in one.predecessors])
-        for one in found.segments
-    ]
+    rows = [(*segment_rows([one])[0], [segment_text(before) for before in one.predecessors]) for one in found.segments]
     return Outcome(document, (*SEGMENT_COLUMNS, "PREDECESSORS"), rows)
 
 
@@ -162,7 +157,7 @@ def between(session: Session, stream: StreamName, from_cut: FromCut = None, to_c
     found = session.client.admin.segments_between(*stream, from_cut, to_cut)
     ranges = [
         {
-            "segment": one.segment.segment_id,
+            "segment": one.segment_id,
             "startOffset": one.start_offset,
             "endOffset": one.end_offset,
             "predecessors": list(one.predecessors),
@@ -175,7 +170,7 @@ def between(session: Session, stream: StreamName, from_cut: FromCut = None, to_c
         "to": {str(segment): offset for segment, offset in found.end.positions},
         "ranges": ranges,
     }
-    rows = [(segment_text(one.segment.segment_id), one.start_offset, one.end_offset) for one in found.ranges]
+    rows = [(segment_text(one.segment_id), one.start_offset, one.end_offset) for one in found.ranges]
     return Outcome(document, ("SEGMENT", "START", "END"), rows)
 
 

@@ -58,5 +58,5 @@ class RateSampler:
         now_s = self._now_s()
         elapsed_s = max(now_s - last.at_s, 1e-9)
         self._last[stream] = _Sample(now_s, found.end)
-        rates = {one.segment.segment_id: (one.end_offset - one.start_offset) / elapsed_s for one in found.ranges}
+        rates = {one.segment_id: (one.end_offset - one.start_offset) / elapsed_s for one in found.ranges}
         return Growth(rates, found.end)

@@ -87,7 +87,8 @@ def scale_status(
     session: Session, stream: StreamName, epoch: Annotated[int, typer.Argument(parser=number, metavar="EPOCH")]
 ) -> Outcome:
     """Show the status of the scale that creates an epoch."""
-    return _progress(session.client.admin.scale_status(*stream, epoch))
+    progress = session.client.admin.scale_status(*stream, epoch)
+    return _progress(ScaleProgress(progress.epoch, progress.status, ()))
 
 
 def _scale_evenly(session: Session, stream: ScopedName, count: int, *, dry_run: bool, wait: bool) -> Outcome:

@@ -53,8 +53,8 @@ def list_(
     """List the transactions that are neither committed nor aborted, by id."""
     if completed:
         ended = session.client.admin.transactions.list_completed(*stream)
-        entries = [{"transaction": identifier, "state": state} for identifier, state in ended]
-        rows = [(identifier, state_text(state)) for identifier, state in ended]
+        entries = [one.to_json() for one in ended]
+        rows = [(one.transaction, state_text(one.state)) for one in ended]
         return Outcome({"transactions": entries}, ("TRANSACTION", "STATE"), rows)
     found = session.client.admin.transactions.list_open(*stream, label_prefix=label_prefix)
     return Outcome(

@@ -72,11 +72,12 @@ def checked(function: Any, name: str | None = None) -> Any:
 
 
 def check_fields(value: Any) -> None:
-    """Checks the fields of a dataclass, for its `__post_init__`."""
+    """Checks the fields of a dataclass or of a document, for its `__post_init__`."""
     kind: Any = type(value)
     hints = _hints_of_class(kind)
-    for field in fields(kind):
-        check_argument(f"{kind.__name__}: {field.name}", getattr(value, field.name), hints[field.name])
+    names = getattr(kind, "__struct_fields__", None) or [field.name for field in fields(kind)]
+    for name in names:
+        check_argument(f"{kind.__name__}: {name}", getattr(value, name), hints[name])
 
 
 def check_argument(name: str, value: Any, hint: Any) -> None:

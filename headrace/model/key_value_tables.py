@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated
 
 from headrace.model.arguments import check_fields
+from headrace.model.documents import Document, about
 from headrace.model.errors import ConflictError, InvalidRequestError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_PARTITIONS_MAX
@@ -30,8 +32,7 @@ class TableState(StrEnum):
     DELETING = "DELETING"
 
 
-@dataclass(frozen=True, slots=True)
-class TableConfiguration:
+class TableConfiguration(Document, frozen=True):
     """The configuration of a table, which never changes. Every key of the table has the same lengths, in bytes.
 
     A key is a primary key, which determines the segment, and a secondary key, which may be absent (length 0).
@@ -40,9 +41,9 @@ class TableConfiguration:
         InvalidRequestError: a value is out of its range.
     """
 
-    partition_count: int
-    primary_key_length: int
-    secondary_key_length: int = 0
+    partition_count: Annotated[int, about("Segments of the table: it is never scaled")]
+    primary_key_length: Annotated[int, about("Bytes of every primary key, which decides the segment")]
+    secondary_key_length: Annotated[int, about("Bytes of every secondary key")] = 0
     rollover_size_bytes: int = 0
 
     def __post_init__(self) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import field
+from msgspec.structs import force_setattr
 
 from headrace.model import limits
 from headrace.model.arguments import check_argument, check_fields
+from headrace.model.documents import Document, about
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.log_classes import LogClass
 
@@ -42,8 +47,7 @@ _RETENTION_UNITS = {
 """For each type: the ms or bytes of one unit, and the largest number of units."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingPolicy:
+class ScalingPolicy(Document, frozen=True):
     """The number of segments of a stream, and when it changes.
 
     `target_rate` is in events/s or KB/s of one segment. `scale_factor` is the number of segments into which a hot one
@@ -52,8 +56,8 @@ class ScalingPolicy:
 
     type: ScalingType
     min_segments: int
-    target_rate: int = 0
-    scale_factor: int = 0
+    target_rate: Annotated[int, about("Events/s or KB/s of one segment")] = 0
+    scale_factor: Annotated[int, about("Into how many segments a hot one is split")] = 0
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -79,13 +83,12 @@ class ScalingPolicy:
         return cls(ScalingType.BY_RATE_IN_KBYTES_PER_SEC, min_segments, target_kbytes_per_s, scale_factor)
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
+class RetentionPolicy(Document, frozen=True):
     """The limits of retention, in the unit of the type: `value` is kept at least, `max_value` (if given) at most."""
 
     type: RetentionType
-    value: int
-    max_value: int | None = None
+    value: Annotated[int, about("Kept at least: days, ms, MB or bytes, as the type says")]
+    max_value: Annotated[int | None, about("Kept at most, in the same unit")] = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -129,26 +132,32 @@ class RetentionPolicy:
         return cls(coarse, least // unit, None if most is None else most // unit)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamConfiguration:
-    """The configuration of a stream. `tags` are sorted and unique. `log_class` never changes.
+class StreamSettings(Document, frozen=True):
+    """The part of a stream's configuration that an update replaces. `tags` are sorted and unique.
 
     Raises:
         InvalidRequestError: a value is out of its range, or there are too many or too long tags.
     """
 
-    scaling: ScalingPolicy
-    retention: RetentionPolicy | None = None
-    tags: tuple[str, ...] = ()
-    timestamp_aggregation_timeout_ms: int = 0
+    scaling: ScalingPolicy = field(name="scalingPolicy")
+    retention: RetentionPolicy | None = field(default=None, name="retentionPolicy")
+    tags: tuple[str, ...] = field(default=(), name="streamTags")
+    timestamp_aggregation_timeout_ms: Annotated[int, about("Milliseconds")] = 0
     rollover_size_bytes: int = 0
-    log_class: LogClass = LogClass.STORES
 
     def __post_init__(self) -> None:
         _check_range("timestampAggregationTimeout", self.timestamp_aggregation_timeout_ms, 0, _INT64_MAX)
         _check_range("rolloverSizeBytes", self.rollover_size_bytes, 0, _INT64_MAX)
-        object.__setattr__(self, "tags", tuple(sorted(set(self.tags))))
+        force_setattr(self, "tags", tuple(sorted(set(self.tags))))
         _check_tags(self.tags)
+
+
+class StreamConfiguration(StreamSettings, frozen=True):
+    """The configuration of a stream. `log_class` never changes."""
+
+    log_class: Annotated[
+        LogClass, about("Who acknowledges an append: its stores (the default) or S3; fixed at the creation")
+    ] = field(default=LogClass.STORES, name="acknowledgedBy")
 
 
 def check_tag(tag: str) -> str:

@@ -77,7 +77,7 @@ class ClientStreamAccess:
         if found.lost:
             log_skipped(self._scope, self._stream, found.lost, found.lost_bytes)
         return Batch(
-            segment_ranges(found.batch),
+            segment_ranges(found),
             found.start.offsets,
             found.end.offsets,
             found.reached_end,
@@ -114,7 +114,7 @@ class ClientStreamAccess:
         reached_end = False
         while not reached_end:
             found = self._admin.next_cut(self._scope, self._stream, start, end=end, on_truncation="skip")
-            ranges += segment_ranges(found.batch)
+            ranges += segment_ranges(found)
             lost += found.lost
             start, reached_end = found.end.offsets, found.reached_end
         return Unread(joined_ranges(ranges), lost)

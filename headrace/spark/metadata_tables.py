@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias, get_args
 
 import pyarrow as pa
 
-from headrace.api.streams import configuration_json
 from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.stream_cuts import StreamCut
@@ -62,7 +61,7 @@ def _stream_info_rows(options: MetadataOptions, streams: Streams) -> Iterator[Ro
     for name in ReadPlans(options.read, streams).names():
         view, access = streams.view(scope, name), streams.stream(scope, name)
         head, tail = (stream_cut_text(StreamCut.of(scope, name, access.cut(at))) for at in get_args(At))
-        policies = configuration_json(view.configuration)
+        policies = view.configuration.to_json()
         retention = policies["retentionPolicy"]
         yield {
             "head_stream_cut": head,

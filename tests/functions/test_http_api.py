@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from lambda_context import FunctionContext
+from msgspec import Meta
 
-from functions.http_api import REQUEST_BODY_BYTES_MAX, http_api, lambda_handler
+from functions.http_api import REQUEST_BODY_BYTES_MAX, HttpApi, lambda_handler
+from functions.operations import PathParameter, QueryParameter
+from headrace.model.documents import Document, about
+from headrace.model.errors import InvalidRequestError
 
 pytestmark = pytest.mark.usefixtures("world")
 
@@ -33,10 +37,10 @@ def _quiet(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_unexpected_exception_is_answered_without_its_text(context: FunctionContext):
-    api = http_api()
+    api = HttpApi()
 
-    @api.get("/fails")
-    def fails() -> dict[str, str]:
+    @api.route("GET", "/fails", summary="fails", tag="t")
+    def fails() -> None:
         raise RuntimeError("password=hunter2")
 
     answer = lambda_handler(api)(event("GET", "/fails"), context)
@@ -45,27 +49,27 @@ def test_unexpected_exception_is_answered_without_its_text(context: FunctionCont
     assert "hunter2" not in answer["body"]
 
 
-def test_invalid_response_is_an_internal_error(context: FunctionContext):
-    api = http_api()
-
-    @api.get("/wrong")
-    def wrong() -> list[int]:
-        return ["x"]  # type: ignore[list-item]
-
-    assert lambda_handler(api)(event("GET", "/wrong"), context)["statusCode"] == 500
-
-
 def test_unknown_route_has_the_error_shape_of_the_api(context: FunctionContext):
-    answer = lambda_handler(http_api())(event("GET", "/nowhere"), context)
+    answer = lambda_handler(HttpApi())(event("GET", "/nowhere"), context)
     assert answer["statusCode"] == 404
     assert json.loads(answer["body"])["error"]["code"] == "no_such_route"
 
 
-def _echo() -> Any:
-    api = http_api()
+class Inner(Document, frozen=True):
+    kind: Literal["x", "y"]
 
-    @api.post("/echo")
-    def echo(body: dict[str, Any]) -> dict[str, Any]:
+
+class Echo(Document, frozen=True):
+    a: str | int
+    limit_ms: Annotated[int, about("Milliseconds")] = 7
+    inner: tuple[Inner, ...] = ()
+
+
+def _echo() -> Any:
+    api = HttpApi()
+
+    @api.route("POST", "/echo", summary="echo", tag="t")
+    def echo(body: Echo) -> Echo:
         return body
 
     return lambda_handler(api)
@@ -74,7 +78,7 @@ def _echo() -> Any:
 def test_a_body_in_base64_is_decoded(context: FunctionContext):
     body = base64.b64encode(b'{"a": 1}').decode()
     answer = _echo()(event("POST", "/echo", body=body, isBase64Encoded=True), context)
-    assert json.loads(answer["body"]) == {"a": 1}
+    assert json.loads(answer["body"]) == {"a": 1, "limit": 7, "inner": []}
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b'{"a": "\xc3"}'])
@@ -94,24 +98,116 @@ def test_the_limit_of_a_body_is_exact(context: FunctionContext, encoded: bool):
         assert answer["statusCode"] == status
 
 
+class Who(Document, frozen=True):
+    name: str
+    caller: str
+
+
 def test_requests_at_the_same_time_do_not_see_each_other(context: FunctionContext):
-    api = http_api()
+    api = HttpApi()
     both_inside = threading.Barrier(2, timeout=30)
 
-    @api.get("/who/<name>")
-    def who(name: str) -> dict[str, str]:
+    @api.route("GET", "/who/<name>", summary="who", tag="t")
+    def who(name: Annotated[str, PathParameter("A name", str)]) -> Who:
         both_inside.wait()
-        return {"name": name, "path": api.current_event.raw_event["rawPath"]}
+        return Who(name, api.caller)
 
     handler = lambda_handler(api)
     answers: dict[str, Any] = {}
 
     def ask(name: str) -> None:
-        answers[name] = json.loads(handler(event("GET", f"/who/{name}"), context)["body"])
+        asked = event("GET", f"/who/{name}")
+        asked["requestContext"]["authorizer"] = {"iam": {"userArn": f"arn:{name}"}}
+        answers[name] = json.loads(handler(asked, context)["body"])
 
     threads = [threading.Thread(target=ask, args=(name,)) for name in ("a", "b")]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert answers == {name: {"name": name, "path": f"/who/{name}"} for name in ("a", "b")}
+    assert answers == {name: {"name": name, "caller": f"arn:{name}"} for name in ("a", "b")}
+
+
+PROBLEMS = {
+    '{"a": null}': ("body.a", "expected int | str, got null"),
+    "{}": ("body.a", "is missing"),
+    '{"a": 1, "limit_ms": 3}': ("body.limit_ms", "is unknown"),
+    '{"a": 1, "limit": "hunter2"}': ("body.limit", "expected int, got str"),
+    '{"a": 1, "limit": 2.0}': ("body.limit", "expected int, got float"),
+    '{"a": 1, "inner": [{"kind": "x"}, {"kind": "hunter2"}]}': ("body.inner.1.kind", "must be x or y"),
+    '{"a": 1, "inner": [{"kind": "x", "more": 1}]}': ("body.inner.0.more", "is unknown"),
+    '{"a": 1, "inner": [{}]}': ("body.inner.0.kind", "is missing"),
+    "[]": ("body", "expected object, got array"),
+    "null": ("body", "is missing"),
+}
+
+
+@pytest.mark.parametrize(("body", "problem"), PROBLEMS.items(), ids=PROBLEMS)
+def test_mistake_in_a_body_is_named_without_its_value(context: FunctionContext, body: str, problem: tuple[str, str]):
+    answer = _echo()(event("POST", "/echo", body=body), context)
+    error = json.loads(answer["body"])["error"]
+    assert (answer["statusCode"], error["code"]) == (400, "invalid_request")
+    assert [(one["field"], one["problem"]) for one in error["details"]["problems"]] == [problem]
+    assert problem[0] in error["message"]
+    assert "hunter2" not in answer["body"]
+
+
+def test_all_unknown_fields_are_named_up_to_a_limit(context: FunctionContext):
+    body = json.dumps({"a": 1} | {f"f{number}": 1 for number in range(12)})
+    error = json.loads(_echo()(event("POST", "/echo", body=body), context)["body"])["error"]
+    assert [one["field"] for one in error["details"]["problems"]] == [f"body.f{number}" for number in range(10)]
+    assert error["message"].endswith("and 2 more")
+
+
+class Asked(Document, frozen=True):
+    number: int
+    limit: int
+    flag: bool
+    text: str | None
+
+
+def even(text: str) -> int:
+    if int(text) % 2:
+        raise InvalidRequestError("odd", code="odd")
+    return int(text)
+
+
+def _asking() -> Any:
+    api = HttpApi()
+
+    @api.route("GET", "/ask/<number>", summary="ask", tag="t")
+    def ask(
+        number: Annotated[int, PathParameter("An even number", even)],
+        limit: Annotated[int, Meta(ge=1, le=9), QueryParameter("At most")],
+        flag: Annotated[bool, QueryParameter("A flag", name="aFlag")] = False,
+        text: Annotated[Annotated[str, Meta(max_length=3)] | None, QueryParameter("A text")] = None,
+    ) -> Asked | None:
+        return Asked(number, limit, flag, text) if limit < 9 else None
+
+    return lambda_handler(api)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "answer"),
+    [
+        ("/ask/2", {"limit": "3"}, 200, {"number": 2, "limit": 3, "flag": False, "text": None}),
+        ("/ask/4", {"limit": "1", "aFlag": "true", "text": "a,b"}, 200, None),
+        ("/ask/2", {"limit": "9"}, 204, None),
+        ("/ask/3", {"limit": "3"}, 400, "odd"),
+        ("/ask/2", {}, 400, "query.limit"),
+        ("/ask/2", {"limit": "10"}, 400, "query.limit"),
+        ("/ask/2", {"limit": "1,2"}, 400, "query.limit"),
+        ("/ask/2", {"limit": " 1"}, 400, "query.limit"),
+        ("/ask/2", {"limit": "3", "aFlag": "maybe"}, 400, "query.aFlag"),
+        ("/ask/2", {"limit": "3", "text": "long"}, 400, "query.text"),
+    ],
+)
+def test_parameters_become_the_declared_types(
+    context: FunctionContext, path: str, query: dict[str, str], status: int, answer: Any
+):
+    found = _asking()(event("GET", path, queryStringParameters=query), context)
+    assert found["statusCode"] == status
+    if isinstance(answer, dict):
+        assert json.loads(found["body"]) == answer
+    elif answer is not None:
+        assert answer in found["body"]

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 import httpx
 
 from headrace import wire
-from headrace.api.stream_cuts import cut_check_json
+from headrace.api.stream_cuts import ExplainedCutCheck
 from headrace.client import Headrace, KeyRange, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.codec.events import split_events
@@ -177,7 +177,8 @@ class Cluster:
                 return {"host": "127.0.0.1", "port": self.port, "zone": "local", "container": container, "epoch": 0}
             case ["stream-cuts", "check"]:
                 beyond = [one for one, at in body["cut"].items() if at > len(self.segments[int(one)].data)]
-                return cut_check_json(invalid_cut(f"{beyond} are beyond the tail") if beyond else None)
+                problem = invalid_cut(f"{beyond} are beyond the tail") if beyond else None
+                return ExplainedCutCheck.of(problem).to_json()
             case ["writers", writer, "position"]:
                 position = {int(key): offset for key, offset in body["position"].items()}
                 self.notes.append((writer, body["time"], position))
@@ -220,7 +221,8 @@ class Cluster:
         for one, shown in ranges.items():
             shown["predecessors"] = [other for other in self.segments[one].predecessors if other in ranges]
             shown["successors"] = [other for other in self.segments[one].successors if other in ranges]
-        return {"segments": list(ranges.values()), "from": start, "to": end}
+        named = {"scopeName": SCOPE, "streamName": STREAM}
+        return named | {"segments": list(ranges.values()), "from": start, "to": end}
 
     # The segment store
 

@@ -94,7 +94,7 @@ def _assert_neighbours_agree(world: StreamWorld, found: Any, epochs: list[Any]) 
                 continue
             for one in following:
                 assert replaced.segment_id in one.predecessors
-                earlier = world.segments.predecessors(found.scope, found.name, one.segment.segment_id)
+                earlier = world.segments.predecessors(found.scope, found.name, one.segment_id)
                 assert replaced.segment_id in [before.segment_id for before in earlier]
 
 

@@ -24,7 +24,7 @@ from spark_stream_double import SCOPED_NAME, SegmentDouble, StreamDouble
 from headrace import wire
 from headrace.api.plans import LostBytes, NextCutView
 from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
-from headrace.api.segments import RangeBetween, RangesBetween, SegmentView
+from headrace.api.segments import RangeBetween, RangesBetween
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.cut_planning import BatchRules
 from headrace.model.names import parse_segment_name, segment_name
@@ -145,7 +145,10 @@ class StoreDouble:
         batch = stream.next_batch(start, end, rules, self.indexed)
         ranges = tuple(
             RangeBetween(
-                SegmentView.of(one.segment, segment_name(SCOPE, STREAM, one.segment.segment_id)),
+                one.segment.segment_id,
+                one.segment.key_range.low,
+                one.segment.key_range.high,
+                segment_name(SCOPE, STREAM, one.segment.segment_id),
                 one.start_offset,
                 one.end_offset,
                 one.predecessors,
@@ -153,12 +156,17 @@ class StoreDouble:
             )
             for one in batch.ranges
         )
-        cuts = (StreamCut.of(SCOPE, STREAM, positions) for positions in (start, batch.positions))
+        cut_from, cut_to = (StreamCut.of(SCOPE, STREAM, positions) for positions in (start, batch.positions))
         rest = stream.next_batch(batch.positions, end, BatchRules())
         left_bytes = rest.length_bytes if self.tells_what_is_left or batch.reached_end else None
         lost_bytes = sum(one.length for one in lost)
-        found = RangesBetween(ranges, *cuts)
-        return NextCutView(found, batch.reached_end, left_bytes, lost, lost_bytes).to_json()
+        return NextCutView(
+            **RangesBetween.between(cut_from, cut_to, ranges).fields(),
+            reached_end=batch.reached_end,
+            left_bytes=left_bytes,
+            lost=lost,
+            lost_bytes=lost_bytes,
+        ).to_json()
 
     def _plan(self, name: str, wanted: Any, links: bool) -> dict[str, Any]:
         segment = self.streams[name].segments[wanted["segmentId"]]

@@ -11,9 +11,9 @@ def all_bytes(world: StreamWorld, stream: str = "t") -> bytes:
     """What a reader sees of a stream of one key, from the head to the tail."""
     found = world.segments.between("s", stream, None, None)
     return b"".join(
-        world.bare_segment_stores.read(one.segment.name, one.start_offset, 1 << 20)
+        world.bare_segment_stores.read(one.name, one.start_offset, 1 << 20)
         for one in found.ranges
-        if one.segment.key_range.low == 0.0
+        if one.key_range.low == 0.0
     )
 
 

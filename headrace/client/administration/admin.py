@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from headrace.api.chunks import Chunks
-from headrace.api.plans import NextCutView, OnTruncation, RangePlan, RangePlans, RangeToPlan, next_cut_request
+from headrace.api.plans import (
+    NextCutRequest,
+    NextCutView,
+    OnTruncation,
+    RangePlan,
+    RangePlans,
+    RangePlansRequest,
+    RangeToPlan,
+)
 from headrace.api.segments import (
     EpochSegments,
     Predecessors,
@@ -20,16 +28,27 @@ from headrace.api.segments import (
     SegmentView,
     Successors,
 )
-from headrace.api.stream_cuts import cut_problem, offsets_json, optional_offsets_json, stream_cut_from_json
+from headrace.api.stream_cuts import (
+    BetweenRequest,
+    CutRequest,
+    ExplainedCutCheck,
+    StreamCutView,
+    offsets_json,
+    optional_offsets_json,
+)
 from headrace.api.streams import (
+    CreateStreamRequest,
+    NewRange,
     ScaleProgress,
+    ScaleRequest,
+    ScaleState,
     ScaleStatus,
     ScalingEvent,
     ScalingEvents,
     StreamSummary,
     StreamUpdate,
     StreamView,
-    configuration_json,
+    UpdateStreamRequest,
 )
 from headrace.client.administration.cluster_admin import AsyncClusterAdmin
 from headrace.client.administration.dead_letters_admin import AsyncDeadLettersAdmin
@@ -54,7 +73,7 @@ from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.log_classes import LogClass
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
-from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.stream_cuts import StreamCut
 
 At = Literal["head", "tail"]
@@ -137,12 +156,15 @@ class AsyncAdmin:
             NotFoundError: there is no such scope.
             IllegalStateError: code "no_s3_containers": the deployment has no containers for the class S3.
         """
-        configuration = _configuration(
-            scaling or ScalingPolicy.fixed(2), retention, tags, timestamp_aggregation_timeout_ms, rollover_size_bytes
-        )
-        body = {"streamName": check_stream_name(stream)} | configuration
-        if acknowledged_by is not LogClass.STORES:
-            body["acknowledgedBy"] = acknowledged_by.value
+        body = CreateStreamRequest(
+            stream=check_stream_name(stream),
+            scaling=scaling or ScalingPolicy.fixed(2),
+            retention=retention,
+            tags=tuple(tags),
+            timestamp_aggregation_timeout_ms=timestamp_aggregation_timeout_ms,
+            rollover_size_bytes=rollover_size_bytes,
+            log_class=acknowledged_by,
+        ).to_json()
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         try:
             answer = await self._api.request("POST", path, body=body, repeatable=exist_ok)
@@ -188,9 +210,14 @@ class AsyncAdmin:
             IllegalStateError: code "configuration_changed": another update came first; or the update was accepted, and
                 rolled back later.
         """
-        body = _configuration(scaling, retention, tags, timestamp_aggregation_timeout_ms, rollover_size_bytes)
-        if expected_version is not None:
-            body["expectedConfigurationVersion"] = expected_version
+        body = UpdateStreamRequest(
+            scaling=scaling,
+            retention=retention,
+            tags=tuple(tags),
+            timestamp_aggregation_timeout_ms=timestamp_aggregation_timeout_ms,
+            rollover_size_bytes=rollover_size_bytes,
+            expected_configuration_version=expected_version,
+        ).to_json()
         answer = await self._api.request("PUT", _path(scope, stream), body=body)
         version = parsed(StreamUpdate.from_json, answer).configuration_version
         view = await (self._state_after(scope, stream, "UPDATING") if wait else self.get_stream(scope, stream))
@@ -208,7 +235,7 @@ class AsyncAdmin:
             InvalidRequestError: code "invalid_stream_cut".
             SealedError: the stream is sealed.
         """
-        path, body = f"{_path(scope, stream)}/truncate", {"cut": offsets_json(cut)}
+        path, body = f"{_path(scope, stream)}/truncate", CutRequest(offsets_json(cut)).to_json()
         accepted = False
 
         async def truncate() -> bool:
@@ -264,7 +291,7 @@ class AsyncAdmin:
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
     ) -> int:
         """Returns the number of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
-        body = {"from": optional_offsets_json(from_cut), "to": optional_offsets_json(to_cut)}
+        body = BetweenRequest(optional_offsets_json(from_cut), optional_offsets_json(to_cut)).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/stream-cuts/distance", body=body)
         return parsed(lambda found: int(found["bytes"]), answer)
 
@@ -298,7 +325,7 @@ class AsyncAdmin:
         if len(set(seal)) < len(seal):
             raise InvalidRequestError(f"scale_stream: seal is {list(seal)}, but must have each segment once")
         pairs = [(one.low, one.high) if isinstance(one, KeyRange) else one for one in ranges]
-        body = {"sealedSegments": list(seal), "newRanges": [{"low": low, "high": high} for low, high in pairs]}
+        body = ScaleRequest(tuple(seal), tuple(NewRange(*pair) for pair in pairs)).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/scale", body=body)
         progress = parsed(ScaleProgress.from_json, answer)
 
@@ -312,9 +339,9 @@ class AsyncAdmin:
             await until(f"scaling {scope}/{stream}", is_complete, bool)
         return ScaleProgress(progress.epoch, ScaleStatus.SUCCESS if wait else progress.status, progress.segments)
 
-    async def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleProgress:
+    async def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleState:
         answer = await self._api.request("GET", f"{_path(scope, stream)}/scale/{epoch}")
-        return parsed(ScaleProgress.from_json, answer)
+        return parsed(ScaleState.from_json, answer)
 
     async def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
@@ -351,15 +378,15 @@ class AsyncAdmin:
     async def stream_cut(self, scope: str, stream: str, *, at: At = "tail") -> StreamCut:
         """Returns the cut at the head (the first retained byte) or the tail (after the last acknowledged event)."""
         answer = await self._api.request("GET", f"{_path(scope, stream)}/stream-cut", query={"at": at})
-        return parsed(stream_cut_from_json, answer)
+        return parsed(StreamCutView.from_json, answer).cut
 
     async def segments_between(
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
     ) -> RangesBetween:
         """Lists the ranges of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
-        body = {"from": optional_offsets_json(from_cut), "to": optional_offsets_json(to_cut)}
+        body = BetweenRequest(optional_offsets_json(from_cut), optional_offsets_json(to_cut)).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/segments/between", body=body)
-        return parsed(lambda found: RangesBetween.from_json(scope, stream, found), answer)
+        return parsed(RangesBetween.from_json, answer)
 
     async def chunks(
         self,
@@ -398,15 +425,17 @@ class AsyncAdmin:
                 unless `on_truncation` is "skip": the batch then starts at the head there.
             InvalidRequestError: code "stream_recreated": the stream was deleted and created again since `start`.
         """
-        body = next_cut_request(start, end, bytes_max, strict_key_order=strict_key_order, on_truncation=on_truncation)
+        body = NextCutRequest(
+            optional_offsets_json(start), optional_offsets_json(end), bytes_max, strict_key_order, on_truncation
+        ).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/next-cut", body=body)
-        return parsed(lambda found: NextCutView.from_json(scope, stream, found), answer)
+        return parsed(NextCutView.from_json, answer)
 
     async def range_plans(
         self, scope: str, stream: str, ranges: Sequence[RangeToPlan], *, links: bool = True
     ) -> tuple[RangePlan, ...]:
         """Splits ranges into pieces, with links to their bytes in S3 and the addresses of their stores."""
-        body = {"ranges": [one.to_json() for one in ranges], "links": links}
+        body = RangePlansRequest(tuple(ranges), links).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/range-plans", body=body)
         return parsed(RangePlans.from_json, answer).plans
 
@@ -414,8 +443,9 @@ class AsyncAdmin:
         self, scope: str, stream: str, cut: StreamCut | Mapping[int, int], retry_s: float | None = None
     ) -> HeadraceError | None:
         path = f"{_path(scope, stream)}/stream-cuts/check"
-        body, query = {"cut": offsets_json(cut)}, {"explain": "true"}  # an older controller does not know the query
-        return parsed(cut_problem, await self._api.request("POST", path, query=query, body=body, retry_s=retry_s))
+        body, query = CutRequest(offsets_json(cut)).to_json(), {"explain": "true"}
+        answer = await self._api.request("POST", path, query=query, body=body, retry_s=retry_s)
+        return parsed(ExplainedCutCheck.from_json, answer).error()
 
     async def _state_after(self, scope: str, stream: str, passing: str) -> StreamView:
         """Waits until the stream is not in the state `passing`; returns the stream."""
@@ -436,17 +466,3 @@ def _path(scope: str, stream: str) -> str:
 
 def _scope_name(document: Mapping[str, Any]) -> str:
     return str(document["scopeName"])
-
-
-def _configuration(
-    scaling: ScalingPolicy,
-    retention: RetentionPolicy | None,
-    tags: Iterable[str],
-    timestamp_aggregation_timeout_ms: int,
-    rollover_size_bytes: int,
-) -> dict[str, Any]:
-    document = configuration_json(
-        StreamConfiguration(scaling, retention, tuple(tags), timestamp_aggregation_timeout_ms, rollover_size_bytes)
-    )
-    del document["acknowledgedBy"]  # fixed at the creation, so an update does not tell it
-    return document

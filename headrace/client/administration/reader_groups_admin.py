@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from headrace.api.reader_groups import ReaderGroupView, configuration_json
+from headrace.api.reader_groups import (
+    CreateReaderGroupRequest,
+    ReaderGroupSettings,
+    ReaderGroupView,
+    ResetReaderGroupRequest,
+    UpdateReaderGroupRequest,
+)
 from headrace.api.segments import EpochSegments, SegmentEndpoint
 from headrace.client.administration.polling import items_of_pages, until
 from headrace.client.http_api import HttpApi, parsed
@@ -43,11 +49,11 @@ class AsyncReaderGroupsAdmin:
         Raises:
             NotFoundError: there is no such scope; or code "stream_not_found".
         """
-        body = {
-            "readerGroupName": check_reader_group_name(group),
-            "readerGroupId": check_group_id(group_id) if group_id is not None else str(uuid4()),
-            **configuration_json(configuration),
-        }
+        body = CreateReaderGroupRequest(
+            **ReaderGroupSettings.of(configuration).fields(),
+            group=check_reader_group_name(group),
+            group_id=check_group_id(group_id) if group_id is not None else str(uuid4()),
+        ).to_json()
         answer = await self._api.request("POST", _groups(scope), body=body)
         return await self._settled(parsed(ReaderGroupView.from_json, answer), wait=wait)
 
@@ -68,13 +74,15 @@ class AsyncReaderGroupsAdmin:
             IllegalStateError: code "reader_group_mismatch": the group has changed since; read it again.
             NotFoundError: the group was deleted; or code "stream_not_found".
         """
-        body = {"readerGroupId": known.group_id, "generation": known.generation, **configuration_json(configuration)}
+        body = UpdateReaderGroupRequest(
+            **ReaderGroupSettings.of(configuration).fields(), group_id=known.group_id, generation=known.generation
+        ).to_json()
         answer = await self._api.request("PUT", _path(known.scope, known.group), body=body)
         return await self._settled(parsed(ReaderGroupView.from_json, answer), wait=wait)
 
     async def reset(self, known: ReaderGroupView, *, wait: bool = True) -> ReaderGroupView:
         """Moves the readers of the group `known` back to its start cuts. Raises the same errors as `update`."""
-        body = {"readerGroupId": known.group_id, "generation": known.generation}
+        body = ResetReaderGroupRequest(known.group_id, known.generation).to_json()
         answer = await self._api.request(
             "POST", f"{_path(known.scope, known.group)}/reset", body=body, repeatable=False
         )

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from headrace.api.retention import RetentionDescription, SubscriberView
+from headrace.api.retention import (
+    RegisterSubscriberRequest,
+    RetentionDescription,
+    SubscriberPositionRequest,
+    SubscriberView,
+)
 from headrace.api.stream_cuts import offsets_json, optional_offsets_json
 from headrace.client.administration.polling import items_of_pages
 from headrace.client.http_api import HttpApi, parsed
@@ -69,7 +74,7 @@ class AsyncSubscribersAdmin:
             InvalidRequestError: code "stream_cut_not_valid".
             IllegalStateError: code "generation_mismatch": the group has a later generation.
         """
-        body = {"generation": generation, "streamCut": optional_offsets_json(start)}
+        body = RegisterSubscriberRequest(generation, optional_offsets_json(start)).to_json()
         return parsed(
             SubscriberView.from_json, await self._api.request("PUT", _path(scope, stream, subscriber), body=body)
         )
@@ -84,7 +89,7 @@ class AsyncSubscribersAdmin:
             InvalidRequestError: code "stream_cut_not_valid": another stream's cut, or one before the last position.
             IllegalStateError: code "generation_mismatch".
         """
-        body = {"generation": generation, "streamCut": offsets_json(cut)}
+        body = SubscriberPositionRequest(generation=generation, position=offsets_json(cut)).to_json()
         path = f"{_path(scope, stream, subscriber)}/position"
         return parsed(SubscriberView.from_json, await self._api.request("PUT", path, body=body))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.api.key_value_tables import TableSegments, TableView, configuration_json
+from headrace.api.key_value_tables import CreateTableRequest, TableSegments, TableView
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.administration.polling import items_of_pages, until
 from headrace.client.delegation_tokens import AsyncDelegationTokens
@@ -36,7 +36,7 @@ class AsyncTablesAdmin:
             AlreadyExistsError: the table exists, and `exist_ok` is false.
             NotFoundError: there is no such scope.
         """
-        body = {"tableName": check_table_name(table), **configuration_json(configuration)}
+        body = CreateTableRequest(**configuration.fields(), table=check_table_name(table)).to_json()
         try:
             view = parsed(
                 TableView.from_json, await self._api.request("POST", _tables(scope), body=body, repeatable=exist_ok)

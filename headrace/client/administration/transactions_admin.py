@@ -7,13 +7,23 @@ abort those that other processes write.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from headrace.api.transactions import (
+    CommitSetRequest,
     CommitSetView,
     CommittedEpochView,
+    CompletedList,
     CompletedTransaction,
+    LabelledAbortRequest,
     LabelledAborts,
+    LeaseOutcome,
+    LeaseOutcomes,
+    LeaseRequest,
+    LeasesRequest,
+    NewTransaction,
+    TransactionRequest,
+    TransactionSegmentsRequest,
+    TransactionStateRequest,
     TransactionView,
 )
 from headrace.client.administration.polling import items_of_pages
@@ -43,7 +53,7 @@ class AsyncTransactionsAdmin:
         lease_ms: int = LEASE_MS_DEFAULT,
         label: str | None = None,
         on_demand: bool = False,
-    ) -> TransactionView:
+    ) -> NewTransaction:
         """Creates a transaction. The controller aborts it some time after its lease expires, unless it is pinged.
 
         With a `label` another process can find it without its id. With `on_demand` its segments are only created by
@@ -53,12 +63,9 @@ class AsyncTransactionsAdmin:
             InvalidRequestError: code "lease_too_small", "lease_too_large" or "invalid_label".
             SealedError: the stream is sealed.
         """
-        body: dict[str, Any] = {"lease": lease_ms}
-        if label is not None:
-            body["label"] = check_label(label)
-        if on_demand:
-            body["segments"] = "on-demand"
-        return parsed(TransactionView.from_json, await self._api.request("POST", _path(scope, stream), body=body))
+        checked_label = None if label is None else check_label(label)
+        body = TransactionRequest(lease_ms, checked_label, "on-demand" if on_demand else "all").to_json()
+        return parsed(NewTransaction.from_json, await self._api.request("POST", _path(scope, stream), body=body))
 
     async def create_segments(
         self, scope: str, stream: str, transaction: str, segments: Sequence[int]
@@ -72,15 +79,15 @@ class AsyncTransactionsAdmin:
             IllegalStateError: code "transaction_committed" or "transaction_aborted".
         """
         path = f"{_path(scope, stream, transaction)}/segments"
-        answer = await self._api.request("POST", path, body={"segments": list(segments)})
+        answer = await self._api.request("POST", path, body=TransactionSegmentsRequest(tuple(segments)).to_json())
         return parsed(TransactionView.from_json, answer)
 
-    async def get(self, scope: str, stream: str, transaction: str) -> TransactionView:
-        """Returns a transaction.
+    async def get(self, scope: str, stream: str, transaction: str) -> NewTransaction:
+        """Returns a transaction with its segments.
 
         Raises NotFoundError, code "transaction_not_found", if it never existed or was completed more than a day ago.
         """
-        return parsed(TransactionView.from_json, await self._api.request("GET", _path(scope, stream, transaction)))
+        return parsed(NewTransaction.from_json, await self._api.request("GET", _path(scope, stream, transaction)))
 
     async def ping(
         self, scope: str, stream: str, transaction: str, *, lease_ms: int, retry_s: float | None = None
@@ -91,7 +98,7 @@ class AsyncTransactionsAdmin:
             IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
         """
         path = f"{_path(scope, stream, transaction)}/lease"
-        answer = await self._api.request("PUT", path, body={"lease": lease_ms}, retry_s=retry_s)
+        answer = await self._api.request("PUT", path, body=LeaseRequest(lease_ms).to_json(), retry_s=retry_s)
         return parsed(TransactionView.from_json, answer)
 
     async def ping_many(
@@ -108,9 +115,9 @@ class AsyncTransactionsAdmin:
         Returns None for each one that was renewed, and for each other the error that `ping` would have raised.
         """
         path = f"{_stream_path(scope, stream)}/transaction-leases"
-        body = {"lease": lease_ms, "transactions": list(transactions)}
+        body = LeasesRequest(lease_ms, tuple(transactions)).to_json()
         answer = await self._api.request("POST", path, body=body, retry_s=retry_s)
-        return parsed(lambda found: dict(map(_lease_outcome, found["leases"])), answer)
+        return dict(map(_outcome, parsed(LeaseOutcomes.from_json, answer).leases))
 
     async def commit(
         self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None
@@ -122,9 +129,8 @@ class AsyncTransactionsAdmin:
         Raises:
             IllegalStateError: code "transaction_aborted".
         """
-        body: dict[str, Any] = {"state": "COMMITTING"}
-        if writer is not None or time is not None:
-            body |= {"writer": None if writer is None else check_writer_name(writer), "time": time}
+        noted_by = None if writer is None else check_writer_name(writer)
+        body = TransactionStateRequest("COMMITTING", noted_by, time).to_json()
         return parsed(
             TransactionView.from_json,
             await self._api.request("PUT", f"{_path(scope, stream, transaction)}/state", body=body),
@@ -133,7 +139,10 @@ class AsyncTransactionsAdmin:
     async def abort(self, scope: str, stream: str, transaction: str) -> TransactionView:
         """Aborts a transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
         path = f"{_path(scope, stream, transaction)}/state"
-        return parsed(TransactionView.from_json, await self._api.request("PUT", path, body={"state": "ABORTING"}))
+        return parsed(
+            TransactionView.from_json,
+            await self._api.request("PUT", path, body=TransactionStateRequest("ABORTING").to_json()),
+        )
 
     async def list_open(self, scope: str, stream: str, *, label_prefix: str | None = None) -> list[TransactionView]:
         """Returns all transactions that are neither committed nor aborted, sorted by id.
@@ -150,18 +159,18 @@ class AsyncTransactionsAdmin:
         A transaction that was committed, or that a commit set is just committing, is not touched.
         """
         path, aborted = f"{_stream_path(scope, stream)}/transaction-aborts", 0
-        body = {"labelPrefix": check_label(label_prefix, "beginning of the label")}
+        request = LabelledAbortRequest(check_label(label_prefix, "beginning of the label"))
         while True:
-            page = parsed(LabelledAborts.from_json, await self._api.request("POST", path, body=body))
+            page = parsed(LabelledAborts.from_json, await self._api.request("POST", path, body=request.to_json()))
             aborted += page.aborted
             if page.next_after is None:
                 return aborted
-            body["continuationToken"] = page.next_after
+            request = LabelledAbortRequest(request.label_prefix, page.next_after)
 
     async def list_completed(self, scope: str, stream: str) -> list[CompletedTransaction]:
         """Returns the ids and states of the newest completed transactions, newest first, at most 500."""
         answer = await self._api.request("GET", _path(scope, stream), query={"which": "completed"})
-        return parsed(lambda found: list(map(CompletedTransaction.from_json, found["completed"])), answer)
+        return list(parsed(CompletedList.from_json, answer).completed)
 
     async def commit_all(
         self,
@@ -194,13 +203,12 @@ class AsyncTransactionsAdmin:
             SealedError: the home stream is sealed.
         """
         members = transactions if isinstance(transactions, Mapping) else {stream: transactions}
-        body: dict[str, Any] = {
-            "writer": check_set_writer(writer),
-            "epoch": check_set_epoch(epoch),
-            "transactions": {name: list(ids) for name, ids in members.items()},
-        }
-        if abort_labels is not None:
-            body["abortLabels"] = check_label(abort_labels, "beginning of the label")
+        body = CommitSetRequest(
+            check_set_writer(writer),
+            check_set_epoch(epoch),
+            {name: tuple(ids) for name, ids in members.items()},
+            None if abort_labels is None else check_label(abort_labels, "beginning of the label"),
+        ).to_json()
         return parsed(CommitSetView.from_json, await self._api.request("POST", _sets_path(scope, stream), body=body))
 
     async def committed_epoch(self, scope: str, stream: str, writer: str) -> int | None:
@@ -213,9 +221,8 @@ class AsyncTransactionsAdmin:
         return parsed(CommittedEpochView.from_json, await self._api.request("GET", path)).epoch
 
 
-def _lease_outcome(document: Mapping[str, Any]) -> tuple[str, HeadraceError | None]:
-    error = document["error"]
-    return str(document["transaction"]), None if error is None else error_from_json(int(document["status"]), error)
+def _outcome(one: LeaseOutcome) -> tuple[str, HeadraceError | None]:
+    return one.transaction, None if one.error is None else error_from_json(one.status, one.error)
 
 
 def _stream_path(scope: str, stream: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from headrace.api.segments import SegmentEndpoint
 from headrace.api.stream_cuts import offsets_json
-from headrace.api.watermarks import NewestWatermark
+from headrace.api.watermarks import NewestWatermark, PositionRequest
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.arguments import checked_calls
 from headrace.model.names import check_scope_name, check_stream_name, mark_stream_name
@@ -34,7 +34,7 @@ class AsyncWatermarksAdmin:
                 or the stream never had such a segment; code "too_many_writers".
             NotFoundError: there is no such stream.
         """
-        body = {"time": time, "position": offsets_json(offsets)}
+        body = PositionRequest(time, offsets_json(offsets)).to_json()
         await self._api.request("PUT", f"{_writer_path(scope, stream, writer)}/position", body=body)
 
     async def remove_writer(self, scope: str, stream: str, writer: str) -> None:

@@ -46,10 +46,10 @@ async def complete_cut(admin: AsyncAdmin, scope: str, stream: str, offsets: Mapp
     waiting, seen = deque(sorted(offsets)), set(offsets)
     while waiting and not covers_key_space_once(list(ranges.values())):
         for successor in (await admin.successors(scope, stream, waiting.popleft(), as_recorded=True)).segments:
-            if successor.segment.segment_id in seen:
+            if successor.segment_id in seen:
                 continue
-            seen.add(successor.segment.segment_id)
-            waiting.append(successor.segment.segment_id)
+            seen.add(successor.segment_id)
+            waiting.append(successor.segment_id)
             for identifier in successor.predecessors:
                 if identifier in seen:
                     continue

@@ -47,7 +47,7 @@ async def count_events(
     counts = asyncio.Semaphore(COUNTS_AT_ONCE_MAX)
 
     async def count(one: RangeBetween) -> EventCount:
-        name, segment_id = segment_name(scope, stream, one.segment.segment_id), one.segment.segment_id
+        name, segment_id = segment_name(scope, stream, one.segment_id), one.segment_id
         async with counts:
             if one.end_offset - one.start_offset <= READ_BYTES_MAX:
                 return await _read(requests, segment_id, name, one.start_offset, one.end_offset)
@@ -160,7 +160,7 @@ async def unread_segments(
     counts = await count_events(admin, cut.scope, cut.stream, ranges, give_up_after_s)
     return [
         SegmentLag(
-            StreamSegmentName(cut.scope, cut.stream, one.segment.segment_id),
+            StreamSegmentName(cut.scope, cut.stream, one.segment_id),
             one.end_offset - one.start_offset,
             count.events,
             count.is_estimate,

@@ -207,10 +207,10 @@ class OwnedSegments:
         scope, stream, segment_id = owned.segment.scope, owned.segment.stream, owned.segment.segment_id
         backoff = Backoff(SUCCESSORS_TIMEOUT_S)
         found = await recorded_successors(self._admin, scope, stream, segment_id, backoff, repeats=False)
-        named = {StreamSegmentName(scope, stream, one.segment.segment_id): one for one in found.segments}
+        named = {StreamSegmentName(scope, stream, one.segment_id): one for one in found.segments}
         return Following(
             {name: one.predecessors for name, one in named.items()},
-            {name: one.segment.key_range for name, one in named.items()},
+            {name: one.key_range for name, one in named.items()},
         )
 
     async def _put(self, arrived: Arrived) -> None:

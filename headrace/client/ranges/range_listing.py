@@ -72,7 +72,7 @@ async def ranges_between(
             begin, position, found = None, start, []
             continue
         begin = begin or batch.start
-        found += segment_ranges(batch.batch)
+        found += segment_ranges(batch)
         if batch.reached_end:
             return begin, joined_ranges(found)
         position = batch.end

@@ -40,9 +40,9 @@ def segment_ranges(found: RangesBetween) -> list[SegmentRange]:
         SegmentRange(
             found.start.scope,
             found.start.stream,
-            part.segment.segment_id,
-            part.segment.key_range.low,
-            part.segment.key_range.high,
+            part.segment_id,
+            part.low,
+            part.high,
             part.start_offset,
             part.end_offset,
             part.predecessors,

@@ -425,7 +425,7 @@ class AsyncEventReader:
             return {one: self._plan[one].predecessors for one in following}
         backoff = Backoff(self._options.give_up_after_s)
         found = await recorded_successors(self._admin, self.scope, self.stream, segment_id, backoff)
-        return {one.segment.segment_id: one.predecessors for one in found.segments}
+        return {one.segment_id: one.predecessors for one in found.segments}
 
 
 def arrow_assembler() -> Assemble:

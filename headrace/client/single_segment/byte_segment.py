@@ -80,9 +80,9 @@ async def only_segment(admin: AsyncAdmin, scope: str, stream: str) -> SegmentVie
         InvalidRequestError: code "not_one_segment": the stream has several open segments.
     """
     current = await admin.epoch_segments(scope, stream)
-    segments = current.segments
     if current.sealed:
-        segments = await admin.segments(scope, stream, epoch=current.epoch)
+        current = await admin.epoch_segments(scope, stream, epoch=current.epoch)
+    segments = current.segments
     if len(segments) != 1:
         raise InvalidRequestError(
             f"stream {scope}/{stream} has {len(segments)} segments: create one of exactly one segment",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from headrace.api.chunks import Chunks
 from headrace.api.plans import NextCutView, OnTruncation, RangePlan, RangeToPlan
 from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, Successors
-from headrace.api.streams import ScaleProgress, ScalingEvent, StreamSummary, StreamView
+from headrace.api.streams import ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
 from headrace.client.administration.admin import AsyncAdmin, At, CutLike
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
@@ -214,7 +214,7 @@ class Admin:
         """
         return self._thread.run(self._core.scale_stream(scope, stream, seal=seal, ranges=ranges, wait=wait))
 
-    def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleProgress:
+    def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleState:
         return self._thread.run(self._core.scale_status(scope, stream, epoch))
 
     def segments(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionView
+from headrace.api.transactions import CommitSetView, CompletedTransaction, NewTransaction, TransactionView
 from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT, AsyncTransactionsAdmin
 from headrace.client.loop_thread import LoopCaller
 from headrace.model.errors import HeadraceError
@@ -28,7 +28,7 @@ class TransactionsAdmin:
         lease_ms: int = LEASE_MS_DEFAULT,
         label: str | None = None,
         on_demand: bool = False,
-    ) -> TransactionView:
+    ) -> NewTransaction:
         """Creates a transaction. The controller aborts it some time after its lease expires, unless it is pinged.
 
         With a `label` another process can find it without its id. With `on_demand` its segments are only created by
@@ -51,8 +51,8 @@ class TransactionsAdmin:
         """
         return self._thread.run(self._core.create_segments(scope, stream, transaction, segments))
 
-    def get(self, scope: str, stream: str, transaction: str) -> TransactionView:
-        """Returns a transaction.
+    def get(self, scope: str, stream: str, transaction: str) -> NewTransaction:
+        """Returns a transaction with its segments.
 
         Raises NotFoundError, code "transaction_not_found", if it never existed or was completed more than a day ago.
         """

@@ -156,7 +156,7 @@ class WriterCore:
         found = await self._successors(appender.segment_id)
         self._appenders.pop(appender.segment_id, None)
         self._connections.forget(appender.segment_id)
-        targets = [(one.segment.key_range, self._appender(one.segment).queue) for one in found.segments]
+        targets = [(one.key_range, self._appender(one).queue) for one in found.segments]
         self.accumulator.reroute(appender.queue, appender.in_flight, targets)
         appender.in_flight.clear()
 

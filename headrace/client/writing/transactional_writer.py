@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from headrace.api.transactions import TransactionSegmentView, TransactionView
+from headrace.api.transactions import NewTransaction, TransactionSegmentView
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
 from headrace.client.backoff import Backoff
@@ -108,7 +108,7 @@ _COMMIT_POLL_MAX_S = 0.5
 class AsyncTransaction:
     """An open transaction. At its end an `async with` block commits it; after an exception it aborts it."""
 
-    def __init__(self, writer: AsyncTransactionalWriter, view: TransactionView, *, is_settled: bool = False) -> None:
+    def __init__(self, writer: AsyncTransactionalWriter, view: NewTransaction, *, is_settled: bool = False) -> None:
         self._id = view.transaction
         self.accumulator = BatchAccumulator(
             block_bytes=writer.options.block_bytes,
@@ -401,7 +401,7 @@ class AsyncTransactionalWriter:
     ) -> None:
         await self.close()
 
-    def _opened(self, view: TransactionView, began_s: float) -> AsyncTransaction:
+    def _opened(self, view: NewTransaction, began_s: float) -> AsyncTransaction:
         self._ownership.check()
         transaction = AsyncTransaction(self, view)
         self._open[transaction] = began_s

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from headrace.api.streams import StreamView
+from headrace.api.streams import StreamDeletion
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.leftovers import delete_leftovers
@@ -47,18 +47,18 @@ SEGMENTS_PER_PIECE = 1_000
 """A piece may have up to twice as many, because its last epoch is not split."""
 
 
-def accept(acceptance: Acceptance, scope: str, stream: str) -> StreamView:
+def accept(acceptance: Acceptance, scope: str, stream: str) -> StreamDeletion:
     """Accept the deletion; raises as `StreamService.delete_stream` does."""
     return acceptance.repeat(lambda: _accept(acceptance, scope, stream))
 
 
-def _accept(acceptance: Acceptance, scope: str, name: str) -> StreamView:
+def _accept(acceptance: Acceptance, scope: str, name: str) -> StreamDeletion:
     stored = acceptance.streams.get(scope, name)
     if stored.stream.is_deleting:
-        return StreamView.of(stored.stream)
+        return StreamDeletion(stored.stream.shown_state, is_deleting=True)
     deleting = start_deleting(stored.stream, stored.version)
     acceptance.change_stream(stored, deleting)
-    return StreamView.of(deleting)
+    return StreamDeletion(deleting.shown_state, is_deleting=True)
 
 
 def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from headrace.api.streams import StreamUpdate
 from headrace.controller.acceptance import Acceptance

@@ -82,7 +82,13 @@ class NextCutService:
         batch, left_bytes = self._plan(found, start, end, bytes_max, strict_key_order)
         reached = StreamCut.of(found.scope, found.name, batch.positions)
         ranges = tuple(range_between(found, one) for one in batch.ranges)
-        return NextCutView(RangesBetween(ranges, start.cut, reached), batch.reached_end, left_bytes, lost, lost_bytes)
+        return NextCutView(
+            **RangesBetween.between(start.cut, reached, ranges).fields(),
+            reached_end=batch.reached_end,
+            left_bytes=left_bytes,
+            lost=lost,
+            lost_bytes=lost_bytes,
+        )
 
     def _placed(self, stream: Stream, offsets: Mapping[int, int]) -> PlacedCut:
         cut = self._cuts.resolved(stream, offsets, self._ends.stored_sizes)

@@ -5,7 +5,8 @@ The service reads the records that the retention tick reads and applies the same
 
 from __future__ import annotations
 
-from headrace.api.retention import RetentionDescription
+from headrace.api.retention import NextTruncation, RetentionDescription
+from headrace.api.stream_cuts import StreamCutView
 from headrace.metadata.retention_plans import Plan, RetentionPlanner, tail_of
 from headrace.metadata.retention_records import RetainedStream, RetentionRecords
 from headrace.metadata.stream import no_such_stream
@@ -57,6 +58,8 @@ class RetentionService:
         plan = self._planner.plan(retained, cuts, {}, now_ms)
         policy = retained.stream.configuration.retention
         return RetentionDescription(
+            scope=scope,
+            stream=stream,
             policy=policy,
             time_ms=now_ms,
             oldest_event_ms=passed[-1].time_ms if passed else _created_or_known(retained),
@@ -66,10 +69,12 @@ class RetentionService:
             newest_cut_ms=cuts[-1].time_ms if cuts else None,
             subscribers=len(self._subscribers.all(retained.stream)),
             next_cut_time_ms=None if state is None or state.due_ms is None else max(now_ms, state.due_ms),
-            next_bytes=plan.size_bytes - retained.head_bytes if plan.target else 0,
-            next_cut=plan.target.cut if plan.target else None,
-            case=plan.decision.case,
-            why=_words(plan, policy),
+            next=NextTruncation(
+                case=plan.decision.case,
+                why=_words(plan, policy),
+                bytes=plan.size_bytes - retained.head_bytes if plan.target else 0,
+                cut=StreamCutView.of(plan.target.cut) if plan.target else None,
+            ),
         )
 
     def _tail_bytes(self, retained: RetainedStream, newest: RetentionCut | None) -> int:

@@ -20,6 +20,7 @@ from headrace.api.segments import (
     RangesBetween,
     SegmentEndpoint,
     SegmentView,
+    StartedSegment,
     Successor,
     Successors,
 )
@@ -112,7 +113,7 @@ class SegmentService:
             segments, offsets, epoch = self._history.epoch(found, 0).segments, dict[int, int](), 0
         else:
             segments, offsets, epoch = truncation.head.segments, truncation.cut.offsets, truncation.cut.last_epoch
-        starts = tuple(_segment_at(found, one, offsets.get(one.segment_id, 0)) for one in segments)
+        starts = tuple(StartedSegment.at(one, _name(found, one), offsets.get(one.segment_id, 0)) for one in segments)
         return EpochSegments(epoch, starts, found.state.is_sealed)
 
     def segments_at_tail(self, scope: str, stream: str) -> EpochSegments:
@@ -181,7 +182,7 @@ class SegmentService:
             _check_left(found, segment, truncation)
         followers = following.successors_of(segment)
         return Successors(
-            tuple(Successor(_segment_at(found, one), _ids(following.predecessors_of(one))) for one in followers),
+            tuple(Successor.after(one, _name(found, one), _ids(following.predecessors_of(one))) for one in followers),
             sealed=False,
         )
 
@@ -196,7 +197,7 @@ class SegmentService:
         segment = self._segment(found, segment_id)
         _check_left(found, segment, truncation)
         before = self._history.epoch(found, segment.epoch).predecessors_of(segment)
-        return tuple(_segment_at(found, one) for one in segments_left(before, truncation))
+        return tuple(SegmentView.of(one, _name(found, one)) for one in segments_left(before, truncation))
 
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         """The segment store that serves a segment; any valid id has an answer, because the stream is not read.
@@ -290,7 +291,7 @@ class SegmentService:
         if to_offsets is not None:
             self._cuts.check_ends(found, to_cut)
             self._written.check(found, to_cut)  # the first cut is not after it
-        return RangesBetween(tuple(range_between(found, one) for one in ranges), from_cut, to_cut)
+        return RangesBetween.between(from_cut, to_cut, tuple(range_between(found, one) for one in ranges))
 
     def _readable(self, scope: str, stream: str) -> Stream:
         return created_stream(self._records.get(scope, stream).stream)
@@ -349,7 +350,7 @@ def created_stream(stream: Stream) -> Stream:
 
 def _segments_of(stream: Stream, epoch: Epoch, truncation: Truncation | None = None) -> EpochSegments:
     starts = superimposed(epoch.segments, truncation) if truncation else dict.fromkeys(epoch.segments)
-    found = tuple(_segment_at(stream, segment, start) for segment, start in starts.items())
+    found = tuple(StartedSegment.at(segment, _name(stream, segment), start) for segment, start in starts.items())
     return EpochSegments(epoch.number, found, stream.state.is_sealed)
 
 
@@ -361,14 +362,14 @@ def _check_left(stream: Stream, segment: StreamSegment, truncation: Truncation |
         )
 
 
-def _segment_at(stream: Stream, segment: StreamSegment, start_offset: int | None = None) -> SegmentView:
-    return SegmentView.of(segment, _name(stream, segment), start_offset)
-
-
 def range_between(stream: Stream, found: SegmentRange) -> RangeBetween:
     """The range as the API returns it."""
+    segment = found.segment
     return RangeBetween(
-        _segment_at(stream, found.segment, found.start_offset),
+        segment.segment_id,
+        segment.key_range.low,
+        segment.key_range.high,
+        _name(stream, segment),
         found.start_offset,
         found.end_offset,
         found.predecessors,

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from headrace.api.pages import Listing
-from headrace.api.streams import ScaleProgress, ScaleStatus, StreamSummary, StreamUpdate, StreamView
+from headrace.api.streams import ScaleProgress, ScaleStatus, StreamDeletion, StreamSummary, StreamUpdate, StreamView
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import PageRoom, check_page_limit, names_with_prefix
 from headrace.metadata.optimistic_retry import ConflictBackoff
@@ -72,6 +72,10 @@ class StreamService:
     def get_stream(self, scope: str, stream: str) -> StreamView:
         """The stream's state and configuration; raises NotFoundError if there is no such stream."""
         return StreamView.of(self._records.get(scope, stream).stream)
+
+    def is_deleting(self, scope: str, stream: str) -> bool:
+        """Whether its deletion is running; raises NotFoundError if there is no such stream."""
+        return self._records.get(scope, stream).stream.is_deleting
 
     def list_streams(
         self, scope: str, limit: int, after: str | None = None, tag: str | None = None, prefix: str = ""
@@ -182,7 +186,7 @@ class StreamService:
 
         return seal_stream.accept(self.acceptance, scope, stream)
 
-    def delete_stream(self, scope: str, stream: str) -> StreamView:
+    def delete_stream(self, scope: str, stream: str) -> StreamDeletion:
         """Accept the deletion of a sealed stream; a repeat during the deletion changes nothing.
 
         Raises:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from headrace.api.pages import Listing
-from headrace.api.transactions import CompletedTransaction, LabelledAborts, TransactionSegmentView, TransactionView
+from headrace.api.transactions import CompletedTransaction, LabelledAborts, NewTransaction, TransactionSegmentView
 from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.paging import check_page_limit
 from headrace.controller.services.transaction_marks import TransactionMarks
@@ -73,7 +73,7 @@ class TransactionSegments:
         """One for each segment of the transaction's epoch, also those that are not created yet."""
         epoch = self._history.epoch(stream, transaction.reference_epoch)
         return tuple(
-            TransactionSegmentView.of(
+            TransactionSegmentView.written_to(
                 one,
                 segment_name(stream.scope, stream.name, one.segment_id),
                 segment_of_transaction(stream.scope, stream.name, one, transaction.transaction_id),
@@ -151,7 +151,7 @@ class TransactionService:
 
     def create_transaction(
         self, scope: str, stream: str, lease_ms: int, *, label: str | None = None, on_demand: bool = False
-    ) -> TransactionView:
+    ) -> NewTransaction:
         """A new transaction with a segment for each segment of the active epoch, or of the one that this repeats.
 
         With `on_demand` the segments are only created by `create_segments`.
@@ -167,12 +167,12 @@ class TransactionService:
         if label is not None:
             check_label(label)
 
-        def attempt() -> TransactionView:
+        def attempt() -> NewTransaction:
             found, transaction = self._try_to_create(scope, stream, lease_ms, label, on_demand)
             segments = self._segments.of(found, transaction)
             if not on_demand:
                 self._create_all_segments(found, transaction, segments)
-            return TransactionView.of(transaction, segments)
+            return NewTransaction.having(transaction, segments)
 
         return repeat_on_conflict(attempt, backoff=self._backoff)
 
@@ -350,10 +350,10 @@ class TransactionService:
     def get_transaction(self, scope: str, stream: str, transaction_id: int) -> Transaction:
         return self._get(scope, stream, transaction_id).transaction
 
-    def segments_of(self, scope: str, stream: str, transaction_id: int) -> TransactionView:
+    def segments_of(self, scope: str, stream: str, transaction_id: int) -> NewTransaction:
         """A transaction with its segments, for a writer that continues a transaction it has the id of."""
         found, stored = self._stream_and_transaction(scope, stream, transaction_id)
-        return TransactionView.of(stored.transaction, self._segments.of(found, stored.transaction))
+        return NewTransaction.having(stored.transaction, self._segments.of(found, stored.transaction))
 
     def list_open(
         self, scope: str, stream: str, limit: int, after: int | None = None, label_prefix: str | None = None
@@ -386,7 +386,7 @@ class TransactionService:
         labelled = [one for one in found if has_prefix(one.transaction.label, label_prefix)]
         aborted = self._marks.abort_open(scope, stream, labelled)
         last = found[-1].transaction.transaction_id if has_more else None
-        return LabelledAborts(aborted, None if last is None else transaction_text(last))
+        return LabelledAborts(aborted=aborted, next_after=None if last is None else transaction_text(last))
 
     def list_completed(self, scope: str, stream: str) -> tuple[CompletedTransaction, ...]:
         """The last COMPLETED_LISTED_MAX completed transactions, newest first; raises as `list_open`."""

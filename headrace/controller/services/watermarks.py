@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.api.segments import EpochSegments, SegmentView
-from headrace.api.watermarks import NewestWatermark
+from headrace.api.segments import EpochSegments, StartedSegment
+from headrace.api.watermarks import NewestWatermark, WatermarkView
 from headrace.metadata.mark_segments import make_mark_segment
 from headrace.metadata.stream import current_key, no_such_stream
 from headrace.metadata.stream_records import StreamRecords
@@ -51,7 +51,7 @@ class MarkStreamService:
             start = 0
             if not make_mark_segment(self._records, self._segment_stores, found.stream):
                 raise no_such_stream(scope, stream) from None
-        return EpochSegments(0, (SegmentView.of(_SEGMENT, name, start),), sealed=False)
+        return EpochSegments(0, (StartedSegment.at(_SEGMENT, name, start),), sealed=False)
 
 
 class WatermarkService:
@@ -85,4 +85,5 @@ class WatermarkService:
         if stored is None:
             raise no_such_stream(scope, stream)
         state = read_watermark_state(record, stored.stream).state
-        return NewestWatermark(state.last, mark_segment_name(scope, stream), state.last_offset)
+        newest = None if state.last is None else WatermarkView.of(state.last)
+        return NewestWatermark(newest, mark_segment_name(scope, stream), state.last_offset)

@@ -108,9 +108,8 @@ def measure_stream(headrace: Headrace, scope: str, stream: str, times: Sequence[
     written: dict[int, list[int]] = {}
     for number, (start, end) in enumerate(pairwise(cuts)):
         for part in headrace.admin.segments_between(scope, stream, start, end).ranges:
-            segment = part.segment
-            ranges[segment.segment_id] = (segment.key_range.low, segment.key_range.high)
-            counts = written.setdefault(segment.segment_id, [0] * (len(times) - 1))
+            ranges[part.segment_id] = (part.low, part.high)
+            counts = written.setdefault(part.segment_id, [0] * (len(times) - 1))
             counts[number] = part.end_offset - part.start_offset
     segments = tuple(
         SegmentMeasure(segment_id, *ranges[segment_id], tuple(counts), segment_id in active)

@@ -76,8 +76,8 @@ def test_a_transaction_that_a_scale_overtook_rolls(world: StreamWorld):
     world.bare_segment_stores.append("s/t/1.#epoch.3", b"c", 0)
     assert all_bytes(world) == b"ablatec", "behind what was there before, before what comes after"
     followers = world.segments.successors("s", "t", 1 << 32 | 1).segments
-    assert [one.segment.name for one in followers] == ["s/t/0.#epoch.2"]
-    assert [one.segment.name for one in world.segments.successors("s", "t", 2 << 32).segments] == [
+    assert [one.name for one in followers] == ["s/t/0.#epoch.2"]
+    assert [one.name for one in world.segments.successors("s", "t", 2 << 32).segments] == [
         "s/t/1.#epoch.3",
         "s/t/2.#epoch.3",
     ]
@@ -129,8 +129,8 @@ def test_amid_a_roll_writers_and_readers_find_their_way(world: StreamWorld):
             sealed = infos[f"s/t/{identifier & 0xFFFFFFFF}.#epoch.{identifier >> 32}"].is_sealed
             followers = world.segments.successors("s", "t", identifier).segments
             assert followers or not sealed, f"a writer of segment {identifier} would not know where to go on"
-            while followers and infos[followers[0].segment.name].is_sealed:
-                followers = world.segments.successors("s", "t", followers[0].segment.segment_id).segments
+            while followers and infos[followers[0].name].is_sealed:
+                followers = world.segments.successors("s", "t", followers[0].segment_id).segments
                 assert followers
         seen.append((tail.last_epoch, tail.positions != ()))
         world.segments.between("s", "t", None, tail.offsets)

@@ -139,16 +139,16 @@ def _machine() -> type[RuleBasedStateMachine]:
                 if is_sealed and stream.state is StreamState.SCALING:
                     assert following.segments, "a writer that finds its segment sealed must learn where to go"
                 for successor in following.segments:
-                    before = service.predecessors("s", stream.name, successor.segment.segment_id)
+                    before = service.predecessors("s", stream.name, successor.segment_id)
                     assert tuple(old.segment_id for old in before) == successor.predecessors
                     assert one.segment_id in successor.predecessors
-                    self.world.bare_segment_stores.segment_info(successor.segment.name)
+                    self.world.bare_segment_stores.segment_info(successor.name)
             try:
                 between = service.between("s", stream.name, None, None)
             except UnavailableError:
                 assert stream.state is StreamState.SCALING
             else:
-                assert {one.segment.segment_id for one in between.ranges} >= {one.segment_id for one in segments}
+                assert {one.segment_id for one in between.ranges} >= {one.segment_id for one in segments}
 
     return ControlPlane
 

@@ -133,7 +133,7 @@ def _machine() -> type[RuleBasedStateMachine]:
 
         @invariant()
         def exactly_the_segments_that_can_be_read_exist(self) -> None:
-            named = {one.segment.name for one in self.world.segments.between("s", "t", None, None).ranges}
+            named = {one.name for one in self.world.segments.between("s", "t", None, None).ranges}
             assert {name for name in self.world.bare_segment_stores.names() if name.startswith("s/t/")} == named
             head = self.world.segments.segments_at_head("s", "t").segments
             assert covers_key_space_once([one.key_range for one in head])
@@ -152,10 +152,10 @@ def _machine() -> type[RuleBasedStateMachine]:
         def neighbours_agree(self) -> None:
             ranges = self.world.segments.between("s", "t", None, None).ranges
             for one in ranges:
-                identifier = one.segment.segment_id
+                identifier = one.segment_id
                 found = self.world.segments.successors("s", "t", identifier).segments
                 for follower in found:
-                    before = self.world.segments.predecessors("s", "t", follower.segment.segment_id)
+                    before = self.world.segments.predecessors("s", "t", follower.segment_id)
                     assert identifier in {other.segment_id for other in before}
 
     return StreamMachine

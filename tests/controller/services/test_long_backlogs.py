@@ -8,6 +8,7 @@ import pytest
 from long_streams import BYTES, long_stream
 from stream_world import StreamWorld
 
+from headrace.api.segments import RangesBetween
 from headrace.controller.services.next_cuts import NextCutService
 from headrace.model.limits import EPOCHS_BETWEEN_MAX, SEGMENTS_BETWEEN_MAX, SEGMENTS_PER_CUT_MAX
 
@@ -29,7 +30,7 @@ def test_a_long_backlog_is_read_in_bounded_batches(epochs: int, segments: int) -
         found = plans.next_cut("s", "t", start)
         assert world.calls.counts["read"] <= CALLS_PER_BATCH_MAX
         assert len(found.ranges) <= SEGMENTS_PER_CUT_MAX + 2 * segments
-        assert found.batch == world.segments.between("s", "t", start, found.end.offsets)
+        assert found.part(RangesBetween) == world.segments.between("s", "t", start, found.end.offsets)
         start, read, batches = found.end.offsets, read + found.length_bytes, batches + 1
         if found.reached_end:
             break
@@ -66,7 +67,7 @@ def test_one_old_segment_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatc
     start: Mapping[int, int] | None = None
     for _ in range(50):
         found = plans.next_cut("s", "t", start, None, 4 * BYTES)
-        assert found.batch == world.segments.between("s", "t", start, found.end.offsets)
+        assert found.part(RangesBetween) == world.segments.between("s", "t", start, found.end.offsets)
         start = found.end.offsets
         if found.reached_end:
             break

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from stream_world import StreamWorld, segment
 
 from headrace.api.plans import LostBytes, NextCutView
+from headrace.api.segments import RangesBetween
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.controller.services.next_cuts import NextCutService
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
@@ -45,7 +46,7 @@ def append(world: StreamWorld, identifier: int, count: int) -> None:
 
 
 def bounds(found: NextCutView) -> dict[int, tuple[int, int]]:
-    return {one.segment.segment_id: (one.start_offset, one.end_offset) for one in found.ranges}
+    return {one.segment_id: (one.start_offset, one.end_offset) for one in found.ranges}
 
 
 def test_everything_from_head_to_tail(scaled: StreamWorld) -> None:
@@ -53,7 +54,7 @@ def test_everything_from_head_to_tail(scaled: StreamWorld) -> None:
     assert found.start.offsets == {0: 0, 1: 0}
     assert found.end == scaled.segments.stream_cut("s", "t", "tail")
     assert (found.reached_end, found.left_bytes, found.length_bytes) == (True, 0, 200)
-    assert found.batch == scaled.segments.between("s", "t", None, None)
+    assert found.part(RangesBetween) == scaled.segments.between("s", "t", None, None)
 
 
 def test_a_stream_that_is_being_deleted_is_said_to_be_gone(scaled: StreamWorld) -> None:
@@ -247,10 +248,10 @@ def test_plans_during_every_step_of_a_scale(world: StreamWorld) -> None:
             world.bare_segment_stores.seal_segment("s/t/0.#epoch.0")
             append(world, segment(3, 1), 1)
         whole = plans.next_cut("s", "t", None)
-        assert whole.batch == world.segments.between("s", "t", None, None)
+        assert whole.part(RangesBetween) == world.segments.between("s", "t", None, None)
         seen.add(tuple(whole.end.offsets))
         part = plans.next_cut("s", "t", None, None, 45)
-        assert part.batch == world.segments.between("s", "t", None, part.end.offsets)
+        assert part.part(RangesBetween) == world.segments.between("s", "t", None, part.end.offsets)
         rest = plans.next_cut("s", "t", part.end.offsets)
         assert rest.length_bytes + part.length_bytes == whole.length_bytes
     assert len(seen) >= 3
@@ -270,7 +271,9 @@ class Reading:
         found = self._plans.next_cut(
             "s", "t", self.position, None, budget, strict_key_order=strict, on_truncation="skip"
         )
-        assert found.batch == self._world.segments.between("s", "t", found.start.offsets, found.end.offsets)
+        assert found.part(RangesBetween) == self._world.segments.between(
+            "s", "t", found.start.offsets, found.end.offsets
+        )
         assert found.lost_bytes == sum(one.length for one in found.lost)
         if found.lost:
             with pytest.raises(TruncatedError) as failed:

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from functions.controller.models_retention import SubscriberList
-from functions.controller.models_scaling_events import ScalingEventList
-from functions.controller.models_streams import StreamList
 from headrace.api.pages import Listing
-from headrace.api.retention import SubscriberView
-from headrace.api.streams import StreamSummary
+from headrace.api.retention import SubscriberList, SubscriberView
+from headrace.api.streams import StreamList
 from headrace.controller.services import paging, scaling_events
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.write_dead_letter import handle_dead_letter
@@ -22,6 +19,7 @@ from headrace.metadata import dead_letter, transaction_records
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.dead_letters import Cause, Delivery
+from headrace.model.documents import Document
 from headrace.model.limits import PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.transactions import WRITER_CHARACTERS_MAX, WriterTime, parse_transaction_id
@@ -33,13 +31,13 @@ ANSWER_BYTES_MAX = 6_000_000
 Page = Callable[[str | None], Listing[Any]]
 
 
-def _answer_bytes(model: Any) -> int:
-    return len(json.dumps({"body": json.dumps(model.model_dump(), separators=(",", ":"))}))
+def _answer_bytes(answer: Document) -> int:
+    return len(json.dumps({"body": json.dumps(answer.to_json(), separators=(",", ":"))}))
 
 
 def _subscriber_bytes(page: Listing[Any]) -> int:
-    document = page.to_json("subscribers", lambda one: SubscriberView.of(one).to_json())
-    return _answer_bytes(SubscriberList.model_validate(document))
+    shown = tuple(map(SubscriberView.of, page.items))
+    return _answer_bytes(SubscriberList(subscribers=shown, next_after=page.next_after))
 
 
 def _walk(page: Page) -> list[Listing[Any]]:
@@ -64,8 +62,7 @@ def test_a_page_of_streams_with_all_the_tags_there_may_be(world: StreamWorld, le
     assert [one.stream for page in pages for one in page.items] == names
     assert len(pages) > 1
     assert all(
-        page.items
-        and _answer_bytes(StreamList.model_validate(page.to_json("streams", StreamSummary.to_json))) < ANSWER_BYTES_MAX
+        page.items and _answer_bytes(StreamList(streams=page.items, next_after=page.next_after)) < ANSWER_BYTES_MAX
         for page in pages
     )
 
@@ -99,7 +96,7 @@ def test_a_page_of_scaling_events(world: StreamWorld, monkeypatch: pytest.Monkey
     pages = 0
     while start is not None:
         page = world.scaling_events.scaling_events("s", "t", start, scaling_events.TIME_MS_MAX, PAGE_ITEMS_MAX)
-        assert _answer_bytes(ScalingEventList.from_value(page)) < 4_000
+        assert _answer_bytes(page) < 4_000
         found += [one.epoch for one in page.events]
         start, pages = page.next_time_ms, pages + 1
     assert (found, pages) == ([*range(1, 10)], 3)

@@ -28,7 +28,7 @@ def sealed(world: StreamWorld) -> StreamWorld:
 def _ask(world: StreamWorld, identifier: int = 0) -> list[int]:
     found = world.segments.successors("s", "t", identifier, as_recorded=True)
     assert not found.sealed
-    return [one.segment.segment_id for one in found.segments]
+    return [one.segment_id for one in found.segments]
 
 
 def test_a_sealed_active_segment_gets_a_successor(sealed: StreamWorld):

@@ -88,8 +88,7 @@ def test_epochs_of_one_moment_still_have_an_order(world: StreamWorld):
 def test_successors_and_predecessors_agree(scaled: StreamWorld):
     successors = {
         identifier: [
-            (one.segment.segment_id, one.predecessors)
-            for one in scaled.segments.successors("s", "t", identifier).segments
+            (one.segment_id, one.predecessors) for one in scaled.segments.successors("s", "t", identifier).segments
         ]
         for identifier in (0, 1, S2, S3, S4)
     }
@@ -143,7 +142,7 @@ def test_successors_are_known_before_a_segment_is_sealed(world: StreamWorld):
     with world.calls.overtaken("segment store seal_segments", ask):
         world.drain()
     ((successors, predecessors, of_new),) = answers
-    assert [(one.segment.segment_id, one.predecessors) for one in successors.segments] == [(S2, (0,))]
+    assert [(one.segment_id, one.predecessors) for one in successors.segments] == [(S2, (0,))]
     assert _ids(predecessors) == [0]
     assert of_new.segments == ()
 
@@ -211,7 +210,7 @@ def test_everything_between_head_and_tail(scaled: StreamWorld):
     assert between.start.offsets == {0: 0, 1: 0}
     assert between.end.offsets == {S2: 20, S4: 40}
     assert [
-        (one.segment.name, one.start_offset, one.end_offset, one.predecessors, one.successors) for one in between.ranges
+        (one.name, one.start_offset, one.end_offset, one.predecessors, one.successors) for one in between.ranges
     ] == [
         ("s/t/0.#epoch.0", 0, 100, (), (S2, S3)),
         ("s/t/1.#epoch.0", 0, 10, (), (S4,)),
@@ -224,7 +223,7 @@ def test_everything_between_head_and_tail(scaled: StreamWorld):
 def test_between_explicit_cuts_never_changes(scaled: StreamWorld):
     lower, upper = {S2: 5, S3: 7, 1: 3}, {S2: 20, S4: 15}
     first = scaled.segments.between("s", "t", lower, upper)
-    assert [(one.segment.segment_id, one.start_offset, one.end_offset) for one in first.ranges] == [
+    assert [(one.segment_id, one.start_offset, one.end_offset) for one in first.ranges] == [
         (1, 3, 10),
         (S2, 5, 20),
         (S3, 7, 30),
@@ -369,7 +368,7 @@ def test_the_tail_includes_events_in_segments_of_a_running_scale(world: StreamWo
     world.append(in_place_of_0, 7)
     assert dict(world.segments.stream_cut("s", "t", "tail").positions) == {in_place_of_0: 7, 1: 0, 2: 0}
     everything = world.segments.between("s", "t", None, None).ranges
-    assert [(one.segment.segment_id, one.end_offset) for one in everything] == [
+    assert [(one.segment_id, one.end_offset) for one in everything] == [
         (0, 100), (1, 0), (2, 0), (in_place_of_0, 7),
     ]  # fmt: skip
     world.bare_segment_stores.seal_segment("s/t/1.#epoch.0")
@@ -393,7 +392,7 @@ def test_a_checkpoint_during_a_merge_omits_sealed_segments(world: StreamWorld):
 
     def after(checkpoint: dict[int, int]) -> list[tuple[int, int, int]]:
         found = world.segments.between("s", "t", checkpoint, None, from_checkpoint=True).ranges
-        return [(one.segment.segment_id, one.start_offset, one.end_offset) for one in found]
+        return [(one.segment_id, one.start_offset, one.end_offset) for one in found]
 
     with pytest.raises(InvalidRequestError, match="leaves out segment 0, which is not sealed"):
         after({1: 20})
@@ -413,7 +412,7 @@ def test_a_truncated_stream_starts_at_its_truncation(scaled: StreamWorld):
     assert [(one.segment_id, one.start_offset) for one in head.segments] == [(S2, 12), (S3, 7), (1, 3)]
     assert scaled.segments.stream_cut("s", "t", "head") == cut
     between = scaled.segments.between("s", "t", None, None)
-    assert [(one.segment.segment_id, one.start_offset) for one in between.ranges] == [
+    assert [(one.segment_id, one.start_offset) for one in between.ranges] == [
         (1, 3),
         (S2, 12),
         (S3, 7),

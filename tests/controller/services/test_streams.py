@@ -32,7 +32,7 @@ def test_a_created_stream_is_creating_until_its_segments_exist(world: StreamWorl
     assert world.bare_segment_stores.names() == []
     world.drain()
     view = world.streams.get_stream("s", "t")
-    assert (view.state, view.epoch, view.segments, view.is_deleting) == (StreamState.ACTIVE, 0, 3, False)
+    assert (view.state, view.epoch, view.segments) == (StreamState.ACTIVE, 0, 3)
     assert view.configuration == configuration
     assert view.configuration.tags == ("a", "b")
     assert view.creation_time_ms == world.clock.now_ms()
@@ -220,7 +220,7 @@ def test_a_stream_of_the_same_name_continues_the_numbers(world: StreamWorld):
         new = [segment(first + 2, 1), segment(first + 3, 1)]
         assert world.tail_ids() == [*new, first + 1]
         followers = world.segments.successors("s", "t", first).segments
-        assert [one.segment.segment_id for one in followers] == new
+        assert [one.segment_id for one in followers] == new
         world.seal()
         world.delete()
 

@@ -253,15 +253,15 @@ def test_neighbours(truncated: StreamWorld):
         with pytest.raises(TruncatedError):
             ask("s", "t", 0)
     followers = truncated.segments.successors("s", "t", 0, as_recorded=True).segments
-    assert [one.segment.segment_id for one in followers] == [S2, S3]
+    assert [one.segment_id for one in followers] == [S2, S3]
     assert truncated.segments.predecessors("s", "t", S2) == ()
     assert [one.segment_id for one in truncated.segments.predecessors("s", "t", S4)] == [S3, 1]
-    assert [one.segment.segment_id for one in truncated.segments.successors("s", "t", 1).segments] == [S4]
+    assert [one.segment_id for one in truncated.segments.successors("s", "t", 1).segments] == [S4]
 
 
 def test_between(truncated: StreamWorld):
     ranges = truncated.segments.between("s", "t", None, None).ranges
-    assert {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges} == {
+    assert {one.segment_id: (one.start_offset, one.end_offset) for one in ranges} == {
         1: (4, 10),
         S2: (5, 20),
         S3: (0, 30),

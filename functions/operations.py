@@ -1,0 +1,200 @@
+"""One operation of the HTTP API: its route, its parameters and documents, read from the handler's annotations.
+
+A handler's parameter is the value of the path's `<name>`, a parameter of the query (`QueryParameter`), or the body.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from headrace.model.documents import Document, unknown_fields
+from headrace.model.errors import InvalidRequestError
+
+_WHERE = re.compile(r" - at `(?:key` in `)?\$(?P<path>[^`]*)`$")
+_NAMED_FIELD = re.compile(r"^Object missing required field `(?P<name>.*)`$", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_PROBLEMS_SHOWN_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PathParameter:
+    """How the value of a path parameter is read. `read` raises InvalidRequestError."""
+
+    description: str
+    read: Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryParameter:
+    """A parameter of the query; `name` is its name in the URL, if that is not the handler's."""
+
+    description: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a handler, and the type that its text becomes.
+
+    `default` is `inspect.Parameter.empty` if there is none.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    declared: PathParameter | QueryParameter | None
+
+    @property
+    def shown_name(self) -> str:
+        """Its name in the URL."""
+        return (isinstance(self.declared, QueryParameter) and self.declared.name) or self.name
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A route with its handler. A handler that returns None answers 204, any other `status`."""
+
+    method: str
+    path: str
+    handler: Callable[..., Document | None]
+    summary: str
+    tags: Sequence[str]
+    status: int = HTTPStatus.OK
+    descriptions: Mapping[int, str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        hints = get_type_hints(self.handler, include_extras=True)
+        signature = inspect.signature(self.handler).parameters.values()
+        return tuple(_parameter(one.name, hints[one.name], one.default) for one in signature)
+
+    @functools.cached_property
+    def answers(self) -> dict[int, tuple[type[Document], ...]]:
+        """The documents of each status."""
+        returned = get_type_hints(self.handler)["return"]
+        kinds = get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,)
+        documents = tuple(kind for kind in kinds if kind is not NoneType)
+        found = {int(self.status): documents} if documents else {}
+        return found | ({int(HTTPStatus.NO_CONTENT): ()} if NoneType in kinds else {})
+
+    def call(self, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> Document | None:
+        """The handler's answer to a request.
+
+        Raises:
+            InvalidRequestError: a parameter or the body is not what the handler declares.
+        """
+        return self.handler(**{one.name: _value(one, path, query, body) for one in self.parameters})
+
+
+def _parameter(name: str, hint: Any, default: Any) -> Parameter:
+    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    declared = next((one for one in extras if isinstance(one, PathParameter | QueryParameter)), None)
+    if declared is None:
+        return Parameter(name, hint, default, None)
+    kept = tuple(one for one in extras if one is not declared)
+    bare = get_args(hint)[0]
+    return Parameter(name, Annotated[(bare, *kept)] if kept else bare, default, declared)
+
+
+def _value(parameter: Parameter, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> Any:
+    declared = parameter.declared
+    if declared is None:
+        return read_body(body, parameter.type)
+    if isinstance(declared, PathParameter):
+        return declared.read(path[parameter.name])
+    given = query.get(parameter.shown_name)
+    if given is not None:
+        return _converted(given, parameter.type, ("query", parameter.shown_name), strict=False)
+    if parameter.default is inspect.Parameter.empty:
+        raise _invalid([(("query", parameter.shown_name), "is missing")])
+    return parameter.default
+
+
+def read_body(body: Any, kind: Any) -> Any:
+    """The body, which is parsed JSON or None without one, as a document.
+
+    Raises:
+        InvalidRequestError: a field is missing, unknown, or has a value of another type or beyond its limits.
+    """
+    if body is None:
+        raise _invalid([(("body",), "is missing")])
+    value = _converted(body, kind, ("body",))
+    if unknown := list(unknown_fields(body, value)):
+        raise _invalid([(("body", *path), "is unknown") for path in unknown])
+    return value
+
+
+def _converted(given: Any, kind: Any, where: tuple[str, ...], *, strict: bool = True) -> Any:
+    try:
+        return msgspec.convert(given, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise _invalid([_problem(str(error), kind, where)]) from error
+
+
+def _problem(text: str, kind: Any, where: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str]:
+    """Where a value is wrong, and what it must be. The value itself is not shown: it may be a secret."""
+    found = _WHERE.search(text)
+    problem = text if found is None else text[: found.start()]
+    steps = [one[1] or one[2] for one in _STEP.finditer(found["path"])] if found else []
+    if missing := _NAMED_FIELD.match(problem):
+        return (*where, *steps, missing["name"]), "is missing"
+    if problem.startswith("Invalid enum value"):
+        allowed = _allowed_values(kind, steps)
+        return (*where, *steps), f"must be {' or '.join(map(str, allowed))}" if allowed else "is not an allowed value"
+    return (*where, *steps), problem[:1].lower() + problem[1:].replace("`", "")
+
+
+def _allowed_values(kind: Any, steps: Sequence[str]) -> list[Any]:
+    """The values of the enumeration at a place in a document; empty if there is none."""
+    from msgspec import inspect as types  # only for the answer to a mistake: it takes milliseconds to import
+
+    def inner(one: Any, step: str) -> Iterator[Any]:
+        if isinstance(one, types.UnionType):
+            for part in one.types:
+                yield from inner(part, step)
+        elif isinstance(one, types.Metadata):
+            yield from inner(one.type, step)
+        elif isinstance(one, types.StructType):
+            yield from (each.type for each in one.fields if each.encode_name == step)
+        elif isinstance(one, types.ListType | types.VarTupleType):
+            yield one.item_type
+        elif isinstance(one, types.DictType):
+            yield one.value_type
+
+    reached = [types.type_info(kind)]
+    for step in steps:
+        reached = [each for one in reached for each in inner(one, step)]
+    allowed: list[Any] = []
+    while reached:
+        one = reached.pop()
+        if isinstance(one, types.UnionType):
+            reached += one.types
+        elif isinstance(one, types.Metadata):
+            reached.append(one.type)
+        elif isinstance(one, types.EnumType):
+            allowed += [each.value for each in one.cls]
+        elif isinstance(one, types.LiteralType):
+            allowed += one.values
+    return allowed
+
+
+def _invalid(problems: Sequence[tuple[tuple[str | int, ...], str]]) -> InvalidRequestError:
+    """An error that names the field and the problem of each mistake."""
+    named = [{"field": _field(path), "problem": problem} for path, problem in problems]
+    shown = named[:_PROBLEMS_SHOWN_MAX]
+    text = "; ".join(f"{one['field']}: {one['problem']}" for one in shown)
+    more = f"; and {len(named) - len(shown)} more" if len(named) > len(shown) else ""
+    return InvalidRequestError(f"the request is not valid: {text}{more}", details={"problems": shown})
+
+
+def _field(path: tuple[str | int, ...]) -> str:
+    return ".".join(ascii(str(part))[1:-1][:100] for part in path)
