@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from headrace.api.cluster import ContainerView, StoreView
@@ -71,8 +70,7 @@ def _store(store: StoreView) -> dict[str, Any]:
 
 
 def _container(one: ContainerView) -> dict[str, Any]:
-    names = {"claimed_by": "claimedBy"}
-    return {names.get(name, name): value for name, value in asdict(one).items()}
+    return one.to_json()
 
 
 def _address(one: ContainerView) -> str | None:

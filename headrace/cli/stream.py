@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -310,5 +309,5 @@ def _retention(known: RetentionPolicy | None, days: Count, megabytes: Count, max
     if maximum is not None:
         if known is None:
             raise InvalidRequestError("--retain-max needs --retain-days or --retain-mb")
-        return replace(known, max_value=maximum)
+        return RetentionPolicy(known.type, known.value, maximum)
     return known

@@ -6,6 +6,7 @@ The controller writes and reads them, the client reads and writes them, and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from numbers import Integral
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,7 +34,7 @@ class Document(msgspec.Struct, frozen=True, rename=json_name):
 
     def to_json(self) -> dict[str, Any]:
         """The JSON with all fields."""
-        fields: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        fields: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, enc_hook=_plain_number)
         return fields
 
     def fields(self) -> dict[str, Any]:
@@ -43,6 +44,15 @@ class Document(msgspec.Struct, frozen=True, rename=json_name):
     def part(self, base: type[D]) -> D:
         """The fields of a base class as a value of that class."""
         return base(**{name: getattr(self, name) for name in base.__struct_fields__})
+
+
+def _plain_number(value: Any) -> int | float:
+    """A number of numpy's, which a user may have passed."""
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} is not a value of JSON")
 
 
 def about(text: str) -> msgspec.Meta:

@@ -48,8 +48,6 @@ UNUSED = (
     "aws_lambda_powertools/utilities/parameters",
     "aws_lambda_powertools/utilities/streaming",
     "dateutil/zoneinfo",
-    "pydantic/mypy.py",
-    "pydantic/v1",
 )
 """Large parts of packages that no handler imports: a fifth of the bundle."""
 _RECIPE = (__file__, installed_wheels.__file__, botocore_data.__file__, byte_code.__file__, lazy_packages.__file__)

@@ -21,6 +21,7 @@ STREAM = {
     "epoch": 0,
     "segments": 2,
     "creationTime": 5,
+    "configurationVersion": 0,
 }
 
 

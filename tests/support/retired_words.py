@@ -174,6 +174,7 @@ EXCEPTIONS = {
     ".subject": "the attribute of a dead letter for that field",
     "subject=": "the attribute of a dead letter for that field",
     "subject: str": "the attribute of a dead letter for that field",
+    "subject: Annotated": "the attribute of a dead letter for that field",
     "`subject`": "the attribute of a dead letter for that field",
     "= subject": "the subject of a token, a term of RFC 7519",
     "LIFE": "the setting HEADRACE_TOKEN_LIFE_S and its bounds",

@@ -111,6 +111,7 @@ class Transactions:
             "creationTime": 1,
             "leaseEnd": 2,
             "completionTime": None,
+            "label": None,
             "segments": segments,
             "onDemand": self.on_demand,
         }

@@ -332,10 +332,10 @@ def test_commit_sets_and_lists(headrace: Headrace, controller: Transactions, mon
     assert admin.commit_all("s", "t", [one, other], writer="w", epoch=7).new
     assert admin.commit_all("s", "t", {"u": [one]}, writer="w", epoch=7, abort_labels="q").epoch == 7
     assert admin.committed_epoch("s", "t", "w") == 7
-    assert admin.list_completed("s", "t") == [(one, "COMMITTED")]
+    assert [(found.transaction, found.state) for found in admin.list_completed("s", "t")] == [(one, "COMMITTED")]
     assert [found.transaction for found in admin.list_open("s", "t", label_prefix="q/")] == [one, other]
     assert controller.asked[-7:-4] == [
-        ("POST", "commit-sets", {"writer": "w", "epoch": 7, "transactions": {"t": [one, other]}}),
+        ("POST", "commit-sets", {"writer": "w", "epoch": 7, "transactions": {"t": [one, other]}, "abortLabels": None}),
         ("POST", "commit-sets", {"writer": "w", "epoch": 7, "transactions": {"u": [one]}, "abortLabels": "q"}),
         ("GET", "commit-sets/w", None),
     ]
@@ -348,7 +348,7 @@ def test_labelled_ones_are_aborted_page_by_page(
     monkeypatch.setattr(controller, "_answer", lambda *_: answers.pop(0))
     assert headrace.admin.transactions.abort_labelled("s", "t", "q/7") == 4
     assert [body for _, _, body in controller.asked] == [
-        {"labelPrefix": "q/7"},
+        {"labelPrefix": "q/7", "continuationToken": None},
         {"labelPrefix": "q/7", "continuationToken": "0" * 32},
     ]
     with pytest.raises(InvalidRequestError):

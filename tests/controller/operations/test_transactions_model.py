@@ -198,7 +198,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         read: list[list[bytes]] = [[] for _ in KEYS]
         for one in self.world.segments.between("s", "t", None, None).ranges:
             length = one.end_offset - one.start_offset
-            data = self.world.bare_segment_stores.read(one.segment.name, one.start_offset, length)
+            data = self.world.bare_segment_stores.read(one.name, one.start_offset, length)
             for start in range(0, len(data), EVENT_BYTES):
                 read[data[start]].append(data[start : start + EVENT_BYTES])
         assert read == [events[gone:] for events, gone in zip(self.seen, self.gone, strict=True)]
