@@ -63,6 +63,7 @@ class SimulatedJournal(CommitsOfJournal):
         self._queue: list[PendingRecord] = []
         self._batch: list[PendingRecord] | None = None  # of the commit that runs
         self._begun = 0
+        self._started = False
         self._closing = False
         self._copy: FileCopy | None = None
         self._portions: Iterator[Portion] = iter(())
@@ -74,6 +75,9 @@ class SimulatedJournal(CommitsOfJournal):
         """As `Journal.start`; in a thread."""
         self._commits.load(self._check_open)
         self._commits.begin()
+        self._started = True
+        if self._queue:
+            self._wake()
         self._prepare_spares()
         self._begin_copy()
 
@@ -122,7 +126,8 @@ class SimulatedJournal(CommitsOfJournal):
     # Commits
 
     def _wake(self) -> None:
-        if self._batch is None and self.failure is None:
+        """What came before the start waits for it, as in `Journal`."""
+        if self._started and self._batch is None and self.failure is None:
             self._batch, self._queue = self._queue, []
             self._begun += 1
             delay = self._disk.volume.commit_time(self._loop.scheduler.now)
