@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cold_start import first_answer
 from headrace import topology
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,30 +33,11 @@ for build in sys.argv[2:]:
     getattr(wiring, build)()
 print(json.dumps({"before": before, "after": made, "sessions": len(sessions), "modules": sorted(sys.modules)}))
 """
-FIRST_REQUEST = """
-import importlib, json, sys
-from types import SimpleNamespace
-handle = importlib.import_module(sys.argv[1]).handler
-from botocore.awsrequest import AWSResponse
-from botocore.httpsession import URLLib3Session
-nothing_found = SimpleNamespace(stream=lambda: [b'{"Items": [], "Count": 0}'])
-URLLib3Session.send = lambda self, request: AWSResponse(request.url, 200, {}, nothing_found)
-http = {"method": "GET", "path": sys.argv[2], "sourceIp": "192.0.2.1", "protocol": "HTTP/1.1", "userAgent": "test"}
-event = {"version": "2.0", "rawPath": sys.argv[2], "rawQueryString": "", "headers": {}, "isBase64Encoded": False}
-event["requestContext"] = {"http": http, "stage": "$default"}
-context = SimpleNamespace(function_name="f", memory_limit_in_mb=512, invoked_function_arn="arn", aws_request_id="r")
-context.get_remaining_time_in_millis = lambda: 29_000
-status = handle(event, context)["statusCode"]
-print(json.dumps({"status": status, "modules": sorted(sys.modules)}))
-"""
 ENVIRONMENT = {
     "HEADRACE_METADATA_TABLE": "t",
     "HEADRACE_CHUNK_BUCKET": "b",
     **{f"HEADRACE_{name}_QUEUE_URL": "https://q/1" for name in ("REQUESTS", "TABLES", "COMMITS", "ABORTS", "TICKS")},
 }
-
-
-CREDENTIALS = {"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
 
 UNUSED_AT_FIRST = frozenset(
     {"key_value_tables", "reader_groups", "retention", "subscribers", "transactions", "watermarks"}
@@ -65,15 +47,11 @@ cold start about 0.7 ms of CPU: all of them were a sixth of it."""
 
 
 def _start(name: str, *builds: str, **variables: str) -> dict[str, Any]:
-    return _run(START, name, *builds, **variables)
-
-
-def _run(program: str, name: str, *arguments: str, **variables: str) -> dict[str, Any]:
     declared = topology.function(name)
     environment = {**os.environ, **ENVIRONMENT, "POWERTOOLS_SERVICE_NAME": name, **variables}
     module = declared.handler.rpartition(".")[0]
     finished = subprocess.run(
-        [sys.executable, "-c", program, module, *arguments],
+        [sys.executable, "-c", START, module, *builds],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -122,7 +100,7 @@ def test_elsewhere_importing_a_handler_builds_nothing():
     ],
 )
 def test_a_first_request_imports_no_other_models(name: str, path: str, status: int, unused: frozenset[str]):
-    answered = _run(FIRST_REQUEST, name, path, AWS_LAMBDA_FUNCTION_NAME=f"headrace-{name}", **CREDENTIALS)
+    answered = first_answer(name, path, [sys.executable], ROOT)
     assert answered["status"] == status
     models = {module.removeprefix("headrace.model.") for module in answered["modules"] if "headrace.model." in module}
     assert {"names", "requests"} <= models
