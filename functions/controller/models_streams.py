@@ -88,7 +88,7 @@ class StreamList(WireModel):
 
 
 class StateRequest(WireModel):
-    streamState: Literal["SEALED"]
+    streamState: Literal["SEALED", "FROZEN", "ACTIVE"] = Field(description="ACTIVE unfreezes a frozen stream")
 
 
 class StreamStateAnswer(WireModel):

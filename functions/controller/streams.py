@@ -82,9 +82,11 @@ def delete_stream(scope: ScopeName, stream: StreamName) -> models.StreamDeletion
     return models.StreamDeletion(streamState=view.state.value, deleting=view.is_deleting)
 
 
-@api.put(f"{_STREAM}/state", summary="Seal a stream", tags=["Streams"], status_code=HTTPStatus.ACCEPTED)
+@api.put(f"{_STREAM}/state", summary="Seal, freeze or unfreeze", tags=["Streams"], status_code=HTTPStatus.ACCEPTED)
 def set_state(scope: ScopeName, stream: StreamName, request: models.StateRequest) -> models.StreamStateAnswer:
-    view = wiring.stream_service().seal_stream(scope, stream)
+    streams = wiring.stream_service()
+    accept = {"SEALED": streams.seal_stream, "FROZEN": streams.freeze_stream, "ACTIVE": streams.unfreeze_stream}
+    view = accept[request.streamState](scope, stream)
     return models.StreamStateAnswer(streamState=view.state.value)
 
 
