@@ -18,7 +18,12 @@ def main(module: str, path: str) -> int:
     from botocore.httpsession import URLLib3Session
 
     nothing_found = SimpleNamespace(stream=lambda: [b'{"Items": [], "Count": 0}'])
-    URLLib3Session.send = lambda self, request: AWSResponse(request.url, 200, {}, nothing_found)  # type: ignore[method-assign]
+
+    def send(_session: Any, request: Any) -> Any:
+        answered: Any = AWSResponse
+        return answered(request.url, 200, {}, nothing_found)
+
+    URLLib3Session.send = send  # type: ignore[method-assign]
     http = {"method": "GET", "path": path, "sourceIp": "192.0.2.1", "protocol": "HTTP/1.1", "userAgent": "test"}
     event: dict[str, Any] = {"version": "2.0", "rawPath": path, "rawQueryString": "", "headers": {}}
     event |= {"isBase64Encoded": False, "requestContext": {"http": http, "stage": "$default"}}

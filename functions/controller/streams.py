@@ -90,10 +90,11 @@ def delete_stream(scope: ScopeName, stream: StreamName) -> StreamDeletion:
     return wiring.stream_service().delete_stream(scope, stream)
 
 
-@api.route("PUT", f"{_STREAM}/state", summary="Seal a stream", tag="Streams", status=HTTPStatus.ACCEPTED)
+@api.route("PUT", f"{_STREAM}/state", summary="Seal, freeze or unfreeze", tag="Streams", status=HTTPStatus.ACCEPTED)
 def set_state(scope: ScopeName, stream: StreamName, request: StateRequest) -> StreamStateAnswer:
-    view = wiring.stream_service().seal_stream(scope, stream)
-    return StreamStateAnswer(view.state)
+    streams = wiring.stream_service()
+    accept = {"SEALED": streams.seal_stream, "FROZEN": streams.freeze_stream, "ACTIVE": streams.unfreeze_stream}
+    return StreamStateAnswer(accept[request.state](scope, stream).state)
 
 
 @api.route("POST", f"{_STREAM}/scale", summary="Replace segments by others", tag="Streams", status=HTTPStatus.ACCEPTED)

@@ -95,7 +95,9 @@ class StreamList(Page, frozen=True, kw_only=True):
 
 
 class StateRequest(Document, frozen=True):
-    state: Literal["SEALED"] = field(name="streamState")
+    state: Annotated[Literal["SEALED", "FROZEN", "ACTIVE"], about("ACTIVE unfreezes a frozen stream")] = field(
+        name="streamState"
+    )
 
 
 class StreamStateAnswer(Document, frozen=True):

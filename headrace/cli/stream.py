@@ -1,4 +1,4 @@
-"""`headrace stream`: create, update, list, get, seal, delete; the other actions are in `stream_*.py`."""
+"""`headrace stream`: create, update, list, get, freeze, seal, delete; the other actions are in `stream_*.py`."""
 
 from __future__ import annotations
 
@@ -213,6 +213,20 @@ def seal(session: Session, stream: StreamName, no_wait: NoWait = False) -> Outco
     """Seal a stream: it accepts no more events."""
     session.client.admin.seal_stream(*stream, wait=not no_wait)
     return _done(stream, "being sealed" if no_wait else "sealed", sealed=not no_wait)
+
+
+@action(app, "freeze", examples=["headrace stream freeze shop/orders"])
+def freeze(session: Session, stream: StreamName, no_wait: NoWait = False) -> Outcome:
+    """Freeze a stream: it accepts no events until it is unfrozen."""
+    session.client.admin.freeze_stream(*stream, wait=not no_wait)
+    return _done(stream, "being frozen" if no_wait else "frozen", frozen=not no_wait)
+
+
+@action(app, "unfreeze", examples=["headrace stream unfreeze shop/orders"])
+def unfreeze(session: Session, stream: StreamName, no_wait: NoWait = False) -> Outcome:
+    """Unfreeze a stream: it accepts events again."""
+    session.client.admin.unfreeze_stream(*stream, wait=not no_wait)
+    return _done(stream, "being unfrozen" if no_wait else "unfrozen", unfrozen=not no_wait)
 
 
 @action(app, "delete", examples=["headrace stream delete shop/orders"])

@@ -10,6 +10,7 @@ HeadraceError
 ├── AlreadyExistsError         the thing to create exists already
 ├── IllegalStateError          the thing exists, its state does not allow this
 │   ├── SealedError            it accepts no writes: ask for successors
+│   ├── FrozenError            it accepts no writes until it is unfrozen: unfreeze it
 │   └── TruncatedError         the bytes were truncated: read from the head
 ├── ConflictError              another client was faster: read again, retry at once
 ├── FencedError                a newer owner has taken over: look it up
@@ -30,6 +31,7 @@ __all__ = [
     "ConflictError",
     "CorruptError",
     "FencedError",
+    "FrozenError",
     "HeadraceError",
     "IllegalStateError",
     "InvalidRequestError",
@@ -128,6 +130,13 @@ class SealedError(IllegalStateError):
 
     code = "sealed"
     reported_as = Reported(412, "OUT_OF_RANGE", exit_code=1)
+
+
+class FrozenError(IllegalStateError):
+    """The stream is frozen: it accepts writes again after an operator has unfrozen it."""
+
+    code = "frozen"
+    reported_as = Reported(412, "UNAVAILABLE", exit_code=1)  # Pravega's clients wait, and have no call to unfreeze it
 
 
 class TruncatedError(IllegalStateError):

@@ -24,6 +24,8 @@ class RequestKind(StrEnum):
     TRUNCATE_STREAM = "truncate_stream"
     SCALE_STREAM = "scale_stream"
     SEAL_STREAM = "seal_stream"
+    FREEZE_STREAM = "freeze_stream"
+    UNFREEZE_STREAM = "unfreeze_stream"
     DELETE_STREAM = "delete_stream"
     DELETE_SCOPE = "delete_scope"
     CREATE_READER_GROUP = "create_reader_group"

@@ -25,6 +25,9 @@ class StreamState(StrEnum):
     TRUNCATING = "TRUNCATING"
     SEALING = "SEALING"
     SEALED = "SEALED"
+    FREEZING = "FREEZING"
+    FROZEN = "FROZEN"
+    UNFREEZING = "UNFREEZING"
 
     @property
     def is_readable(self) -> bool:
@@ -33,8 +36,8 @@ class StreamState(StrEnum):
 
     @property
     def takes_events(self) -> bool:
-        """Whether events are appended and transactions begin, or will be when the stream is created."""
-        return self not in (StreamState.SEALING, StreamState.SEALED)
+        """Whether events are appended and transactions begin, or will be when the operation that runs is complete."""
+        return self not in (StreamState.SEALING, StreamState.SEALED) and not self.is_frozen
 
     @property
     def is_idle(self) -> bool:
@@ -46,6 +49,16 @@ class StreamState(StrEnum):
         """Whether the stream has its last event. Only its deletion can follow."""
         return self is StreamState.SEALED
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the stream refuses events until a user unfreezes it. Its readers wait for those that follow."""
+        return self in (StreamState.FREEZING, StreamState.FROZEN)
+
+    @property
+    def settles_transactions(self) -> bool:
+        """Whether an operation runs that completes all transactions first. The state stays while they are committed."""
+        return self in (StreamState.SEALING, StreamState.FREEZING)
+
     def runs(self, kind: RequestKind) -> bool:
         """Whether an operation of this kind runs. A deletion is not seen: the stream stays SEALED."""
         return STREAM_OPERATIONS[kind].state is self is not StreamState.SEALED
@@ -55,13 +68,15 @@ class StreamState(StrEnum):
 class StreamOperation:
     """What the invariants of a stream need to know about one operation.
 
-    The stream is in `state` while the operation runs, and in `completes_in` afterwards; None if it no longer exists.
+    The operation begins in one of the states `begins_in`. The stream is in `state` while the operation runs, and in
+    `completes_in` afterwards; None if it no longer exists. A new stream begins in CREATING.
     Only an operation that `changes_configuration` may write another configuration. `epochs_ahead` is the number of
     epochs that the operation may record before they are active. An operation that `may_wait_for_commits` is accepted
     while a batch of transactions is committed, and begins after the batch.
     """
 
     kind: RequestKind
+    begins_in: frozenset[StreamState]
     state: StreamState
     completes_in: StreamState | None
     changes_configuration: bool
@@ -69,11 +84,15 @@ class StreamOperation:
     may_wait_for_commits: bool
 
 
+_ACTIVE = frozenset({StreamState.ACTIVE})
+_FROZEN = frozenset({StreamState.FROZEN})
+
 STREAM_OPERATIONS: Mapping[RequestKind, StreamOperation] = {
     operation.kind: operation
     for operation in (
         StreamOperation(
             RequestKind.CREATE_STREAM,
+            frozenset(),
             StreamState.CREATING,
             completes_in=StreamState.ACTIVE,
             changes_configuration=False,
@@ -82,6 +101,7 @@ STREAM_OPERATIONS: Mapping[RequestKind, StreamOperation] = {
         ),
         StreamOperation(
             RequestKind.UPDATE_STREAM,
+            _ACTIVE,
             StreamState.UPDATING,
             completes_in=StreamState.ACTIVE,
             changes_configuration=True,
@@ -90,6 +110,7 @@ STREAM_OPERATIONS: Mapping[RequestKind, StreamOperation] = {
         ),
         StreamOperation(
             RequestKind.TRUNCATE_STREAM,
+            _ACTIVE,
             StreamState.TRUNCATING,
             completes_in=StreamState.ACTIVE,
             changes_configuration=False,
@@ -98,6 +119,7 @@ STREAM_OPERATIONS: Mapping[RequestKind, StreamOperation] = {
         ),
         StreamOperation(
             RequestKind.SCALE_STREAM,
+            _ACTIVE,
             StreamState.SCALING,
             completes_in=StreamState.ACTIVE,
             changes_configuration=False,
@@ -106,6 +128,7 @@ STREAM_OPERATIONS: Mapping[RequestKind, StreamOperation] = {
         ),
         StreamOperation(
             RequestKind.COMMIT_TRANSACTIONS,
+            _ACTIVE,
             StreamState.COMMITTING_TXN,
             completes_in=StreamState.ACTIVE,
             changes_configuration=False,
@@ -114,6 +137,7 @@ STREAM_OPERATIONS: Mapping[RequestKind, StreamOperation] = {
         ),
         StreamOperation(
             RequestKind.SEAL_STREAM,
+            _ACTIVE | _FROZEN,
             StreamState.SEALING,
             completes_in=StreamState.SEALED,
             changes_configuration=False,
@@ -121,7 +145,26 @@ STREAM_OPERATIONS: Mapping[RequestKind, StreamOperation] = {
             may_wait_for_commits=True,
         ),
         StreamOperation(
+            RequestKind.FREEZE_STREAM,
+            _ACTIVE,
+            StreamState.FREEZING,
+            completes_in=StreamState.FROZEN,
+            changes_configuration=False,
+            epochs_ahead=2,  # transactions are committed before a stream is frozen
+            may_wait_for_commits=True,
+        ),
+        StreamOperation(
+            RequestKind.UNFREEZE_STREAM,
+            _FROZEN,
+            StreamState.UNFREEZING,
+            completes_in=StreamState.ACTIVE,
+            changes_configuration=False,
+            epochs_ahead=1,  # its segments replace the sealed ones
+            may_wait_for_commits=False,
+        ),
+        StreamOperation(
             RequestKind.DELETE_STREAM,
+            frozenset({StreamState.SEALED}),
             StreamState.SEALED,
             completes_in=None,
             changes_configuration=False,
@@ -135,7 +178,7 @@ _OPERATION_OF_STATE = {operation.state: operation for operation in STREAM_OPERAT
 
 
 def operation_in(state: StreamState) -> StreamOperation | None:
-    """The operation that may run on a stream in this state; None for ACTIVE."""
+    """The operation that may run on a stream in this state; None for ACTIVE and FROZEN."""
     return _OPERATION_OF_STATE.get(state)
 
 
@@ -147,7 +190,7 @@ def may_become(before: StreamState, after: StreamState) -> bool:
 def _successors(state: StreamState) -> set[StreamState]:
     operation = operation_in(state)
     if operation is None:
-        return {one.state for one in STREAM_OPERATIONS.values()} - {StreamState.CREATING}
+        return {one.state for one in STREAM_OPERATIONS.values() if state in one.begins_in}
     successors = set() if operation.completes_in is None else {operation.completes_in}
     if operation.kind is RequestKind.COMMIT_TRANSACTIONS:
         successors |= {one.state for one in STREAM_OPERATIONS.values() if one.may_wait_for_commits}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headrace.model.epochs import Epoch, rolled_back_epoch
-from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, SealedError
+from headrace.model.errors import ConflictError, CorruptError, FrozenError, IllegalStateError, SealedError
 from headrace.model.log_classes import first_number_of_class
 from headrace.model.names import scoped_stream_name
 from headrace.model.requests import PendingRequest, RequestKind
@@ -102,20 +102,31 @@ def started(stream: Stream, version: int, kind: RequestKind) -> Stream:
 
     Raises:
         SealedError: the stream is sealed.
+        FrozenError: the stream is frozen, and the operation needs one that is not.
         ConflictError: another operation runs, or one waits already: repeat soon.
     """
     operation = STREAM_OPERATIONS[kind]
     may_wait = operation.may_wait_for_commits and stream.recorded_epoch == stream.epoch.number
     if stream.state is StreamState.COMMITTING_TXN and stream.following is None and may_wait:
         return replace(stream, following=_request(stream, version, kind))
+    if stream.state in operation.begins_in:
+        return replace(stream, state=operation.state, pending=_request(stream, version, kind))
     if stream.state is StreamState.SEALED:
         raise SealedError(f"stream {stream.scoped_name} is sealed", details={"state": str(stream.state)})
-    if stream.state is not StreamState.ACTIVE:
-        raise ConflictError(
-            f"stream {stream.scoped_name} is {stream.state}: repeat the request when the operation is done",
-            details={"state": str(stream.state)},
-        )
-    return replace(stream, state=operation.state, pending=_request(stream, version, kind))
+    if stream.state is StreamState.FROZEN:
+        raise frozen_error(stream.scope, stream.name)
+    raise ConflictError(
+        f"stream {stream.scoped_name} is {stream.state}: repeat the request when the operation is done",
+        details={"state": str(stream.state)},
+    )
+
+
+def frozen_error(scope: str, name: str) -> FrozenError:
+    """What writers, transactions and operations get that a frozen stream refuses."""
+    return FrozenError(
+        f"stream {scoped_stream_name(scope, name)} is frozen: unfreeze it, and try again",
+        details={"scope": scope, "stream": name},
+    )
 
 
 def completed(stream: Stream) -> Stream:
@@ -170,7 +181,12 @@ def may_have_sealed_by_clients(stream: Stream) -> bool:
     """Whether a client must have sealed an active segment that is sealed: no operation that seals it has come so far.
 
     A stream that commits transactions replaces its segments itself as soon as epochs are recorded.
+
+    Raises:
+        FrozenError: the stream is frozen: its active segments are sealed, and have no successors until it is unfrozen.
     """
+    if stream.state.is_frozen:
+        raise frozen_error(stream.scope, stream.name)
     may_scale = stream.state is StreamState.COMMITTING_TXN and stream.following is None
     return (stream.state is StreamState.ACTIVE or may_scale) and stream.recorded_epoch == stream.epoch.number
 

@@ -99,7 +99,7 @@ CASES = {
     "stream that does not exist": ("GET", f"{STREAMS}/none", None, 404, "not_found"),
     "scope that does not exist": ("DELETE", "/v1/scopes/none", None, 404, "not_found"),
     "deleting an unsealed stream": ("DELETE", STREAM, None, 412, "stream_not_sealed"),
-    "a state that cannot be asked for": ("PUT", f"{STREAM}/state", {"streamState": "ACTIVE"}, 400, "invalid_request"),
+    "a state that cannot be asked for": ("PUT", f"{STREAM}/state", {"streamState": "SEALING"}, 400, "invalid_request"),
     "ranges that overlap": ("POST", SCALE, scale((0.0, 0.3), (0.25, 0.5)), 400, "invalid_key_ranges"),
     "ranges with a hole": ("POST", SCALE, scale((0.0, 0.2), (0.25, 0.5)), 400, "invalid_key_ranges"),
     "ranges that cover too much": ("POST", SCALE, scale((0.0, 0.75)), 400, "invalid_key_ranges"),

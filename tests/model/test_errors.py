@@ -37,6 +37,7 @@ CONTRACT = {
     "already_exists": ("AlreadyExistsError", "never", 409, "ALREADY_EXISTS", 4),
     "illegal_state": ("IllegalStateError", "never", 412, "OUT_OF_RANGE", 1),
     "sealed": ("SealedError", "never", 412, "OUT_OF_RANGE", 1),
+    "frozen": ("FrozenError", "never", 412, "UNAVAILABLE", 1),
     "truncated": ("TruncatedError", "never", 410, "OUT_OF_RANGE", 1),
     "conflict": ("ConflictError", "now", 409, "FAILED_PRECONDITION", 4),
     "fenced": ("FencedError", "elsewhere", 421, "UNAVAILABLE", 5),

@@ -9,19 +9,23 @@ from headrace.model.stream_state import STREAM_OPERATIONS, StreamState, may_beco
 
 ALLOWED = {
     "CREATING": "ACTIVE",
-    "ACTIVE": "UPDATING SCALING COMMITTING_TXN TRUNCATING SEALING SEALED",
+    "ACTIVE": "UPDATING SCALING COMMITTING_TXN TRUNCATING SEALING FREEZING",
     "UPDATING": "ACTIVE",
     "SCALING": "ACTIVE",
-    "COMMITTING_TXN": "ACTIVE UPDATING SCALING TRUNCATING SEALING",
+    "COMMITTING_TXN": "ACTIVE UPDATING SCALING TRUNCATING SEALING FREEZING",
     "TRUNCATING": "ACTIVE",
     "SEALING": "SEALED",
     "SEALED": "",
+    "FREEZING": "FROZEN",
+    "FROZEN": "UNFREEZING SEALING",
+    "UNFREEZING": "ACTIVE",
 }
+AT_REST = {StreamState.ACTIVE, StreamState.FROZEN}
 
 
 def test_every_request_on_a_stream_has_an_entry():
     assert set(STREAM_OPERATIONS) == {kind for kind in RequestKind if kind.resource is ResourceKind.STREAM}
-    assert {one.state for one in STREAM_OPERATIONS.values()} == set(StreamState) - {StreamState.ACTIVE}
+    assert {one.state for one in STREAM_OPERATIONS.values()} == set(StreamState) - AT_REST
 
 
 def test_every_pair_of_states():
@@ -43,11 +47,19 @@ def test_what_each_state_allows():
         "TRUNCATING": (True, True, False, False),
         "SEALING": (True, False, False, False),
         "SEALED": (True, False, False, True),
+        "FREEZING": (True, False, False, False),
+        "FROZEN": (True, False, False, False),
+        "UNFREEZING": (True, True, False, False),
     }
 
 
 def test_a_state_tells_which_operation_runs():
     running = {state: [kind for kind in STREAM_OPERATIONS if state.runs(kind)] for state in StreamState}
-    assert running[StreamState.ACTIVE] == running[StreamState.SEALED] == []
-    del running[StreamState.ACTIVE], running[StreamState.SEALED]
+    for state in (*AT_REST, StreamState.SEALED):
+        assert running.pop(state) == []
     assert running == {STREAM_OPERATIONS[kind].state: [kind] for (kind,) in running.values()}
+
+
+def test_a_stream_is_frozen_until_it_is_unfrozen():
+    assert {state for state in StreamState if state.is_frozen} == {StreamState.FREEZING, StreamState.FROZEN}
+    assert {state for state in StreamState if state.settles_transactions} == {StreamState.FREEZING, StreamState.SEALING}

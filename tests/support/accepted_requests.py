@@ -49,6 +49,27 @@ def _seal(world: StreamWorld) -> None:
     world.streams.seal_stream("s", "t")
 
 
+def _freeze(world: StreamWorld) -> None:
+    """With a transaction to abort, and one to commit into segments that a scale has replaced."""
+    world.create(segments=2)
+    world.append(1, 5)
+    first, second = world.begin(), world.begin()
+    world.write_in(first, 0.0, b"gone")
+    world.write_in(second, 0.0, b"kept")
+    world.scale([0], [0.0, 0.2, 0.5])
+    world.transactions.commit_transaction("s", "t", second)
+    world.streams.freeze_stream("s", "t")
+
+
+def _unfreeze(world: StreamWorld) -> None:
+    world.create(segments=2, tags=("a",))
+    world.scale([0], [0.0, 0.2, 0.5])
+    world.append(1, 5)
+    world.streams.freeze_stream("s", "t")
+    world.drain()
+    world.streams.unfreeze_stream("s", "t")
+
+
 def _delete(world: StreamWorld) -> None:
     world.create(segments=2, tags=("a", "b"))
     world.scale([0], [0.0, 0.2, 0.5])
@@ -63,6 +84,8 @@ ACCEPT_ON_STREAM: Mapping[RequestKind, Accept] = {
     RequestKind.TRUNCATE_STREAM: _truncate,
     RequestKind.SCALE_STREAM: _scale,
     RequestKind.SEAL_STREAM: _seal,
+    RequestKind.FREEZE_STREAM: _freeze,
+    RequestKind.UNFREEZE_STREAM: _unfreeze,
     RequestKind.DELETE_STREAM: _delete,
 }
 """All kinds but commits, which have messages of their own (`test_transaction_crashes.py`)."""

@@ -39,7 +39,7 @@ def assert_sound(world: StreamWorld, stream: str = "t", scope: str = "s", *, may
         return
     found = stored.stream
     assert found.pending is None
-    assert found.state in (StreamState.ACTIVE, StreamState.SEALED)
+    assert found.state in (StreamState.ACTIVE, StreamState.SEALED, StreamState.FROZEN)
     assert found.recorded_epoch == found.epoch.number
     epochs = list(HistoryRecords(world.bare_store).epochs(found, range(found.epoch.number + 1)))
     assert epochs[-1] == found.epoch
@@ -99,8 +99,8 @@ def _assert_neighbours_agree(world: StreamWorld, found: Any, epochs: list[Any]) 
 
 
 def _assert_segments(world: StreamWorld, found: Any, epochs: list[Any]) -> None:
-    """Active segments take events unless the stream is sealed; replaced ones are sealed, or gone behind the head."""
-    stores, sealed = world.bare_segment_stores, found.state is StreamState.SEALED
+    """Active segments take events if the stream is ACTIVE; replaced ones are sealed, or gone behind the head."""
+    stores, sealed = world.bare_segment_stores, not found.state.takes_events
     present = set(stores.names())
     for segment in found.epoch.segments:
         name = segment_name(found.scope, found.name, segment.segment_id)

@@ -301,6 +301,24 @@ class AsyncAdmin:
         if wait:
             await self._state_after(scope, stream, "SEALING")
 
+    async def freeze_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
+        """Freezes a stream: it refuses events and transactions until it is unfrozen, and its readers wait at its end.
+
+        Does nothing if it is frozen. Open transactions are aborted. Raises SealedError if it is sealed.
+        """
+        await self._api.request("PUT", f"{_path(scope, stream)}/state", body={"streamState": "FROZEN"})
+        if wait:
+            await self._state_after(scope, stream, "FREEZING")
+
+    async def unfreeze_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
+        """Lets a frozen stream accept events again. Does nothing if it is not frozen.
+
+        Each of its segments gets a successor. Raises SealedError if it is sealed.
+        """
+        await self._api.request("PUT", f"{_path(scope, stream)}/state", body={"streamState": "ACTIVE"})
+        if wait:
+            await self._state_after(scope, stream, "UNFREEZING")
+
     async def delete_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
         """Deletes a sealed stream. Raises IllegalStateError with code "stream_not_sealed" for any other."""
         await self._api.request("DELETE", _path(scope, stream))

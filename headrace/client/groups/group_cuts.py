@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from headrace.client.administration.admin import AsyncAdmin
+from headrace.model.errors import FrozenError
 from headrace.model.group_checkpoints import Positions
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.segments import KeyRange, segment_epoch
@@ -45,7 +46,11 @@ async def complete_cut(admin: AsyncAdmin, scope: str, stream: str, offsets: Mapp
     ranges = {identifier: key_range for identifier, key_range in known.items() if key_range is not None}
     waiting, seen = deque(sorted(offsets)), set(offsets)
     while waiting and not covers_key_space_once(list(ranges.values())):
-        for successor in (await admin.successors(scope, stream, waiting.popleft(), as_recorded=True)).segments:
+        try:
+            following = await admin.successors(scope, stream, waiting.popleft(), as_recorded=True)
+        except FrozenError:
+            continue  # an active segment, which has no successors
+        for successor in following.segments:
             if successor.segment_id in seen:
                 continue
             seen.add(successor.segment_id)

@@ -19,6 +19,7 @@ from headrace.client.reading.event_reader import (
     AnyBatch,
     Assemble,
     ReaderOptions,
+    after_freeze,
 )
 from headrace.client.reading.recorded_successors import recorded_successors
 from headrace.client.reading.segment_stream import SegmentStream
@@ -206,7 +207,8 @@ class OwnedSegments:
             return Following()
         scope, stream, segment_id = owned.segment.scope, owned.segment.stream, owned.segment.segment_id
         backoff = Backoff(SUCCESSORS_TIMEOUT_S)
-        found = await recorded_successors(self._admin, scope, stream, segment_id, backoff, repeats=False)
+        find = partial(recorded_successors, self._admin, scope, stream, segment_id, backoff, repeats=False)
+        found = await after_freeze(find, backoff)
         named = {StreamSegmentName(scope, stream, one.segment_id): one for one in found.segments}
         return Following(
             {name: one.predecessors for name, one in named.items()},

@@ -7,15 +7,18 @@ Several segments are read concurrently, through one bounded queue, or in the ord
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
+from headrace import wire
+from headrace.api.segments import Successors
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.backoff import Backoff
+from headrace.client.backoff import FIRST_WAIT_S, Backoff
 from headrace.client.closing import close_all, stop_tasks
 from headrace.client.column_errors import arrow_missing
 from headrace.client.ownership import Ownership
@@ -36,9 +39,10 @@ from headrace.client.reading.segment_stream import (
 from headrace.client.reading.time_order import SPANS_WAITING_MAX, TimeOrder
 from headrace.client.reading.time_windows import TimeWindow, TimeWindows
 from headrace.client.segment_connections import SegmentConnections
-from headrace.client.single_segment.segment_requests import SegmentRequests
+from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, MakeCommand, SegmentRequests
 from headrace.model.arguments import check_fields, checked_calls
-from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError, TruncatedError
+from headrace.model.backoff import doubled_pause, half_jitter
+from headrace.model.errors import CorruptError, FrozenError, IllegalStateError, InvalidRequestError, TruncatedError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
@@ -55,6 +59,9 @@ BATCHES_WAITING_MAX = 4
 
 TIME_RESOLUTION_S_DEFAULT = 0.1
 TIME_RESOLUTION_S_MAX = 3600.0
+
+FROZEN_WAIT_S_MAX = 10.0
+"""The longest pause between two questions whether a stream is still frozen. A freeze may take hours."""
 
 Start = Literal["head", "tail"] | StreamCut
 AnyBatch = EventBatch | ArrowBatch
@@ -381,7 +388,7 @@ class AsyncEventReader:
     def _arrivals(self) -> _Arrivals:
         if self._options.order is ReadOrder.ARRIVAL:
             return _ArrivalOrder()
-        requests = SegmentRequests(self._connections, self._options.give_up_after_s)
+        requests = _OrderRequests(self._connections, self._options.give_up_after_s, self._is_frozen)
         resolution_us = int(self._options.time_resolution_s * 1e6)
         return TimeOrder(requests, lambda one: segment_name(self.scope, self.stream, one), resolution_us)
 
@@ -418,14 +425,61 @@ class AsyncEventReader:
         finally:
             self._tasks.pop(segment_id, None)
 
+    async def _is_frozen(self, segment_id: int) -> bool:
+        """Whether a segment is sealed because the stream is frozen."""
+        try:
+            await self._admin.successors(self.scope, self.stream, segment_id, as_recorded=True)
+        except FrozenError:
+            return True
+        return False
+
     async def _successors(self, segment_id: int) -> Mapping[int, Sequence[int]]:
         """Returns the successors of the segment that are to be read, each with its predecessors."""
         if self._plan is not None:
             following = self._plan[segment_id].successors
             return {one: self._plan[one].predecessors for one in following}
         backoff = Backoff(self._options.give_up_after_s)
-        found = await recorded_successors(self._admin, self.scope, self.stream, segment_id, backoff)
+        find = partial(recorded_successors, self._admin, self.scope, self.stream, segment_id, backoff)
+        found = await after_freeze(find, backoff)
         return {one.segment_id: one.predecessors for one in found.segments}
+
+
+async def after_freeze(find: Callable[[], Awaitable[Successors]], backoff: Backoff) -> Successors:
+    """What follows a segment, as `find` returns it. Waits for any time while the stream is frozen.
+
+    `backoff` is that of `find`: the controller has answered, so the time in which it must do so begins again.
+    """
+    questions = 0
+    while True:
+        try:
+            return await find()
+        except FrozenError:
+            backoff.progress()
+        questions += 1
+        await asyncio.sleep(half_jitter(doubled_pause(questions, FIRST_WAIT_S, FROZEN_WAIT_S_MAX), random.random()))
+
+
+class _OrderRequests(SegmentRequests):
+    """The requests of a reader in the order of time.
+
+    A sealed segment of a frozen stream counts as one that may grow. Its successors are created after the store has
+    answered, so that no older event follows.
+    """
+
+    def __init__(
+        self,
+        connections: SegmentConnections,
+        give_up_after_s: float,
+        is_frozen: Callable[[int], Awaitable[bool]],
+    ) -> None:
+        super().__init__(connections, give_up_after_s)
+        self._is_frozen = is_frozen
+
+    async def ask(self, segment_id: int, make: MakeCommand, *, timeout_s: float = REPLY_TIMEOUT_S) -> wire.WireCommand:
+        reply = await super().ask(segment_id, make, timeout_s=timeout_s)
+        if isinstance(reply, wire.StreamSegmentInfo) and reply.is_sealed and await self._is_frozen(segment_id):
+            return replace(reply, is_sealed=False)
+        return reply
 
 
 def arrow_assembler() -> Assemble:

@@ -193,6 +193,20 @@ class Admin:
         """Seals a stream, which then accepts no more events. Raises SealedError if it is sealed already."""
         self._thread.run(self._core.seal_stream(scope, stream, wait=wait))
 
+    def freeze_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
+        """Freezes a stream: it refuses events and transactions until it is unfrozen, and its readers wait at its end.
+
+        Does nothing if it is frozen. Open transactions are aborted. Raises SealedError if it is sealed.
+        """
+        self._thread.run(self._core.freeze_stream(scope, stream, wait=wait))
+
+    def unfreeze_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
+        """Lets a frozen stream accept events again. Does nothing if it is not frozen.
+
+        Each of its segments gets a successor. Raises SealedError if it is sealed.
+        """
+        self._thread.run(self._core.unfreeze_stream(scope, stream, wait=wait))
+
     def delete_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
         """Deletes a sealed stream. Raises IllegalStateError with code "stream_not_sealed" for any other."""
         self._thread.run(self._core.delete_stream(scope, stream, wait=wait))

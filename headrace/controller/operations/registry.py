@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from headrace.controller.engine import Operation, RequestProcessor, Tools, Undo
+from headrace.controller.engine import MUST_COMPLETE, Operation, RequestProcessor, Tools, Undo
 from headrace.controller.operations.commit_transactions import COMMIT_TRANSACTIONS
 from headrace.controller.operations.create_key_value_table import CREATE_KEY_VALUE_TABLE
 from headrace.controller.operations.create_reader_group import CREATE_READER_GROUP
@@ -14,6 +15,7 @@ from headrace.controller.operations.delete_key_value_table import DELETE_KEY_VAL
 from headrace.controller.operations.delete_reader_group import DELETE_READER_GROUP
 from headrace.controller.operations.delete_scope import DELETE_SCOPE
 from headrace.controller.operations.delete_stream import DELETE_STREAM
+from headrace.controller.operations.freeze_stream import FREEZE_STREAM
 from headrace.controller.operations.scale_stream import SCALE_STREAM
 from headrace.controller.operations.seal_stream import SEAL_STREAM
 from headrace.controller.operations.truncate_stream import TRUNCATE_STREAM
@@ -28,6 +30,9 @@ from headrace.ports.request_queue import RequestQueue
 from headrace.ports.segment_stores import SegmentStores
 from headrace.ports.workers import InTurn, Workers
 
+UNFREEZE_STREAM = replace(SCALE_STREAM, kind=RequestKind.UNFREEZE_STREAM, rollback=MUST_COMPLETE)
+"""A scale of all segments, which `freeze_stream.py` accepts. It has no rollback, since the segments are sealed."""
+
 ALL_OPERATIONS: tuple[Operation[Any], ...] = (
     CREATE_STREAM,
     UPDATE_STREAM,
@@ -35,6 +40,8 @@ ALL_OPERATIONS: tuple[Operation[Any], ...] = (
     SCALE_STREAM,
     COMMIT_TRANSACTIONS,
     SEAL_STREAM,
+    FREEZE_STREAM,
+    UNFREEZE_STREAM,
     DELETE_STREAM,
     DELETE_SCOPE,
     CREATE_READER_GROUP,

@@ -1,4 +1,4 @@
-"""Streams: create, get, list, update, truncate, scale, seal, delete.
+"""Streams: create, get, list, update, truncate, scale, freeze, seal, delete.
 
 An operation that needs calls of segment stores is accepted here and executed by a workflow: one transaction writes the
 state change and the intent, then the message is sent. If sending fails, the operation is accepted all the same, because
@@ -122,6 +122,7 @@ class StreamService:
         Raises:
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed.
+            FrozenError: the stream is frozen.
             ConflictError: another operation runs.
             IllegalStateError: code "configuration_changed": the configuration has another version than the expected.
             InvalidRequestError: code "log_class_fixed": the stream has another class than `log_class`.
@@ -140,6 +141,7 @@ class StreamService:
             InvalidRequestError: code "invalid_stream_cut": it is not a cut of this stream.
             TruncatedError: a part of the cut is before the head.
             SealedError: the stream is sealed.
+            FrozenError: the stream is frozen.
             ConflictError: another operation runs.
         """
         from headrace.controller.operations import truncate_stream
@@ -156,6 +158,7 @@ class StreamService:
             InvalidRequestError: code "invalid_key_ranges" or "too_many_segments".
             IllegalStateError: code "segment_not_active"; or "too_few_segments" for the scaling policy.
             SealedError: the stream is sealed.
+            FrozenError: the stream is frozen.
             ConflictError: another operation runs.
         """
         from headrace.controller.operations import scale_stream
@@ -185,6 +188,30 @@ class StreamService:
         from headrace.controller.operations import seal_stream
 
         return seal_stream.accept(self.acceptance, scope, stream)
+
+    def freeze_stream(self, scope: str, stream: str) -> StreamView:
+        """Accept a freeze, after which the stream refuses events; on a frozen stream nothing changes.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            SealedError: the stream is sealed.
+            ConflictError: another operation runs.
+        """
+        from headrace.controller.operations import freeze_stream
+
+        return freeze_stream.accept(self.acceptance, scope, stream)
+
+    def unfreeze_stream(self, scope: str, stream: str) -> StreamView:
+        """Accept the end of a freeze; on a stream that is not frozen nothing changes.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            SealedError: the stream is sealed.
+            ConflictError: another operation runs, for example the freeze.
+        """
+        from headrace.controller.operations import freeze_stream
+
+        return freeze_stream.accept_unfreeze(self.acceptance, scope, stream)
 
     def delete_stream(self, scope: str, stream: str) -> StreamDeletion:
         """Accept the deletion of a sealed stream; a repeat during the deletion changes nothing.

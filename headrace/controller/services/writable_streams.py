@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from headrace.model.errors import SealedError, UnavailableError
-from headrace.model.streams import Stream
+from headrace.model.streams import Stream, frozen_error
 
 
 def is_closed(stream: Stream) -> bool:
-    """Whether the stream is sealed, or is being sealed."""
+    """Whether the stream is sealed or frozen, or will be when the operation that runs is complete."""
     return not stream.shown_state.takes_events
 
 
 def check_accepts_transactions(stream: Stream) -> Stream:
-    """Raises UnavailableError, code "stream_not_ready", or SealedError."""
+    """Raises UnavailableError, code "stream_not_ready", SealedError or FrozenError."""
     if not stream.state.is_readable:
         raise UnavailableError(
             f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
         )
+    if stream.shown_state.is_frozen:
+        raise frozen_error(stream.scope, stream.name)
     if is_closed(stream):
         raise SealedError(
             f"stream {stream.scoped_name} is {stream.shown_state}: it accepts no transactions",

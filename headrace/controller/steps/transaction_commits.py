@@ -5,7 +5,8 @@ transactions are merged into the active segments. If a scale has replaced the se
 rolls instead (see `model/rolling_transactions.py`). Each part may be repeated, because a segment that was merged no
 longer exists. Any process can resume a run. Appends and reads continue meanwhile; other operations wait for the run.
 
-A stream that is being sealed commits in the same way the transactions that were marked before, but stays in SEALING.
+A stream that is being sealed or frozen commits in the same way the transactions that were marked before, but stays in
+SEALING or FREEZING.
 """
 
 from __future__ import annotations
@@ -134,10 +135,12 @@ class TransactionCommits:
             WriteConflictError: another process works on the same run; read again.
         """
         stored, run = self._transactions.find_run(scope, stream)
-        if stored is None or (stored.stream.state.runs(RequestKind.SEAL_STREAM) and not while_sealing):
-            return False  # Sealing a stream commits what is left; deleting it forgets everything.
+        if stored is None or (stored.stream.state.settles_transactions and not while_sealing):
+            return False  # Sealing or freezing a stream commits what is left; deleting it forgets everything.
+        if stored.stream.state.is_frozen and not stored.stream.state.settles_transactions:
+            return False  # A transaction that was begun late waits for the end of the freeze.
         is_running = stored.stream.state.runs(RequestKind.COMMIT_TRANSACTIONS)
-        if is_running == (run is None) and not stored.stream.state.runs(RequestKind.SEAL_STREAM):
+        if is_running == (run is None) and not stored.stream.state.settles_transactions:
             # A batch read is not a snapshot: another process began or ended a run in the middle of it.
             raise WriteConflictError(f"a commit of {stored.stream.scoped_name} has just begun or ended", {})
         if run is not None:
@@ -196,7 +199,7 @@ class TransactionCommits:
             stored, incomplete = self._incomplete(stored, batch, sets, parts)
         run = CommitRun(identifiers, epoch, stream.epoch.number, rolls, self._tools.clock.now_ms(), incomplete, sets)
         create = create_run(stream.scope, stream.name, run)
-        if stream.state.runs(RequestKind.SEAL_STREAM):
+        if stream.state.settles_transactions:
             self._tools.records.while_unchanged(stored, create)
             return stored, run
         committing = started(stream, stored.version, RequestKind.COMMIT_TRANSACTIONS)

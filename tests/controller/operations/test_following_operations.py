@@ -30,6 +30,7 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Any], StreamState]] = {
     "truncate": (lambda w: w.streams.truncate_stream("s", "t", {0: 3, 1: 0}), StreamState.TRUNCATING),
     "update": (lambda w: w.streams.update_stream("s", "t", RATED), StreamState.UPDATING),
     "seal": (lambda w: w.streams.seal_stream("s", "t"), StreamState.SEALING),
+    "freeze": (lambda w: w.streams.freeze_stream("s", "t"), StreamState.FREEZING),
 }
 
 
