@@ -166,7 +166,8 @@ class HistoryRecords:
                 [sealed_segments_key(stream.scope, stream.name, shard) for shard in batch]
             ):
                 for identifier, sealed in decode_sealed_segments(record.body).items() if record else ():
-                    self._sealed.put((_incarnation(stream), identifier), sealed)
+                    if sealed.replaced_in is not None or stream.state.is_sealed:
+                        self._sealed.put((_incarnation(stream), identifier), sealed)
                     if identifier in wanted:
                         found[identifier] = sealed
         return found

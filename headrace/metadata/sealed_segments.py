@@ -1,7 +1,8 @@
 """Sizes of sealed segments, and the epoch that replaced each: one record for a block of segment numbers and epochs.
 
 Numbers alone are not enough: a rolling commit creates segments with new epochs and old numbers. A record only gains
-entries, and an entry never changes. A stream that is sealed as a whole has segments that no epoch replaced.
+entries. A stream that is sealed as a whole has segments that no epoch replaced. Until the seal has ended, such an entry
+may still gain the epoch of a commit that replaces the segment; otherwise an entry never changes.
 """
 
 from __future__ import annotations
@@ -57,15 +58,18 @@ def decode_sealed_segments(body: Body) -> dict[int, SealedSegment]:
 def extend_sealed_segments(
     store: MetadataStore, stream: Stream, shard: Shard, sealed: Mapping[int, SealedSegment]
 ) -> Create | Replace | None:
-    """The write that adds entries to a shard; None if it has them all. Present entries stay as they are. One read."""
+    """The write that adds entries to a shard; None if it has them all. One read.
+
+    Present entries stay as they are, but one without an epoch gains it.
+    """
     key = sealed_segments_key(stream.scope, stream.name, shard)
     record = store.get(key)
     if record is None:
         return Create(key, sealed_segments_body(sealed))
     known = decode_sealed_segments(record.body)
-    if sealed.keys() <= known.keys():
-        return None
-    return Replace(key, sealed_segments_body({**sealed, **known}), record.version)
+    ended = {identifier: one for identifier, one in known.items() if one.replaced_in is not None}
+    extended = {**known, **sealed, **ended}
+    return None if extended == known else Replace(key, sealed_segments_body(extended), record.version)
 
 
 def _sealed_segments(body: Body) -> dict[int, SealedSegment]:

@@ -54,3 +54,15 @@ def test_an_entry_of_a_shard_never_changes():
     record = store.get(sealed_segments_key("s", "t", (0, 0)))
     assert record is not None
     assert decode_sealed_segments(record.body) == {5: SealedSegment(1, 1), 6: SealedSegment(2, None)}
+
+
+def test_an_entry_without_an_epoch_gains_it_once():
+    store = MemoryMetadataStore()
+    first = extend_sealed_segments(store, STREAM, (0, 0), {5: SealedSegment(7, None), 6: SealedSegment(8, 2)})
+    assert first is not None
+    store.write(first)
+    gained = extend_sealed_segments(store, STREAM, (0, 0), {5: SealedSegment(7, 3), 6: SealedSegment(8, None)})
+    assert gained is not None
+    assert decode_sealed_segments(gained.body) == {5: SealedSegment(7, 3), 6: SealedSegment(8, 2)}
+    store.write(gained)
+    assert extend_sealed_segments(store, STREAM, (0, 0), {5: SealedSegment(7, None)}) is None

@@ -8,9 +8,11 @@ from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
 from headrace.controller.steps.settle_transactions import settle_transactions
+from headrace.metadata.commit_run import commit_run_key
 from headrace.metadata.stream_records import StoredStream, delete_intent
 from headrace.model.requests import RequestKind
 from headrace.model.streams import completed, started
+from headrace.ports.metadata_store import Check
 
 
 def accept(acceptance: Acceptance, scope: str, stream: str) -> StreamView:
@@ -27,16 +29,17 @@ def _accept(acceptance: Acceptance, scope: str, name: str) -> StreamView:
     return StreamView.of(sealing)
 
 
-def _seal_segments(tools: Tools, stored: StoredStream) -> None:
-    seal_segments(tools, stored.stream, stored.stream.epoch.segments)
+def _seal_and_close(tools: Tools, stored: StoredStream) -> None:
+    """Seal the segments, and end the seal if they are still the active ones, and no run commits into them.
 
-
-def _record_sizes(tools: Tools, stored: StoredStream) -> None:
-    record_sizes(tools, stored, stored.stream.epoch.segments, replaced_in=None)
-
-
-def _close(tools: Tools, stored: StoredStream) -> None:
-    tools.records.replace(stored, completed(stored.stream), delete_intent(stored.stream))
+    A transaction that was begun late may be marked after the others were settled. A run that commits it, perhaps in
+    another process, must end before the seal, because it replaces the segments.
+    """
+    stream = stored.stream
+    seal_segments(tools, stream, stream.epoch.segments)
+    record_sizes(tools, stored, stream.epoch.segments, replaced_in=None)
+    no_run = Check(commit_run_key(stream.scope, stream.name), None)
+    tools.records.replace(stored, completed(stream), delete_intent(stream), no_run)
 
 
 SEAL_STREAM = Operation(
@@ -44,9 +47,7 @@ SEAL_STREAM = Operation(
     STREAM,
     (
         Step("settle transactions", settle_transactions),
-        Step("seal segments", _seal_segments),
-        Step("record sizes", _record_sizes),
-        Step("close", _close),
+        Step("seal segments and close", _seal_and_close),
     ),
     rollback=MUST_COMPLETE,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -51,6 +52,7 @@ from headrace.model.errors import (
     NotFoundError,
     SealedError,
 )
+from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import END_OF_SEGMENT
@@ -94,7 +96,7 @@ def test_the_order_of_the_steps():
         "scale_stream": scale,
         "unfreeze_stream": scale,
         "commit_transactions": ["finish the batch"],
-        "seal_stream": ["settle transactions", "seal segments", "record sizes", "close"],
+        "seal_stream": ["settle transactions", "seal segments and close"],
         "freeze_stream": ["settle transactions", "seal segments and close"],
         "delete_stream": [
             "forget transactions",
@@ -475,17 +477,7 @@ def test_a_freeze_does_not_end_amid_a_commit(monkeypatch: pytest.MonkeyPatch, ca
         world.streams.freeze_stream("s", "t")
         world.receive()
         late: list[int] = []
-
-        def commit_late(world: StreamWorld = world, late: list[int] = late) -> None:
-            with monkeypatch.context() as stale:
-                stale.setattr(transactions, "check_accepts_transactions", lambda stream: stream)
-                stale.setattr(transactions, "takes_transactions_of", lambda *_: True)
-                late.append(world.begin())
-                world.write_in(late[0], 0.0, b"event")
-                world.transactions.commit_transaction("s", "t", late[0])
-            world.calls.dies(world.process, calls, done=True)
-
-        world.calls.interrupt_at(position, commit_late)
+        world.calls.interrupt_at(position, partial(_commit_late, monkeypatch, world, late, calls))
         world.process()
         world.calls.calm()
         if not late:
@@ -523,3 +515,44 @@ def test_pravegas_clients_ask_again_while_it_is_frozen(bridge: Bridge):
     bridge.world.streams.unfreeze_stream("s", "t")
     bridge.world.drain()
     assert len(bridge.call("getSegmentsImmediatelyFollowing", asked).segments) == 1
+
+
+@pytest.mark.parametrize("calls", [0, 4, 8, 12, 16, 20])
+def test_a_seal_does_not_end_amid_a_commit(monkeypatch: pytest.MonkeyPatch, calls: int):
+    """As for a freeze: no commit stays without an end, and no segment unsealed."""
+    for position in range(60):
+        world = StreamWorld()
+        world.create(segments=1)
+        world.streams.seal_stream("s", "t")
+        world.receive()
+        late: list[int] = []
+        world.calls.interrupt_at(position, partial(_commit_late, monkeypatch, world, late, calls))
+        world.process()
+        world.calls.calm()
+        if not late:
+            break
+        world.process()
+        world.acknowledge()
+        world.drain_transactions()
+        stream = world.records.get("s", "t").stream
+        assert stream.state is StreamState.SEALED
+        names = [segment_name("s", "t", one.segment_id) for one in stream.epoch.segments]
+        assert all(world.bare_segment_stores.segment_info(name).is_sealed for name in names)
+        with suppress(NotFoundError):
+            state = world.transactions.get_transaction("s", "t", late[0]).state
+            assert state in (TransactionState.COMMITTED, TransactionState.ABORTED), f"woken up at call {position}"
+        assert_sound(world)
+
+
+def _commit_late(monkeypatch: pytest.MonkeyPatch, world: StreamWorld, late: list[int], calls: int) -> None:
+    """Begin a transaction and mark it, as processes that have read the stream before.
+
+    A processor dies after `calls`.
+    """
+    with monkeypatch.context() as stale:
+        stale.setattr(transactions, "check_accepts_transactions", lambda stream: stream)
+        stale.setattr(transactions, "takes_transactions_of", lambda *_: True)
+        late.append(world.begin())
+        world.write_in(late[0], 0.0, b"event")
+        world.transactions.commit_transaction("s", "t", late[0])
+    world.calls.dies(world.process, calls, done=True)
