@@ -23,7 +23,7 @@ def main(module: str, path: str) -> int:
         answered: Any = AWSResponse
         return answered(request.url, 200, {}, nothing_found)
 
-    URLLib3Session.send = send  # type: ignore[method-assign]
+    URLLib3Session.send = send  # type: ignore[assignment, method-assign]
     http = {"method": "GET", "path": path, "sourceIp": "192.0.2.1", "protocol": "HTTP/1.1", "userAgent": "test"}
     event: dict[str, Any] = {"version": "2.0", "rawPath": path, "rawQueryString": "", "headers": {}}
     event |= {"isBase64Encoded": False, "requestContext": {"http": http, "stage": "$default"}}

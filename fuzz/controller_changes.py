@@ -19,7 +19,7 @@ _ATTEMPTS_TO_DELETE: Final = 10
 _ATTEMPTS_TO_RECREATE: Final = 20
 _SEGMENTS_MAX: Final = 4
 _BYTES_AHEAD: Final = 1_000
-_CHANGES: Final = ("scale", "scale", "scale", "truncate", "update", "wait")
+_CHANGES: Final = ("scale", "scale", "scale", "truncate", "update", "freeze", "unfreeze", "unfreeze", "wait")
 _ENDS: Final = ("seal", "delete")
 
 
@@ -52,6 +52,10 @@ class StreamChanges:
                 self._truncate(stream)
             case "update":
                 self._update(stored.stream)
+            case "freeze":
+                self._run.retry(lambda: self._plane.streams.freeze_stream(SCOPE, stream))
+            case "unfreeze":
+                self._run.retry(lambda: self._plane.streams.unfreeze_stream(SCOPE, stream))
             case "seal":
                 self._seal(stream)
             case "delete":

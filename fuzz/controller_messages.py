@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from typing import Final
 
 from fuzz.checker import WrongStateError
@@ -180,6 +181,9 @@ class Messages:
         self._random.shuffle(again)
         for number in range(passes):
             self._plane.clock.advance(pass_ms)
+            for stream in STREAMS:
+                with suppress(ConflictError, NotFoundError, SealedError):
+                    self._plane.streams.unfreeze_stream(SCOPE, stream)
             for bucket in range(topology.BUCKET_COUNT):
                 self._tick_until_done(bucket)
             repeated = again if number == 1 else []

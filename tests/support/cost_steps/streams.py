@@ -58,6 +58,19 @@ def delete_scope(world: CostWorld) -> None:
     world.scope_deletions.delete_scope_recursively("s")
 
 
+def freeze(world: CostWorld) -> object:
+    return world.streams.freeze_stream("s", "t")
+
+
+def frozen(world: CostWorld) -> None:
+    freeze(world)
+    world.drain()
+
+
+def unfreeze(world: CostWorld) -> object:
+    return world.streams.unfreeze_stream("s", "t")
+
+
 def sealed(world: CostWorld) -> None:
     world.seal()
 
