@@ -42,7 +42,7 @@ from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import Check
 
 SEED_OF_FORGOTTEN_MEMBER = 2
-SEED_OF_IGNORED_EPOCH = 6
+SEED_OF_IGNORED_EPOCH = 5
 SEED_OF_LEFT_SEGMENT = 1
 SEED_OF_LEFT_SUBSCRIPTION = 52
 SEED_OF_UNREAD_EVENTS = 6
@@ -55,7 +55,7 @@ SEED_OF_OLD_REPORT = 26
 SEED_OF_MERGE_TAKEN_FOR_LOSS = 342
 SEED_OF_LATE_SEGMENT = 50
 SEED_OF_OLD_EVENTS = 14
-SEED_OF_YOUNG_EVENTS = 302
+SEED_OF_YOUNG_EVENTS = 102
 SEEDS_OF_LATE_ANSWERS = (2055, 2230)
 """A client learns of its transaction when the stream was created again; a segment is created after it has ended."""
 
