@@ -306,6 +306,33 @@ async def test_a_container_that_stops_lets_go_of_its_memory(world: World, chunks
         assert len(stored_bytes(world, SEGMENT)) == WINDOW * OBJECT_BYTES
 
 
+async def test_stop_between_flushes_lets_go_of_memory(world: World, chunks, monkeypatch):
+    """The PUTs of the next objects run on while the writer does other work, here a snapshot."""
+    honest, snapshot_asked = chunks.put, asyncio.Event()
+
+    async def put(name: str, parts: Sequence[bytes]) -> None:
+        if name.startswith("snapshots/"):
+            snapshot_asked.set()
+            await asyncio.Event().wait()
+        await honest(name, parts)
+
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await write_objects(client, SEGMENT, WINDOW)
+        monkeypatch.setattr(chunks, "put", put)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        for entered, name in enumerate(list(chunks.held)[:2], start=1):
+            chunks.let_go(name)
+            await running.until(lambda: len(stored_runs(world, SEGMENT)) == entered)
+        await running.until(snapshot_asked.is_set)
+        assert chunks.held
+        await running.store.owned[0].writer.stop()
+        await asyncio.sleep(0)
+        assert chunks.held == {}
+
+
 @pytest.fixture
 def lost_answers(world: World) -> Iterator[Callable[[bool], None]]:
     """Switches whether the answers of the directory's writes get lost."""
