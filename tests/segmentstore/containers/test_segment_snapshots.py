@@ -80,6 +80,17 @@ def test_snapshot_has_the_writer_numbers_of_its_bytes(tiered: int, numbers: dict
     assert told.attributes.get(EVENT_COUNT, 0) == events
 
 
+def test_snapshot_has_the_numbers_of_a_merge_it_can_complete():
+    """Tier 2 has its bytes under the name of the source, and a restoration moves them."""
+    segment = written_segment()
+    segment.advance_tiered(6)
+    segment.merges[0].source.advance_tiered(2)
+    told = segment.stored_snapshot()
+    assert [(merged.offset, merged.length, merged.place) for merged in told.merged] == [(6, 2, ("source", 0))]
+    assert told.length == 6
+    assert told.attributes == {WRITER: 5, OTHER: 7, EVENT_COUNT: 7}
+
+
 def test_snapshot_tells_whose_attributes_are_of_clients():
     log = Log()
     segment = log.create("a")
