@@ -12,7 +12,7 @@ from store_world import World
 from headrace.model.chunks import ChunkRun, RunLink, RunTimes, chunk_sort
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.model.packed_objects import object_partition, packed_name
-from headrace.ports.metadata_store import Key, MetadataStore, Record, Replace
+from headrace.ports.metadata_store import Key, MetadataStore, Record, Replace, Write
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 
 pytestmark = pytest.mark.anyio
@@ -184,3 +184,35 @@ async def test_each_count_is_listed_once(world: World):
     assert listed == names
     assert not (await directory.objects(after=after, limit=2)).records
     assert Key(object_partition(0), names[0]) in [record.key for record in contents(world.metadata)]
+
+
+async def test_count_that_was_written_unheard_is_found(world: World):
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    honest = world.metadata.write
+
+    def unheard(*writes: Write) -> None:
+        honest(*writes)
+        raise UnavailableError("no answer")
+
+    world.metadata.write = unheard  # type: ignore[method-assign]
+    with pytest.raises(UnavailableError):
+        await directory.add([(SEGMENT, RUNS[0])], LENGTHS)
+    world.metadata.write = honest  # type: ignore[method-assign]
+    assert await directory.add([(SEGMENT, run) for run in RUNS[1:]], LENGTHS) == {}
+    assert await directory.page(SEGMENT) == RUNS
+    assert_counts_agree(world.metadata)
+
+
+@pytest.mark.parametrize("objects", [47, 48, 49, 50])
+async def test_removal_with_a_link_fits_into_a_transaction(world: World, objects: int):
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    names = [packed_name(0, 0, 1 + number % objects) for number in range(52)]
+    for number, name in enumerate(names):
+        await directory.add([(SEGMENT, ChunkRun(number, 1, name, number))], {name: 60})
+    await directory.add([(SOURCE, RUNS[0])], LENGTHS)
+    await directory.link(SEGMENT, RunLink(52, 3, SOURCE, 0, 30), (await directory.page(SOURCE))[0])
+    runs, links = await directory.all_entries(SEGMENT, 60)
+    removed = await directory.remove(SEGMENT, runs, links)
+    assert 0 < removed < len(runs)
+    assert await directory.all_entries(SEGMENT, 60) == (runs[removed:], [])
+    assert_counts_agree(world.metadata)
