@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 from held_disk import HeldDisk
+from segment_writes import created_segment
 from store_world import World
 
 from headrace import wire
 from headrace.model.chunks import ChunkRun
-from headrace.model.errors import ConflictError, IllegalStateError, UnavailableError
+from headrace.model.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    HeadraceError,
+    IllegalStateError,
+    NotFoundError,
+    SealedError,
+    UnavailableError,
+)
+from headrace.ports.metadata_store import Write
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
-from headrace.segmentstore.containers.merges import merge
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.merges import merge, merge_batch
+from headrace.segmentstore.containers.segment import Segment
 
 pytestmark = pytest.mark.anyio
 
 SEGMENT = "scope/stream/0.#epoch.0"
+OTHER = "scope/stream/1.#epoch.0"
 TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
 WRITER = 5
 
@@ -238,6 +252,73 @@ async def test_refused_merge_is_told_when_its_reason_is_durable(world: World, re
             await merging
         assert container.log.is_durable
         assert waited
+
+
+Request = Callable[[SegmentContainer], Awaitable[object]]
+
+
+def set_once(container: SegmentContainer) -> Awaitable[object]:
+    return container.update_attributes(SEGMENT, [AttributeUpdate(9, UpdateKind.REPLACE_IF_EQUALS, 77)])
+
+
+REPEATED: dict[str, tuple[Request, Request, type[HeadraceError] | None]] = {
+    "creation": (lambda one: one.create(OTHER, ()), lambda one: one.create(OTHER, ()), AlreadyExistsError),
+    "seal": (lambda one: one.seal(SEGMENT), lambda one: one.seal(SEGMENT), SealedError),
+    "truncation": (lambda one: one.truncate(SEGMENT, 2), lambda one: one.truncate(SEGMENT, 1), None),
+    "removal": (lambda one: one.delete(SEGMENT), lambda one: one.delete(SEGMENT), NotFoundError),
+    "attribute": (set_once, set_once, ConflictError),
+    "guarded removal": (set_once, lambda one: one.delete(SEGMENT, has_attribute), ConflictError),
+    "merge": (
+        lambda one: merge_batch(one, SEGMENT, [TRANSACTION]),
+        lambda one: merge_batch(one, SEGMENT, [TRANSACTION]),
+        None,
+    ),
+    "merge into a sealed segment": (
+        lambda one: one.seal(SEGMENT),
+        lambda one: merge(one, SEGMENT, TRANSACTION),
+        SealedError,
+    ),
+}
+
+
+def has_attribute(segment: Segment) -> bool:
+    return segment.attribute(9) == 77
+
+
+@pytest.mark.parametrize(("first", "second", "error"), REPEATED.values(), ids=REPEATED)
+async def test_answer_that_follows_from_another_change_waits_for_it(
+    world: World, first: Request, second: Request, error: type[HeadraceError] | None
+):
+    """A crash may undo the other change, and then the client would know of what never happened."""
+    async with world.running() as running:
+        client = await created_segment(running, SEGMENT, b"data")
+        await client.create(TRANSACTION)
+        container = running.store.owner_of(SEGMENT).container
+        held = HeldDisk(world.disk)
+        tasks = [asyncio.ensure_future(first(container)), asyncio.ensure_future(second(container))]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        waited = not any(task.done() for task in tasks)
+        held.release()
+        _, answer = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(answer, error) if error else not isinstance(answer, BaseException)
+        assert waited
+
+
+async def test_failed_flush_does_not_delay_a_removal(world: World):
+    async with world.running() as running:
+        client = await created_segment(running, SEGMENT, b"data")
+        owned = running.store.owner_of(SEGMENT)
+        honest = world.metadata.write
+
+        def no_write(*_writes: Write) -> None:
+            raise UnavailableError("not now")
+
+        world.metadata.write = no_write
+        world.clock.advance(2e6)
+        await running.until(lambda: owned.writer.is_retrying)
+        assert await client.call(wire.DeleteSegment(4, SEGMENT)) == wire.SegmentDeleted(4, SEGMENT)
+        world.metadata.write = honest
 
 
 @pytest.mark.parametrize("request_", [wire.MergeSegments, wire.MergeSegmentsBatch])

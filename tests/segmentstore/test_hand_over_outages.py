@@ -154,10 +154,23 @@ async def test_outage_after_the_stop_undoes_it(world: World, monkeypatch, part: 
         assert served.container.epoch == epoch
         await client.append(WRITER, 2, b"two")  # on the same connection
         assert await client.read_all(SEGMENT) == b"onetwo"
+        await running.until(lambda: served.writer.is_calm)  # else each append would become an object of its own
     async with world.running() as running:
         client = await running.connect()
         assert await client.read_all(SEGMENT) == b"onetwo"
         assert await client.set_up(SEGMENT, WRITER) == 2
+
+
+async def test_container_that_no_task_flushes_is_not_handed_over(world: World):
+    """Only its log has the last bytes, and a hand-over would discard it."""
+    async with world.running() as running:
+        client, served = await writing(running), running.store.owned[0]
+        await served.writer.stop()
+        assert not await running.store.hand_over(0, WAIT_S)
+        assert running.store.owned[0] is served
+        await client.append(WRITER, 2, b"two")
+        assert await running.store.hand_over(0, WAIT_S)
+    assert await taken_by_another_store(world) == b"onetwo"
 
 
 async def test_container_that_stayed_is_handed_over_later(world: World, monkeypatch):

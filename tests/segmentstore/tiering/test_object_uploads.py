@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from object_counts import assert_counts_agree
@@ -75,6 +76,10 @@ def chunks(world: World):
 def stored_runs(world: World, segment):
     page = world.metadata.query(f"chunks/{segment}", limit=1000)
     return [chunk_run(record.key.sort, record.body) for record in page.records]
+
+
+def is_entered(world: World, segment: str, object_name: str) -> bool:
+    return object_name in [run.object_name for run in stored_runs(world, segment)]
 
 
 def stored_bytes(world: World, segment):
@@ -304,6 +309,33 @@ async def test_a_container_that_stops_lets_go_of_its_memory(world: World, chunks
         await client.set_up(SEGMENT, WRITER)
         await running.flush()
         assert len(stored_bytes(world, SEGMENT)) == WINDOW * OBJECT_BYTES
+
+
+async def test_stop_between_flushes_lets_go_of_memory(world: World, chunks, monkeypatch):
+    """The PUTs of the next objects run on while the writer does other work, here a snapshot."""
+    honest, snapshot_asked = chunks.put, asyncio.Event()
+
+    async def put(name: str, parts: Sequence[bytes]) -> None:
+        if name.startswith("snapshots/"):
+            snapshot_asked.set()
+            await asyncio.Event().wait()
+        await honest(name, parts)
+
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await write_objects(client, SEGMENT, WINDOW)
+        monkeypatch.setattr(chunks, "put", put)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        for name in list(chunks.held)[:2]:
+            chunks.let_go(name)
+            await running.until(partial(is_entered, world, SEGMENT, name))
+        await running.until(snapshot_asked.is_set)
+        assert chunks.held
+        await running.store.owned[0].writer.stop()
+        await asyncio.sleep(0)
+        assert chunks.held == {}
 
 
 @pytest.fixture
