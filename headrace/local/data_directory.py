@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from headrace.local import aws_snapshot
 from headrace.local.failures import EXIT_USAGE, LocalStackError
 
 _WORLD_PREFIX = "world-"
+_SETTINGS = "world.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +99,13 @@ class DataDirectory:
         )
         last = self._directory(numbers[-1]) if numbers else None
         if last is not None and aws_snapshot.is_complete(last / "aws"):
-            settings = json.loads((last / "world.json").read_text())
-            made_with = settings["segmentStores"]
+            made_with, present = _settings(last)
             if made_with != store_count:
                 raise LocalStackError(
                     f"the data in {last} belong to {made_with} segment stores: start with --segment-stores "
                     f"{made_with}, or with another --data-dir",
                     exit_code=EXIT_USAGE,
                 )
-            present = settings["s3Containers"]
             if present and s3_containers not in (None, present):
                 raise LocalStackError(
                     f"the data in {last} are spread over {present} containers with logs in S3, and this number never "
@@ -127,6 +127,22 @@ class DataDirectory:
         return self.path / f"{_WORLD_PREFIX}{number:04d}"
 
 
+def _settings(world: Path) -> tuple[int, int]:
+    """The number of segment stores, and that of containers with logs in S3."""
+    file = world / _SETTINGS
+    try:
+        settings = json.loads(file.read_text())
+        return int(settings["segmentStores"]), int(settings["s3Containers"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LocalStackError(
+            f"{file} is damaged or of another release ({error!r}): start with another --data-dir, or remove {world}",
+            exit_code=EXIT_USAGE,
+        ) from error
+
+
 def _write_settings(world: Path, store_count: int, s3_containers: int) -> None:
+    """The file is replaced as a whole, so that a kill leaves the old one or the new one."""
     settings = {"segmentStores": store_count, "s3Containers": s3_containers}
-    (world / "world.json").write_text(json.dumps(settings))
+    written = world / f"{_SETTINGS}.new"
+    written.write_text(json.dumps(settings))
+    os.replace(written, world / _SETTINGS)

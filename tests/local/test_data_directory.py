@@ -101,3 +101,39 @@ def test_without_a_directory_nothing_stays():
     assert world.directory.is_dir()
     data.close()
     assert not os.path.exists(data.path)
+
+
+@pytest.mark.parametrize(
+    "settings", ["", "{", "[]", '{"segmentStores": 2}', '{"segmentStores": 2, "s3Containers": null}']
+)
+def test_damaged_settings_say_what_to_do(tmp_path: Path, settings: str):
+    first = DataDirectory(tmp_path)
+    directory = first.open(2).directory
+    close_well(directory)
+    first.close()
+    (directory / "world.json").write_text(settings)
+    second = DataDirectory(tmp_path)
+    with pytest.raises(LocalStackError, match="another --data-dir") as raised:
+        second.open(2)
+    assert raised.value.exit_code == 2
+    second.close()
+
+
+def test_settings_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first = DataDirectory(tmp_path)
+    directory = first.open(2).directory
+    close_well(directory)
+    first.close()
+    monkeypatch.setattr(os, "replace", _killed)
+    second = DataDirectory(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        second.open(2)
+    second.close()
+    monkeypatch.undo()
+    third = DataDirectory(tmp_path)
+    assert third.open(2).is_continued
+    third.close()
+
+
+def _killed(*_paths: object) -> None:
+    raise KeyboardInterrupt
