@@ -45,6 +45,7 @@ from headrace.api.streams import (
     ScaleStatus,
     ScalingEvent,
     ScalingEvents,
+    StateRequest,
     StreamSummary,
     StreamUpdate,
     StreamView,
@@ -297,7 +298,7 @@ class AsyncAdmin:
 
     async def seal_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
         """Seals a stream, which then accepts no more events. Raises SealedError if it is sealed already."""
-        await self._api.request("PUT", f"{_path(scope, stream)}/state", body={"streamState": "SEALED"})
+        await self._api.request("PUT", f"{_path(scope, stream)}/state", body=StateRequest("SEALED").to_json())
         if wait:
             await self._state_after(scope, stream, "SEALING")
 
@@ -306,7 +307,7 @@ class AsyncAdmin:
 
         Does nothing if it is frozen. Open transactions are aborted. Raises SealedError if it is sealed.
         """
-        await self._api.request("PUT", f"{_path(scope, stream)}/state", body={"streamState": "FROZEN"})
+        await self._api.request("PUT", f"{_path(scope, stream)}/state", body=StateRequest("FROZEN").to_json())
         if wait:
             await self._state_after(scope, stream, "FREEZING")
 
@@ -315,7 +316,7 @@ class AsyncAdmin:
 
         Each of its segments gets a successor. Raises SealedError if it is sealed.
         """
-        await self._api.request("PUT", f"{_path(scope, stream)}/state", body={"streamState": "ACTIVE"})
+        await self._api.request("PUT", f"{_path(scope, stream)}/state", body=StateRequest("ACTIVE").to_json())
         if wait:
             await self._state_after(scope, stream, "UNFREEZING")
 
