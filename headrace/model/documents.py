@@ -61,7 +61,10 @@ def about(text: str) -> msgspec.Meta:
 
 
 def unknown_fields(document: Any, value: Any) -> Iterator[tuple[str | int, ...]]:
-    """The paths of the fields of `document` that are none of `value`, which was parsed from it."""
+    """The paths of the fields of `document` that are none of `value`, which was parsed from it.
+
+    Arrays of documents are searched. Others may have changed: a constructor sorts tags and drops repeated ones.
+    """
     if isinstance(value, msgspec.Struct):
         names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for name, inner in document.items():
@@ -69,6 +72,6 @@ def unknown_fields(document: Any, value: Any) -> Iterator[tuple[str | int, ...]]
                 yield (name,)
             else:
                 yield from ((name, *path) for path in unknown_fields(inner, getattr(value, names[name])))
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(document):
-            yield from ((index, *path) for path in unknown_fields(inner, value[index]))
+    elif isinstance(value, tuple) and all(isinstance(one, msgspec.Struct) for one in value):
+        for index, (inner, one) in enumerate(zip(document, value, strict=True)):
+            yield from ((index, *path) for path in unknown_fields(inner, one))
