@@ -6,7 +6,7 @@ The controller writes and reads them, the client reads and writes them, and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,7 +34,7 @@ class Document(msgspec.Struct, frozen=True, rename=json_name):
 
     def to_json(self) -> dict[str, Any]:
         """The JSON with all fields."""
-        fields: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, enc_hook=_plain_number)
+        fields: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, enc_hook=plain_value)
         return fields
 
     def fields(self) -> dict[str, Any]:
@@ -46,12 +46,14 @@ class Document(msgspec.Struct, frozen=True, rename=json_name):
         return base(**{name: getattr(self, name) for name in base.__struct_fields__})
 
 
-def _plain_number(value: Any) -> int | float:
-    """A number of numpy's, which a user may have passed."""
+def plain_value(value: Any) -> int | float | str:
+    """A number or text of a library such as numpy as one of Python. Raises TypeError for other objects."""
     if isinstance(value, Integral):
         return int(value)
-    if isinstance(value, float):
+    if isinstance(value, Real):
         return float(value)
+    if isinstance(value, str):
+        return str(value)
     raise TypeError(f"{type(value).__name__} is not a value of JSON")
 
 
