@@ -386,7 +386,7 @@ class AsyncAdmin:
         """Lists the ranges of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
         body = BetweenRequest(optional_offsets_json(from_cut), optional_offsets_json(to_cut)).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/segments/between", body=body)
-        return parsed(RangesBetween.from_json, answer)
+        return parsed(RangesBetween.from_json, _named(scope, stream) | answer)
 
     async def chunks(
         self,
@@ -429,7 +429,7 @@ class AsyncAdmin:
             optional_offsets_json(start), optional_offsets_json(end), bytes_max, strict_key_order, on_truncation
         ).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/next-cut", body=body)
-        return parsed(NextCutView.from_json, answer)
+        return parsed(NextCutView.from_json, _named(scope, stream) | answer)
 
     async def range_plans(
         self, scope: str, stream: str, ranges: Sequence[RangeToPlan], *, links: bool = True
@@ -462,6 +462,11 @@ class AsyncAdmin:
 
 def _path(scope: str, stream: str) -> str:
     return f"/v1/scopes/{check_scope_name(scope)}/streams/{check_stream_name(stream)}"
+
+
+def _named(scope: str, stream: str) -> dict[str, Any]:
+    """What controllers up to release 0.2 leave out of the ranges between two cuts."""
+    return {"scopeName": scope, "streamName": stream}
 
 
 def _scope_name(document: Mapping[str, Any]) -> str:
