@@ -26,6 +26,7 @@ from headrace.api.segments import (
     RangesBetween,
     SegmentEndpoint,
     SegmentView,
+    StartedSegment,
     Successors,
 )
 from headrace.api.stream_cuts import (
@@ -345,7 +346,7 @@ class AsyncAdmin:
 
     async def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
-    ) -> tuple[SegmentView, ...]:
+    ) -> tuple[StartedSegment, ...]:
         """Lists the segments of an epoch, or at the head, the tail or a time (milliseconds since the Unix epoch)."""
         return (await self.epoch_segments(scope, stream, at=at, epoch=epoch)).segments
 
