@@ -63,7 +63,7 @@ def test_errors_come_back_as_their_classes(
     assert caught.value.specific_code == code
 
 
-def test_ranges_of_the_last_release_are_of_the_stream_in_question(cluster: Cluster) -> None:
+def test_ranges_of_the_last_release_get_their_stream(cluster: Cluster) -> None:
     """A controller that is not updated yet does not name the stream in them."""
     ranges = {"segments": [], "from": {"0": 1}, "to": {"0": 9}}
     cut = ranges | {"reachedEnd": True, "leftBytes": 0, "lost": [], "lostBytes": 0}
