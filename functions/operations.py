@@ -23,6 +23,8 @@ _WHERE = re.compile(r" - at `(?:key` in `)?\$(?P<path>[^`]*)`$")
 _NAMED_FIELD = re.compile(r"^Object missing required field `(?P<name>.*)`$", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 _PROBLEMS_SHOWN_MAX = 10
+_WHOLE_NUMBER = re.compile("-?[0-9]{1,19}")
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,10 @@ class PathParameter:
 
 @dataclass(frozen=True, slots=True)
 class QueryParameter:
-    """A parameter of the query; `name` is its name in the URL, if that is not the handler's."""
+    """A parameter of the query; `name` is its name in the URL, if that is not the handler's.
+
+    A query has no null. One that is None for the handler was left out.
+    """
 
     description: str
     name: str | None = None
@@ -102,6 +107,8 @@ def _parameter(name: str, hint: Any, default: Any) -> Parameter:
         return Parameter(name, hint, default, None)
     kept = tuple(one for one in extras if one is not declared)
     bare = get_args(hint)[0]
+    if get_origin(bare) in (Union, UnionType):
+        bare = Union[tuple(kind for kind in get_args(bare) if kind is not NoneType)]  # noqa: UP007  # of a tuple
     return Parameter(name, Annotated[(bare, *kept)] if kept else bare, default, declared)
 
 
@@ -113,10 +120,24 @@ def _value(parameter: Parameter, path: Mapping[str, str], query: Mapping[str, st
         return declared.read(path[parameter.name])
     given = query.get(parameter.shown_name)
     if given is not None:
-        return _converted(given, parameter.type, ("query", parameter.shown_name), strict=False)
+        return _query_value(given, parameter.type, ("query", parameter.shown_name))
     if parameter.default is inspect.Parameter.empty:
         raise _invalid([(("query", parameter.shown_name), "is missing")])
     return parameter.default
+
+
+def _query_value(given: str, kind: Any, where: tuple[str, ...]) -> Any:
+    """The value of a text. msgspec alone also reads `1e2` and `1.0` as numbers, and `-0` as a boolean."""
+    bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if bare is bool:
+        if given.lower() not in _BOOLEANS:
+            raise _invalid([(where, "must be true or false")])
+        return _BOOLEANS[given.lower()]
+    if bare is int:
+        if not _WHOLE_NUMBER.fullmatch(given):
+            raise _invalid([(where, "must be a whole number in at most 19 decimal digits")])
+        return _converted(int(given), kind, where)
+    return _converted(given, kind, where)
 
 
 def read_body(body: Any, kind: Any) -> Any:
@@ -133,11 +154,13 @@ def read_body(body: Any, kind: Any) -> Any:
     return value
 
 
-def _converted(given: Any, kind: Any, where: tuple[str, ...], *, strict: bool = True) -> Any:
+def _converted(given: Any, kind: Any, where: tuple[str, ...]) -> Any:
     try:
-        return msgspec.convert(given, kind, strict=strict)
+        return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise _invalid([_problem(str(error), kind, where)]) from error
+    except UnicodeEncodeError as error:  # msgspec compares names and constants as UTF-8
+        raise _invalid([(where, "has text that is not Unicode")]) from error
 
 
 def _problem(text: str, kind: Any, where: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str]:

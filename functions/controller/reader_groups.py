@@ -56,7 +56,8 @@ def list_reader_groups(
 def create_reader_group(scope: ScopeName, request: CreateReaderGroupRequest) -> ReaderGroupView:
     configuration = request.configured(scope)
     service = wiring.reader_group_service()
-    created = service.create_reader_group(scope, request.group, request.group_id or str(uuid4()), configuration)
+    group_id = str(uuid4()) if request.group_id is None else request.group_id
+    created = service.create_reader_group(scope, request.group, group_id, configuration)
     return ReaderGroupView.shown(created)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import field
 
@@ -20,3 +20,6 @@ class IssuedToken(Document, frozen=True):
 
     def __repr__(self) -> str:
         return f"IssuedToken(expires_ms={self.expires_ms})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("expires_ms", self.expires_ms)]

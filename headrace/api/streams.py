@@ -21,28 +21,30 @@ from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
 
-class CreateStreamRequest(StreamConfiguration, frozen=True, kw_only=True):
-    stream: str = field(name="streamName")
+class _RequestedConfiguration(StreamSettings, frozen=True):
+    """The whole configuration: what is left out is as for a new stream."""
+
+    log_class: Annotated[
+        LogClass | None,
+        about("Who acknowledges an append: its stores (the default) or S3; fixed at the creation"),
+    ] = field(default=None, name="acknowledgedBy")
 
     @property
     def configuration(self) -> StreamConfiguration:
-        return self.part(StreamConfiguration)
+        return StreamConfiguration(**self.part(StreamSettings).fields(), log_class=self.log_class or LogClass.STORES)
 
 
-class UpdateStreamRequest(StreamSettings, frozen=True, kw_only=True):
-    """The whole configuration: what is left out is as for a new stream."""
+class CreateStreamRequest(_RequestedConfiguration, frozen=True, kw_only=True):
+    stream: str = field(name="streamName")
 
-    log_class: Annotated[LogClass | None, about("Cannot be changed: if it is given, it must be the stream's")] = field(
-        default=None, name="acknowledgedBy"
-    )
+
+class UpdateStreamRequest(_RequestedConfiguration, frozen=True, kw_only=True):
+    """If a class is given, it must be the one of the stream."""
+
     expected_configuration_version: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         about("Update only if the configuration still has this version; without: in any case"),
     ] = None
-
-    @property
-    def configuration(self) -> StreamConfiguration:
-        return StreamConfiguration(**self.part(StreamSettings).fields())
 
 
 class StreamView(StreamConfiguration, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import httpx
@@ -20,6 +19,7 @@ from headrace.client.closing import close_wholly
 from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
 from headrace.model import errors
 from headrace.model.arguments import check_argument
+from headrace.model.documents import plain_value
 
 T = TypeVar("T")
 
@@ -152,21 +152,12 @@ def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -
 def _json_bytes(body: Mapping[str, Any]) -> bytes:
     """Raises InvalidRequestError for what JSON cannot have: infinite numbers, and text that is not Unicode."""
     try:
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_number)
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain_value)
         return text.encode()
     except ValueError as error:
         raise errors.InvalidRequestError(
             f"an argument cannot be sent to the controller: {error}", code="invalid_argument"
         ) from error
-
-
-def _number(value: object) -> int | float:
-    """A number of numpy as one of Python. Raises TypeError for other objects."""
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    raise TypeError(f"a {type(value).__name__} is not a value of JSON")
 
 
 def _check_path(path: str) -> None:

@@ -6,7 +6,7 @@ The controller writes and reads them, the client reads and writes them, and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,7 +34,7 @@ class Document(msgspec.Struct, frozen=True, rename=json_name):
 
     def to_json(self) -> dict[str, Any]:
         """The JSON with all fields."""
-        fields: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, enc_hook=_plain_number)
+        fields: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, enc_hook=plain_value)
         return fields
 
     def fields(self) -> dict[str, Any]:
@@ -46,12 +46,14 @@ class Document(msgspec.Struct, frozen=True, rename=json_name):
         return base(**{name: getattr(self, name) for name in base.__struct_fields__})
 
 
-def _plain_number(value: Any) -> int | float:
-    """A number of numpy's, which a user may have passed."""
+def plain_value(value: Any) -> int | float | str:
+    """A number or text of a library such as numpy as one of Python. Raises TypeError for other objects."""
     if isinstance(value, Integral):
         return int(value)
-    if isinstance(value, float):
+    if isinstance(value, Real):
         return float(value)
+    if isinstance(value, str):
+        return str(value)
     raise TypeError(f"{type(value).__name__} is not a value of JSON")
 
 
@@ -61,7 +63,10 @@ def about(text: str) -> msgspec.Meta:
 
 
 def unknown_fields(document: Any, value: Any) -> Iterator[tuple[str | int, ...]]:
-    """The paths of the fields of `document` that are none of `value`, which was parsed from it."""
+    """The paths of the fields of `document` that are none of `value`, which was parsed from it.
+
+    Arrays of documents are searched. Others may have changed: a constructor sorts tags and drops repeated ones.
+    """
     if isinstance(value, msgspec.Struct):
         names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for name, inner in document.items():
@@ -69,6 +74,6 @@ def unknown_fields(document: Any, value: Any) -> Iterator[tuple[str | int, ...]]
                 yield (name,)
             else:
                 yield from ((name, *path) for path in unknown_fields(inner, getattr(value, names[name])))
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(document):
-            yield from ((index, *path) for path in unknown_fields(inner, value[index]))
+    elif isinstance(value, tuple) and all(isinstance(one, msgspec.Struct) for one in value):
+        for index, (inner, one) in enumerate(zip(document, value, strict=True)):
+            yield from ((index, *path) for path in unknown_fields(inner, one))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from rich.pretty import pretty_repr
 
 from functions.openapi import DOCUMENT
 from headrace.api.chunks import Chunk, Chunks
@@ -46,10 +48,12 @@ from headrace.api.segments import (
     Successor,
     Successors,
 )
-from headrace.api.stream_cuts import CutCheck, ExplainedCutCheck, StreamCutView
+from headrace.api.stream_cuts import CutCheck, CutRequest, ExplainedCutCheck, StreamCutView
 from headrace.api.streams import (
     CreateStreamRequest,
+    NewRange,
     ScaleProgress,
+    ScaleRequest,
     ScaleStatus,
     ScalingEvent,
     ScalingEvents,
@@ -278,7 +282,9 @@ def test_answer_without_a_field_is_refused():
 
 
 def test_token_is_not_shown():
-    assert "abc" not in repr(IssuedToken("abc", 5))
+    token = IssuedToken("abc", 5)
+    assert "abc" not in repr(token)
+    assert "abc" not in pretty_repr(token)  # Rich asks msgspec's structs for all their fields
 
 
 @pytest.mark.parametrize(
@@ -305,6 +311,20 @@ def test_values_come_back_from_their_documents():
 def test_configuration_of_a_request_may_leave_out_defaults():
     shortest = {"streamName": "t", "scalingPolicy": {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}}
     assert CreateStreamRequest.from_json(shortest).configuration == StreamConfiguration(ScalingPolicy.fixed(2))
+
+
+def test_numbers_and_texts_of_numpy_become_plain():
+    scale = ScaleRequest((np.int64(1),), (NewRange(np.float32(0.5), np.float64(1)),))  # type: ignore[arg-type]
+    numbers = [scale.to_json()["sealedSegments"][0], *scale.to_json()["newRanges"][0].values()]
+    assert numbers == [1, 0.5, 1.0]
+    assert list(map(type, numbers)) == [int, float, float]
+    texts = StreamSummary(np.str_("s"), np.str_("t"), (np.str_("a"),)).to_json()
+    assert json.dumps(texts) == '{"scopeName": "s", "streamName": "t", "streamTags": ["a"]}'
+
+
+def test_value_that_json_cannot_have_is_refused():
+    with pytest.raises(TypeError, match="object is not a value of JSON"):
+        CutRequest({"0": object()}).to_json()  # type: ignore[dict-item]
 
 
 def test_update_tells_a_class_only_if_it_was_given():

@@ -10,6 +10,7 @@ from scripted_cluster import Cluster
 
 from headrace.client import connect
 from headrace.model import errors
+from headrace.model.stream_cuts import StreamCut
 
 STREAM = {
     "scopeName": "s",
@@ -60,6 +61,16 @@ def test_errors_come_back_as_their_classes(
         headrace.admin.get_stream("s", "t")
     assert type(caught.value) is kind
     assert caught.value.specific_code == code
+
+
+def test_ranges_of_the_last_release_get_their_stream(cluster: Cluster) -> None:
+    """A controller that is not updated yet does not name the stream in them."""
+    ranges = {"segments": [], "from": {"0": 1}, "to": {"0": 9}}
+    cut = ranges | {"reachedEnd": True, "leftBytes": 0, "lost": [], "lostBytes": 0}
+    cluster.answers = [httpx.Response(200, json=ranges), httpx.Response(200, json=cut)]
+    with cluster.client() as headrace:
+        for found in (headrace.admin.segments_between("s", "t"), headrace.admin.next_cut("s", "t")):
+            assert (found.start, found.end) == (StreamCut.of("s", "t", {0: 1}), StreamCut.of("s", "t", {0: 9}))
 
 
 def test_details_and_message_travel(cluster: Cluster) -> None:

@@ -88,6 +88,16 @@ CASES = {
         '{"streamName": "u", "scalingPolicy": ' + json.dumps(FIXED) + ', "streamTags": ["\\ud800"]}',
         400, "invalid_request",
     ),
+    "state that is no text in Unicode": (
+        "PUT", f"{STREAM}/state", '{"streamState": "\\ud800"}', 400, "invalid_request",
+    ),
+    "unknown field that is no text in Unicode": (
+        "POST", "/v1/scopes", '{"scopeName": "x", "\\ud800": 1}', 400, "invalid_request",
+    ),
+    "empty id of a group": (
+        "POST", "/v1/scopes/s/reader-groups",
+        {"readerGroupName": "g", "readerGroupId": "", "streams": [{"streamName": "t"}]}, 400, "invalid_request",
+    ),
     "too many tags": (
         "POST", STREAMS,
         {"streamName": "u", "scalingPolicy": FIXED, "streamTags": [str(n) for n in range(200)]}, 400, "invalid_request",
@@ -164,6 +174,17 @@ QUERIES = {
     "page of nothing": ("/v1/scopes", {"limit": "0"}),
     "page too large": ("/v1/scopes", {"limit": "1001"}),
     "page of words": (STREAMS, {"limit": "many"}),
+    "page of a fraction": ("/v1/scopes", {"limit": "1.0"}),
+    "page in powers of ten": ("/v1/scopes", {"limit": "1e2"}),
+    "page with a blank": ("/v1/scopes", {"limit": " 1"}),
+    "page in other digits": ("/v1/scopes", {"limit": "\u0661"}),
+    "page that is no text in Unicode": ("/v1/scopes", {"limit": "\ud800"}),
+    "page as Python writes numbers": ("/v1/scopes", {"limit": "1_0"}),
+    "switch of another language": (f"{STREAM}/segments/0/successors", {"asRecorded": "yes"}),
+    "switch that is a negative zero": (f"{STREAM}/segments/0/successors", {"asRecorded": "-0"}),
+    "epoch that is null": (f"{STREAM}/segments", {"epoch": "null"}),
+    "end that is null": (f"{STREAM}/segments/0/chunks", {"to": "null"}),
+    "filter that is null": (STREAMS, {"filter_type": "null"}),
     "token that is no name": (STREAMS, {"continuationToken": "a/b"}),
     "point that is none": (f"{STREAM}/segments", {"at": "middle"}),
     "negative time": (f"{STREAM}/segments", {"at": "-5"}),
@@ -176,6 +197,27 @@ QUERIES = {
 @pytest.mark.parametrize(("path", "query"), QUERIES.values(), ids=QUERIES.keys())
 def test_bad_query(call: Call, active_stream: str, path: str, query: dict[str, str]):
     assert call("GET", path, **query).status == 400
+
+
+@pytest.mark.parametrize("given", ["true", "True", "1", "false", "FALSE", "0"])
+def test_switches_of_a_query(call: Call, active_stream: str, given: str):
+    answer = call("POST", f"{active_stream}/stream-cuts/check", {"cut": {"9": 0}}, explain=given)
+    assert ("problem" in answer.body) == (given.lower() in ("true", "1"))
+
+
+@pytest.mark.parametrize("tags", [["b", "a", "b"], ["a"] * 1_000], ids=len)
+def test_repeated_tags_count_once(call: Call, active_stream: str, tags: list[str]):
+    body = {"streamName": "u", "scalingPolicy": FIXED, "streamTags": tags}
+    unknown = call("POST", STREAMS, body | {"unknown": 1})
+    assert (unknown.status, unknown.code) == (400, "invalid_request")
+    created = call("POST", STREAMS, body)
+    assert (created.status, created.body["streamTags"]) == (201, sorted(set(tags)))
+
+
+def test_class_of_a_new_stream_may_be_null(call: Call, active_stream: str):
+    body = {"streamName": "u", "scalingPolicy": FIXED, "acknowledgedBy": None}
+    created = call("POST", STREAMS, body)
+    assert (created.status, created.body["acknowledgedBy"]) == (201, "STORES")
 
 
 def test_unknown_field_is_named(call: Call):

@@ -121,3 +121,11 @@ def test_a_stream_is_sealed_and_deleted(call: Call, world: FunctionWorld, active
     world.work()
     assert call("GET", active_stream).status == 404
     assert call("DELETE", "/v1/scopes/s").status == 204
+
+
+def test_streams_by_page(call: Call, active_stream: str, fixed_stream: StreamBody):
+    assert call("POST", "/v1/scopes/s/streams", fixed_stream("u")).status == 201
+    first = call("GET", "/v1/scopes/s/streams", limit="1").body
+    assert ([one["streamName"] for one in first["streams"]], first["continuationToken"]) == (["t"], "t")
+    last = call("GET", "/v1/scopes/s/streams", limit="1", continuationToken="t").body
+    assert ([one["streamName"] for one in last["streams"]], last["continuationToken"]) == (["u"], None)

@@ -30,6 +30,8 @@ def test_blocks_of_a_page_run(page: Path, guide: GuideRunner, client: Headrace, 
         client.admin.create_scope(scope)
     if not CREATES_ORDERS.search(text):
         client.admin.create_stream(scope, "orders", scaling=ScalingPolicy.fixed(2))
+        with client.writer(scope, "orders") as writer:  # without an event, code for each range would not run
+            writer.write(b"order 0", routing_key="anna").result()
     for block in blocks:
         if block.reason_not_run is None:
             printed = guide.run(block, str(page.relative_to(ROOT)))

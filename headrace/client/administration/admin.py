@@ -26,6 +26,7 @@ from headrace.api.segments import (
     RangesBetween,
     SegmentEndpoint,
     SegmentView,
+    StartedSegment,
     Successors,
 )
 from headrace.api.stream_cuts import (
@@ -364,7 +365,7 @@ class AsyncAdmin:
 
     async def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
-    ) -> tuple[SegmentView, ...]:
+    ) -> tuple[StartedSegment, ...]:
         """Lists the segments of an epoch, or at the head, the tail or a time (milliseconds since the Unix epoch)."""
         return (await self.epoch_segments(scope, stream, at=at, epoch=epoch)).segments
 
@@ -405,7 +406,7 @@ class AsyncAdmin:
         """Lists the ranges of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
         body = BetweenRequest(optional_offsets_json(from_cut), optional_offsets_json(to_cut)).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/segments/between", body=body)
-        return parsed(RangesBetween.from_json, answer)
+        return parsed(RangesBetween.from_json, _named(scope, stream) | answer)
 
     async def chunks(
         self,
@@ -448,7 +449,7 @@ class AsyncAdmin:
             optional_offsets_json(start), optional_offsets_json(end), bytes_max, strict_key_order, on_truncation
         ).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/next-cut", body=body)
-        return parsed(NextCutView.from_json, answer)
+        return parsed(NextCutView.from_json, _named(scope, stream) | answer)
 
     async def range_plans(
         self, scope: str, stream: str, ranges: Sequence[RangeToPlan], *, links: bool = True
@@ -481,6 +482,11 @@ class AsyncAdmin:
 
 def _path(scope: str, stream: str) -> str:
     return f"/v1/scopes/{check_scope_name(scope)}/streams/{check_stream_name(stream)}"
+
+
+def _named(scope: str, stream: str) -> dict[str, Any]:
+    """What controllers up to release 0.2 leave out of the ranges between two cuts."""
+    return {"scopeName": scope, "streamName": stream}
 
 
 def _scope_name(document: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.api.chunks import Chunks
 from headrace.api.plans import NextCutView, OnTruncation, RangePlan, RangeToPlan
-from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, Successors
+from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, StartedSegment, Successors
 from headrace.api.streams import ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
 from headrace.client.administration.admin import AsyncAdmin, At, CutLike
 from headrace.client.loop_thread import LoopCaller
@@ -233,7 +233,7 @@ class Admin:
 
     def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
-    ) -> tuple[SegmentView, ...]:
+    ) -> tuple[StartedSegment, ...]:
         """Lists the segments of an epoch, or at the head, the tail or a time (milliseconds since the Unix epoch)."""
         return self._thread.run(self._core.segments(scope, stream, at=at, epoch=epoch))
 
