@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.api.reader_groups import ReaderGroupView
+from headrace.api.reader_groups import ReaderGroupSettings, ReaderGroupView
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.http_api import HttpApi
 from headrace.local.gateway_events import match_route
@@ -144,7 +144,13 @@ def _call(api: HttpApi, method: str, names: dict[str, str]) -> Coroutine[Any, An
     values = VALUES | names
     values["configuration"] = TableConfiguration(1, 8) if method == "tables.create" else GROUP
     values["known"] = ReaderGroupView(
-        values["scope"], values["group"], "0" * 32, 0, ReaderGroupState.ACTIVE, "_RGg", GROUP
+        **ReaderGroupSettings.of(GROUP).fields(),
+        scope=values["scope"],
+        group=values["group"],
+        group_id="0" * 32,
+        generation=0,
+        state=ReaderGroupState.ACTIVE,
+        state_stream="_RGg",
     )
     called = _bound(api, method)
     wanted = inspect.signature(called).parameters.values()

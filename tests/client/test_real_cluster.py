@@ -81,7 +81,7 @@ def test_the_life_of_a_stream(headrace: Headrace) -> None:
     assert [one.segment_id for one in admin.segments("shop", "orders", epoch=0)] == segments
     following = admin.successors("shop", "orders", segments[0])
     assert [one.predecessors for one in following.segments] == [(segments[0],)] * 2
-    assert admin.predecessors("shop", "orders", following.segments[0].segment.segment_id)[0].segment_id == segments[0]
+    assert admin.predecessors("shop", "orders", following.segments[0].segment_id)[0].segment_id == segments[0]
 
     with pytest.raises(IllegalStateError) as not_sealed:
         admin.delete_stream("shop", "orders")
@@ -272,7 +272,7 @@ def test_bytes_of_segments_over_a_restart(real: RealCluster, headrace: Headrace)
     (part,) = between.ranges
     read = b""
     with SegmentReads(headrace.admin, "shop", "orders") as reads:
-        for window in reads.read(part.segment.segment_id, part.start_offset, part.end_offset):
+        for window in reads.read(part.segment_id, part.start_offset, part.end_offset):
             if not read:
                 real.kill_store()
                 real.start_store()

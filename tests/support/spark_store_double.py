@@ -92,7 +92,10 @@ class StoreDouble:
         if self.gone is not None:
             raise self.gone
         if path == f"/v1/scopes/{SCOPE}/streams":
-            return {"streams": [{"scopeName": SCOPE, "streamName": name} for name in self.streams], "next": None}
+            return {
+                "streams": [{"scopeName": SCOPE, "streamName": name, "streamTags": []} for name in self.streams],
+                "next": None,
+            }
         matched = _STREAM_PATH.fullmatch(path)
         assert matched is not None, f"the double knows no {method} {path}"
         if matched[1] not in self.streams:
@@ -105,7 +108,7 @@ class StoreDouble:
         if rest == "/segments/between":
             return self._between(stream, body)
         if rest == "/next-cut":
-            return self._next_cut(stream, body)
+            return self._next_cut(matched[1], body)
         if rest == "/stream-cuts/distance":
             start = _keys_as_ids(body["from"])
             return {"bytes": stream.next_batch(start, None, BatchRules()).length_bytes}
@@ -126,7 +129,8 @@ class StoreDouble:
     def _endpoint(self) -> dict[str, Any]:
         return {"host": "127.0.0.1", "port": self.wire_port, "zone": "local", "container": 0, "epoch": 1}
 
-    def _next_cut(self, stream: StreamDouble, body: Any) -> dict[str, Any]:
+    def _next_cut(self, name: str, body: Any) -> dict[str, Any]:
+        stream = self.streams[name]
         start = _keys_as_ids(body["from"]) if body["from"] is not None else stream.head()
         end = _keys_as_ids(body["to"]) if body["to"] is not None else None
         _check_incarnation(stream, start)
@@ -148,7 +152,7 @@ class StoreDouble:
                 one.segment.segment_id,
                 one.segment.key_range.low,
                 one.segment.key_range.high,
-                segment_name(SCOPE, STREAM, one.segment.segment_id),
+                segment_name(SCOPE, name, one.segment.segment_id),
                 one.start_offset,
                 one.end_offset,
                 one.predecessors,
@@ -156,7 +160,7 @@ class StoreDouble:
             )
             for one in batch.ranges
         )
-        cut_from, cut_to = (StreamCut.of(SCOPE, STREAM, positions) for positions in (start, batch.positions))
+        cut_from, cut_to = (StreamCut.of(SCOPE, name, positions) for positions in (start, batch.positions))
         rest = stream.next_batch(batch.positions, end, BatchRules())
         left_bytes = rest.length_bytes if self.tells_what_is_left or batch.reached_end else None
         lost_bytes = sum(one.length for one in lost)

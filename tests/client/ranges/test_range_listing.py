@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_cluster import RealCluster
 
+from headrace.api.segments import RangesBetween
 from headrace.client import Headrace, ScalingPolicy, SegmentRange, TruncatedError
 from headrace.client.ranges.range_listing import plan_requests
 from headrace.client.ranges.segment_ranges import ranges_to_read, segment_ranges
@@ -82,7 +83,7 @@ def test_next_cuts_of_the_client(headrace: Headrace, real: RealCluster) -> None:
     first = headrace.admin.next_cut("shop", "orders", bytes_max=40)
     assert (first.start, first.end.offsets, first.length_bytes) == (head, {0: 45}, 45)
     assert (first.reached_end, first.left_bytes) == (False, 45)
-    assert first.batch == headrace.admin.segments_between("shop", "orders", first.start, first.end)
+    assert first.part(RangesBetween) == headrace.admin.segments_between("shop", "orders", first.start, first.end)
     headrace.admin.truncate_stream("shop", "orders", first.end)
     with pytest.raises(TruncatedError) as failed:
         headrace.admin.next_cut("shop", "orders", head)
