@@ -66,7 +66,7 @@ def get_reader_group(scope: ScopeName, group: ReaderGroupName) -> ReaderGroupVie
     return ReaderGroupView.shown(wiring.reader_group_service().get_reader_group(scope, group))
 
 
-@api.route("PUT", _GROUP, summary="Configure a reader group anew", tag=_TAG, status=HTTPStatus.ACCEPTED)
+@api.route("PUT", _GROUP, summary="Replace the configuration of a reader group", tag=_TAG, status=HTTPStatus.ACCEPTED)
 def update_reader_group(scope: ScopeName, group: ReaderGroupName, request: UpdateReaderGroupRequest) -> ReaderGroupView:
     configuration = request.configured(scope)
     service = wiring.reader_group_service()

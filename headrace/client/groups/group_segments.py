@@ -19,9 +19,8 @@ from headrace.client.reading.event_reader import (
     AnyBatch,
     Assemble,
     ReaderOptions,
-    after_freeze,
 )
-from headrace.client.reading.recorded_successors import recorded_successors
+from headrace.client.reading.recorded_successors import after_freeze, recorded_successors
 from headrace.client.reading.segment_stream import SegmentStream
 from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import HeadraceError, IllegalStateError

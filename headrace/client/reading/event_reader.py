@@ -7,7 +7,6 @@ Several segments are read concurrently, through one bounded queue, or in the ord
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -16,9 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from headrace import wire
-from headrace.api.segments import Successors
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.backoff import FIRST_WAIT_S, Backoff
+from headrace.client.backoff import Backoff
 from headrace.client.closing import close_all, stop_tasks
 from headrace.client.column_errors import arrow_missing
 from headrace.client.ownership import Ownership
@@ -27,7 +25,7 @@ from headrace.client.ranges.range_listing import ranges_between
 from headrace.client.ranges.segment_ranges import SegmentRange, segment_ranges
 from headrace.client.reading.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.reading.read_progress import ReadProgress
-from headrace.client.reading.recorded_successors import recorded_successors
+from headrace.client.reading.recorded_successors import after_freeze, recorded_successors
 from headrace.client.reading.segment_stream import (
     ArrowBatch,
     Assembler,
@@ -41,7 +39,6 @@ from headrace.client.reading.time_windows import TimeWindow, TimeWindows
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, MakeCommand, SegmentRequests
 from headrace.model.arguments import check_fields, checked_calls
-from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import CorruptError, FrozenError, IllegalStateError, InvalidRequestError, TruncatedError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
@@ -59,9 +56,6 @@ BATCHES_WAITING_MAX = 4
 
 TIME_RESOLUTION_S_DEFAULT = 0.1
 TIME_RESOLUTION_S_MAX = 3600.0
-
-FROZEN_WAIT_S_MAX = 10.0
-"""The longest pause between two questions whether a stream is still frozen. A freeze may take hours."""
 
 Start = Literal["head", "tail"] | StreamCut
 AnyBatch = EventBatch | ArrowBatch
@@ -442,21 +436,6 @@ class AsyncEventReader:
         find = partial(recorded_successors, self._admin, self.scope, self.stream, segment_id, backoff)
         found = await after_freeze(find, backoff)
         return {one.segment_id: one.predecessors for one in found.segments}
-
-
-async def after_freeze(find: Callable[[], Awaitable[Successors]], backoff: Backoff) -> Successors:
-    """What follows a segment, as `find` returns it. Waits for any time while the stream is frozen.
-
-    `backoff` is that of `find`: the controller has answered, so the time in which it must do so begins again.
-    """
-    questions = 0
-    while True:
-        try:
-            return await find()
-        except FrozenError:
-            backoff.progress()
-        questions += 1
-        await asyncio.sleep(half_jitter(doubled_pause(questions, FIRST_WAIT_S, FROZEN_WAIT_S_MAX), random.random()))
 
 
 class _OrderRequests(SegmentRequests):

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
 from headrace.api.segments import Successors
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.backoff import Backoff
-from headrace.model.errors import HeadraceError, UnavailableError
+from headrace.client.backoff import FIRST_WAIT_S, Backoff
+from headrace.model.backoff import doubled_pause, half_jitter
+from headrace.model.errors import FrozenError, HeadraceError, UnavailableError
+
+FROZEN_WAIT_S_MAX = 10.0
+"""The longest pause between two questions whether a stream is still frozen. A freeze may take hours."""
 
 
 async def recorded_successors(
@@ -31,3 +39,18 @@ async def recorded_successors(
             return found
         # The stream is being sealed: the store has sealed the segment, and the controller has not recorded it yet.
         await backoff.wait(UnavailableError(f"segment {segment_id} is sealed but has no successors yet: repeat later"))
+
+
+async def after_freeze(find: Callable[[], Awaitable[Successors]], backoff: Backoff) -> Successors:
+    """What follows a segment, as `find` returns it. Waits for any time while the stream is frozen.
+
+    `backoff` is that of `find`: the controller has answered, so the time in which it must do so begins again.
+    """
+    questions = 0
+    while True:
+        try:
+            return await find()
+        except FrozenError:
+            backoff.progress()
+        questions += 1
+        await asyncio.sleep(half_jitter(doubled_pause(questions, FIRST_WAIT_S, FROZEN_WAIT_S_MAX), random.random()))

@@ -14,15 +14,13 @@ from headrace.api.streams import StreamView
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.segment_sealing import seal_segments
+from headrace.controller.steps.segment_sealing import close_sealed, seal_segments
 from headrace.controller.steps.settle_transactions import settle_transactions
-from headrace.metadata.commit_run import commit_run_key
 from headrace.metadata.epoch import create_transition
-from headrace.metadata.stream_records import StoredStream, delete_intent
+from headrace.metadata.stream_records import StoredStream
 from headrace.model.epochs import scaled_epoch
 from headrace.model.requests import RequestKind
-from headrace.model.streams import completed, started
-from headrace.ports.metadata_store import Check
+from headrace.model.streams import started
 
 
 def accept(acceptance: Acceptance, scope: str, stream: str) -> StreamView:
@@ -57,15 +55,8 @@ def _accept_unfreeze(acceptance: Acceptance, scope: str, name: str) -> StreamVie
 
 
 def _seal_and_close(tools: Tools, stored: StoredStream) -> None:
-    """Seal the segments, and end the freeze if they are still the active ones, and no run commits into them.
-
-    A transaction that was begun late may be marked after the others were settled. A run that commits it must end
-    before the freeze, because it may replace the segments.
-    """
-    stream = stored.stream
-    seal_segments(tools, stream, stream.epoch.segments)
-    no_run = Check(commit_run_key(stream.scope, stream.name), None)
-    tools.records.replace(stored, completed(stream), delete_intent(stream), no_run)
+    seal_segments(tools, stored.stream, stored.stream.epoch.segments)
+    close_sealed(tools, stored)
 
 
 FREEZE_STREAM = Operation(

@@ -6,13 +6,11 @@ from headrace.api.streams import StreamView
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
+from headrace.controller.steps.segment_sealing import close_sealed, record_sizes, seal_segments
 from headrace.controller.steps.settle_transactions import settle_transactions
-from headrace.metadata.commit_run import commit_run_key
-from headrace.metadata.stream_records import StoredStream, delete_intent
+from headrace.metadata.stream_records import StoredStream
 from headrace.model.requests import RequestKind
-from headrace.model.streams import completed, started
-from headrace.ports.metadata_store import Check
+from headrace.model.streams import started
 
 
 def accept(acceptance: Acceptance, scope: str, stream: str) -> StreamView:
@@ -30,16 +28,10 @@ def _accept(acceptance: Acceptance, scope: str, name: str) -> StreamView:
 
 
 def _seal_and_close(tools: Tools, stored: StoredStream) -> None:
-    """Seal the segments, and end the seal if they are still the active ones, and no run commits into them.
-
-    A transaction that was begun late may be marked after the others were settled. A run that commits it, perhaps in
-    another process, must end before the seal, because it replaces the segments.
-    """
-    stream = stored.stream
-    seal_segments(tools, stream, stream.epoch.segments)
-    record_sizes(tools, stored, stream.epoch.segments, replaced_in=None)
-    no_run = Check(commit_run_key(stream.scope, stream.name), None)
-    tools.records.replace(stored, completed(stream), delete_intent(stream), no_run)
+    segments = stored.stream.epoch.segments
+    seal_segments(tools, stored.stream, segments)
+    record_sizes(tools, stored, segments, replaced_in=None)
+    close_sealed(tools, stored)
 
 
 SEAL_STREAM = Operation(

@@ -1,21 +1,23 @@
-"""Seals segments and records their sizes: part of a scale, a rolling commit and the seal of a stream."""
+"""Seals segments and records their sizes: part of scales, rolling commits, and the seal and the freeze of a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from headrace.controller.engine import Tools
+from headrace.metadata.commit_run import commit_run_key
 from headrace.metadata.sealed_segments import (
     SealedSegment,
     Shard,
     extend_sealed_segments,
     shard_of_segment,
 )
-from headrace.metadata.stream_records import StoredStream
+from headrace.metadata.stream_records import StoredStream, delete_intent
 from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.segments import StreamSegment
-from headrace.model.streams import Stream
+from headrace.model.streams import Stream, completed
+from headrace.ports.metadata_store import Check
 
 
 def seal_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
@@ -42,6 +44,17 @@ def record_sizes(
         of_shard[segment.segment_id] = SealedSegment(info.length, replaced_in)
     for shard, found in sorted(shards.items()):
         _extend_shard(tools, stored, shard, found)
+
+
+def close_sealed(tools: Tools, stored: StoredStream) -> None:
+    """End a seal or a freeze if the segments that were sealed are still the active ones, and no run commits into them.
+
+    A transaction that was begun late may be marked after the others were settled. A run that commits it, perhaps in
+    another process, must end before, because it replaces the segments.
+    """
+    stream = stored.stream
+    no_run = Check(commit_run_key(stream.scope, stream.name), None)
+    tools.records.replace(stored, completed(stream), delete_intent(stream), no_run)
 
 
 def _extend_shard(tools: Tools, stored: StoredStream, shard: Shard, sealed: dict[int, SealedSegment]) -> None:

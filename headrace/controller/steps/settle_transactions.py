@@ -1,8 +1,8 @@
-"""The transactions of a stream that is sealed or deleted: steps of these operations.
+"""The transactions of a stream that is sealed, frozen or deleted: steps of these operations.
 
-A seal aborts the open transactions and commits those that were marked before. No transaction begins, since the stream
-is SEALING. A deletion removes all records of transactions. Their entries in the index of due work stay until the tick
-finds no transaction for them.
+A seal or a freeze aborts the open transactions and commits those that were marked before. No transaction begins, since
+the stream is SEALING or FREEZING. A deletion removes all records of transactions. Their entries in the index of due
+work stay until the tick finds no transaction for them.
 """
 
 from __future__ import annotations

@@ -467,14 +467,48 @@ def test_a_late_processor_neither_freezes_nor_unfreezes(kind: RequestKind):
 
 @pytest.mark.parametrize("calls", [0, 4, 8, 12, 16])
 def test_a_freeze_does_not_end_amid_a_commit(monkeypatch: pytest.MonkeyPatch, calls: int):
-    """A transaction is begun and marked by processes that have read the stream before the freeze.
+    for world, late, where in _amid_a_commit(monkeypatch, RequestKind.FREEZE_STREAM, calls):
+        assert world.streams.get_stream("s", "t").state is StreamState.FROZEN
+        (active,) = world.segments.segments_at_tail("s", "t").segments
+        assert world.bare_segment_stores.segment_info(active.name).is_sealed
+        world.streams.unfreeze_stream("s", "t")
+        world.drain()
+        world.clock.advance(CHECK_EVERY_MS + 1)
+        for bucket in range(topology.BUCKET_COUNT):
+            world.expire_transactions(bucket)
+        world.drain_transactions()
+        assert world.transactions.get_transaction("s", "t", late).state is TransactionState.COMMITTED, where
+        assert all_bytes(world) == b"event", where
+        assert_sound(world)
 
-    That happens before any call of the freeze, and another processor of it dies after some calls of the commit.
+
+@pytest.mark.parametrize("calls", [0, 4, 8, 12, 16, 20])
+def test_a_seal_does_not_end_amid_a_commit(monkeypatch: pytest.MonkeyPatch, calls: int):
+    """As for a freeze: no commit stays without an end, and no segment unsealed."""
+    for world, late, where in _amid_a_commit(monkeypatch, RequestKind.SEAL_STREAM, calls):
+        stream = world.records.get("s", "t").stream
+        assert stream.state is StreamState.SEALED
+        names = [segment_name("s", "t", one.segment_id) for one in stream.epoch.segments]
+        assert all(world.bare_segment_stores.segment_info(name).is_sealed for name in names)
+        state = world.transactions.get_transaction("s", "t", late).state
+        assert state in (TransactionState.COMMITTED, TransactionState.ABORTED), where
+        assert_sound(world)
+
+
+def _amid_a_commit(
+    monkeypatch: pytest.MonkeyPatch, kind: RequestKind, calls: int
+) -> Iterator[tuple[StreamWorld, int, str]]:
+    """Worlds after a request amid which a late transaction was committed, before one call of it after the other.
+
+    It is begun and marked by processes that have read the stream before the request. Another processor of the request
+    dies after `calls` of the commit, and the request is processed again.
     """
     for position in range(60):
         world = StreamWorld()
         world.create(segments=1)
-        world.streams.freeze_stream("s", "t")
+        streams = world.streams
+        accept = streams.seal_stream if kind is RequestKind.SEAL_STREAM else streams.freeze_stream
+        accept("s", "t")
         world.receive()
         late: list[int] = []
         world.calls.interrupt_at(position, partial(_commit_late, monkeypatch, world, late, calls))
@@ -485,19 +519,7 @@ def test_a_freeze_does_not_end_amid_a_commit(monkeypatch: pytest.MonkeyPatch, ca
         world.process()
         world.acknowledge()
         world.drain_transactions()
-        assert world.streams.get_stream("s", "t").state is StreamState.FROZEN
-        (active,) = world.segments.segments_at_tail("s", "t").segments
-        assert world.bare_segment_stores.segment_info(active.name).is_sealed
-        world.streams.unfreeze_stream("s", "t")
-        world.drain()
-        world.clock.advance(CHECK_EVERY_MS + 1)
-        for bucket in range(topology.BUCKET_COUNT):
-            world.expire_transactions(bucket)
-        world.drain_transactions()
-        where = f"before call {position}"
-        assert world.transactions.get_transaction("s", "t", late[0]).state is TransactionState.COMMITTED, where
-        assert all_bytes(world) == b"event", where
-        assert_sound(world)
+        yield world, late[0], f"before call {position}"
     assert position >= 8
 
 
@@ -515,33 +537,6 @@ def test_pravegas_clients_ask_again_while_it_is_frozen(bridge: Bridge):
     bridge.world.streams.unfreeze_stream("s", "t")
     bridge.world.drain()
     assert len(bridge.call("getSegmentsImmediatelyFollowing", asked).segments) == 1
-
-
-@pytest.mark.parametrize("calls", [0, 4, 8, 12, 16, 20])
-def test_a_seal_does_not_end_amid_a_commit(monkeypatch: pytest.MonkeyPatch, calls: int):
-    """As for a freeze: no commit stays without an end, and no segment unsealed."""
-    for position in range(60):
-        world = StreamWorld()
-        world.create(segments=1)
-        world.streams.seal_stream("s", "t")
-        world.receive()
-        late: list[int] = []
-        world.calls.interrupt_at(position, partial(_commit_late, monkeypatch, world, late, calls))
-        world.process()
-        world.calls.calm()
-        if not late:
-            break
-        world.process()
-        world.acknowledge()
-        world.drain_transactions()
-        stream = world.records.get("s", "t").stream
-        assert stream.state is StreamState.SEALED
-        names = [segment_name("s", "t", one.segment_id) for one in stream.epoch.segments]
-        assert all(world.bare_segment_stores.segment_info(name).is_sealed for name in names)
-        with suppress(NotFoundError):
-            state = world.transactions.get_transaction("s", "t", late[0]).state
-            assert state in (TransactionState.COMMITTED, TransactionState.ABORTED), f"woken up at call {position}"
-        assert_sound(world)
 
 
 def _commit_late(monkeypatch: pytest.MonkeyPatch, world: StreamWorld, late: list[int], calls: int) -> None:
