@@ -15,5 +15,5 @@ BYTES_PER_S: Final = 64 << 10
 """Less than the writers of a test append on any machine."""
 
 if __name__ == "__main__":
-    copy_lags.CATCH_UP_BYTES_PER_S = BYTES_PER_S  # type: ignore[misc]
+    copy_lags.CATCH_UP_BYTES_PER_S = BYTES_PER_S  # type: ignore[attr-defined]
     runpy.run_module(topology.SEGMENT_STORES.module, run_name="__main__", alter_sys=True)
