@@ -6,7 +6,7 @@ are those of the design; variants have a letter. Number 17 has a variant in `sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,14 +14,16 @@ from unittest import mock
 from weakref import WeakKeyDictionary
 
 from headrace.codec.log_record_header import RecordKind
-from headrace.codec.replica_messages import Drop, Open
-from headrace.model.container_logs import ContainerLog
-from headrace.model.ensembles import Ensemble
+from headrace.codec.replica_messages import Drop, HeldRun, Open
+from headrace.model.container_logs import ContainerLog, LedgerChain, open_ledger
+from headrace.model.ensembles import NO_POSITION, Ensemble, ReplicaId
 from headrace.ports.journal_disk import JournalDisk
-from headrace.replication import log_recovery
+from headrace.replication import ledger_writer, log_recovery
+from headrace.replication.copy_sources import CopySources
 from headrace.replication.effects import Acknowledge, Held, ReadRecord, Release, ReplicaEffect, WriteClaim, WriterEffect
 from headrace.replication.ensemble_change import EnsembleChange
 from headrace.replication.ledger_writer import LedgerWriter
+from headrace.replication.log_ends import reported_position
 from headrace.replication.log_recovery import LogRecovery, RecoveryStep
 from headrace.replication.recovered_logs import RecoveredLog
 from headrace.replication.replica_log import ReplicaLog, Session
@@ -194,7 +196,43 @@ def _ignore_failed_sync(self: SimulatedFile) -> None:
         return
 
 
+def _had_by_answers_only(self: CopySources, entry: int, ensemble: Ensemble) -> bool:
+    """A member that has not answered counts as one without the entry."""
+    return sum(self._had.get(member, NO_POSITION) >= entry for member in ensemble.members) >= ensemble.ack_quorum
+
+
+def _one_entry_too_high(chain: LedgerChain, truncated_before: int, runs: Iterable[HeldRun]) -> int:
+    return reported_position(chain, truncated_before, runs) + 1
+
+
+def _ledger_at_the_last_entry(
+    log: ContainerLog | None, epoch: int, first: int, members: tuple[ReplicaId, ...], truncated_before: int, copies: int
+) -> ContainerLog:
+    return open_ledger(log, epoch, max(0, first - 1), members, truncated_before, copies)
+
+
+def _truncate_one_more(self: ReplicaLog, truncated_before: int) -> list[ReplicaEffect]:
+    return _TRUNCATE_REPLICA(self, truncated_before + 1 if truncated_before else 0)
+
+
+def _end_at_own_copy(self: LogRecovery) -> list[WriterEffect]:
+    """Asks no other replica for what this process lacks."""
+    self.last = self._progress.position(self.own)
+    return self._copy()
+
+
+def _open_without_last_entry(self: LogRecovery) -> list[WriterEffect]:
+    """Counts replicas that lack the last entry as complete."""
+    complete = tuple(one for one in self._answers if self._progress.position(one) >= self.last - 1)
+    members = self._members_of(complete)
+    if self._has_copies(members) and not self._is_asking:
+        return self._open_ledger(members)
+    return _COPY(self)
+
+
 _RECORD_READ = LogRecovery.record_read
+_COPY = LogRecovery._copy
+_TRUNCATE_REPLICA = ReplicaLog._truncate
 _REFUSAL = Metadata._refusal
 _RECOVERED = recovered_replica._recovered
 _SKIP_DAMAGED_ENTRY = RecordScan._skip_damaged_entry
@@ -384,6 +422,48 @@ MUTATIONS: Final = (
         "OPENED reports entries that are queued as held",
         ("I2",),
         ((ReplicaLog, "_reported_end", lambda self, run: run.end),),
+    ),
+    Mutation(
+        "22",
+        "a recovery takes a member that did not answer for one without the entry",
+        ("durability",),
+        ((CopySources, "may_be_acknowledged", _had_by_answers_only),),
+    ),
+    Mutation(
+        "23",
+        "the owner takes the position in OPENED for one entry higher",
+        ("I4",),
+        ((ledger_writer, "reported_position", _one_entry_too_high),),
+    ),
+    Mutation(
+        "23b",
+        "a recovery takes the position in OPENED for one entry higher",
+        ("I12",),
+        ((log_recovery, "reported_position", _one_entry_too_high),),
+    ),
+    Mutation(
+        "24",
+        "the next ledger begins at the last entry, not behind it",
+        ("durability",),
+        ((log_recovery, "open_ledger", _ledger_at_the_last_entry),),
+    ),
+    Mutation(
+        "25",
+        "a replica truncates one entry more than it is told",
+        ("I8", "I10", "durability"),
+        ((ReplicaLog, "_truncate", _truncate_one_more),),
+    ),
+    Mutation(
+        "26",
+        "a recovery ends the log with what its own replica has",
+        ("durability",),
+        ((LogRecovery, "_read_lacking", _end_at_own_copy),),
+    ),
+    Mutation(
+        "27",
+        "a recovery counts copies without the last entry",
+        ("durability", "I8"),
+        ((LogRecovery, "_copy", _open_without_last_entry),),
     ),
 )
 

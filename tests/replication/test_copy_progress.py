@@ -105,3 +105,12 @@ def test_a_reason_is_reported_once_until_there_is_progress():
     made.holds(A, 11, 2)
     assert made.blocked_by is None
     assert made.block("waits longer") == [Blocked("waits longer")]
+
+
+def test_a_replica_that_was_opened_again_gets_its_window_again():
+    """What was on its way to it may be lost. It would be waited for until the takeover begins again."""
+    made = progress()
+    made.opened(A, 10, 0)
+    made.windows([A], 20)
+    made.opened(A, 10, 1)
+    assert made.windows([A], 20) == [Send(A, 11, 20, Source.JOURNAL, WINDOW)]

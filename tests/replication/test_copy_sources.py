@@ -70,6 +70,12 @@ def test_questions_have_numbers_of_their_own():
     assert answered(made, 3, 20, 20) == entries(20, 20)
 
 
+def test_entries_behind_the_end_of_the_log_are_not_taken():
+    made = sources(b=25)
+    made.ask(20, 22, {B: 25}, 0)
+    assert made.answer(1, Entries(1, CONTAINER, False, entries(20, 25)), 22) == entries(20, 22)
+
+
 def test_only_the_answer_to_the_open_question_counts():
     made = sources(b=25)
     assert answered(made, 0, 20, 20) is None

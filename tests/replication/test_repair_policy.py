@@ -52,6 +52,16 @@ def test_member_that_lags_too_far_is_removed():
     assert changed(WHOLE, ALL_STREAM | {C: LATE}, placement()) == {OWN, B}
 
 
+def test_owner_whose_own_disk_lags_stays_a_member():
+    """It reads its log from its own journal."""
+    assert changed(WHOLE, ALL_STREAM | {OWN: LATE}, placement()) is None
+
+
+def test_owner_that_leaves_stays_a_member():
+    """Its store moves its containers away before it ends."""
+    assert changed(WHOLE, ALL_STREAM, placement(destroyed=frozenset([OWN]))) is None
+
+
 def test_two_members_are_never_reduced_to_one():
     assert changed(Ensemble((OWN, B)), {OWN: STREAMING, B: DOWN}, placement()) is None
     assert changed(Ensemble((OWN, B)), {OWN: STREAMING, B: DOWN}, placement(destroyed=frozenset([B]))) is None

@@ -408,3 +408,74 @@ def test_witness_is_reported_to_a_takeover_without_a_record():
     log = log_with(0, 1)
     log.pulse(LINK, 2, 0)
     assert reported_confirmed(log, 2, ()) == 2
+
+
+# What an earlier session, a drop or damage leaves
+
+
+def test_gap_is_reported_again_after_another_open():
+    """The owner sends from the gap on when the log is open. If that gets lost as well, only a NACK brings it again."""
+    log = log_with(0)
+    assert nacks(log.entry(LINK, *entry(2))) == [(NACK_GAP, 1)]
+    log.open(LINK, open_message(session=2))
+    assert nacks(log.entry(LINK, *entry(2))) == [(NACK_GAP, 1)]
+
+
+def test_entry_moves_the_truncation_point():
+    log = log_with(0, 1)
+    log.entry(LINK, *entry(2, truncated_before=2))
+    assert log.truncated_before == 2
+    assert not log.needs(1, 1)
+
+
+def test_jump_that_an_entry_tells_fills_the_gap():
+    log = log_with(0, 1)
+    queued = log.entry(LINK, *entry(7, truncated_before=7))
+    assert [one.header.kind for one in queued if isinstance(one, QueueRecord)] == [
+        RecordKind.TRUNCATION,
+        RecordKind.ENTRY,
+    ]
+    assert log.expected == 8
+
+
+def test_commit_is_not_told_to_an_owner_without_a_chain():
+    log = log_with(0)
+    log.entry(LINK, *entry(1))
+    log.open(OTHER_LINK, open_message(writer=2, ledgers=()))
+    assert not [effect for effect in log.committed(4) if isinstance(effect, Held)]
+    assert log.durable_end == 0
+
+
+def test_drop_forgets_what_was_known_as_acknowledged():
+    """It would pass for the next log of this replica: a recovery would wait for entries that were never there."""
+    log = log_with(0)
+    log.pulse(LINK, 1, 0)
+    (dropped,) = log.drop(Drop(0, 1, 1))
+    assert isinstance(dropped, QueueRecord)
+    assert dropped.header.acknowledged_before == log.acknowledged_before == 0
+
+
+def test_commit_from_before_a_drop_does_not_count_behind_it():
+    """The journal forgets with the drop what was queued before, so that only the second copy of an entry counts."""
+    log = log_with()
+    log.entry(LINK, *entry(0))
+    log.drop(Drop(0, 1, 1))
+    log.open(LINK, open_message(session=2))
+    log.entry(LINK, *entry(0))
+    assert opened(log.committed(3)).runs == (HeldRun(1, 0, 0, 0),)
+    assert log.committed(4) == [Held(LINK, 2, 1, 0)]
+
+
+def test_run_without_an_intact_entry_says_what_it_had():
+    """Its first entry is damaged. Without the report a recovery would take the others for never written."""
+    run = HeldRun(1, 3, 3, 9)
+    log = ReplicaLog(0, RecoveredLog(1, 3, runs=(run,)))
+    assert opened(log.open(LINK, open_message(truncated_before=3))).runs == (run,)
+
+
+def test_run_that_begins_again_says_what_it_had():
+    log = ReplicaLog(0, RecoveredLog(promise=1, runs=(HeldRun(1, 0, 2, 9),)))
+    log.open(LINK, open_message(truncated_before=5))
+    log.entry(LINK, *entry(5, truncated_before=5))
+    log.committed(2)
+    assert opened(log.open(LINK, open_message(session=2, truncated_before=5))).runs == (HeldRun(1, 5, 6, 9),)

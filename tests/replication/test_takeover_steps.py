@@ -359,3 +359,47 @@ def test_an_ended_link_is_not_dialled_behind_the_copies():
     made.link_lost(B)
     assert of(WriteRecord, made.tick(GRACE))
     assert made.tick(2 * GRACE) == made.tick(2 * GRACE + 1) == []
+
+
+# The record and the answers that count.
+
+
+def test_next_ledger_replaces_the_record_that_was_read_last():
+    """An operator has changed it meanwhile. Under the former version the write would be refused for ever."""
+    made = recovery()
+    answer(made, OWN, 20)
+    assert of(ReadRecord, made.tick(BOUNDS.retry_ms))
+    made.record_read(replace(LOG, members=(OWN, B)), 4)
+    answer(made, OWN, 20)
+    (write,) = of(WriteRecord, answer(made, B, 20) + made.tick(BOUNDS.retry_ms + GRACE))
+    assert write.version == 4
+
+
+def test_changed_record_begins_the_grace_period_again():
+    """Else it would end before a read quorum of the new members has answered."""
+    made = recovery()
+    answer(made, OWN, 18)
+    assert of(ReadRecord, made.tick(BOUNDS.retry_ms))
+    answer(made, B, 18)
+    made.record_read(replace(LOG, members=(B, C)), 4)
+    answer(made, OWN, 18)
+    assert of(SendPulse, made.tick(BOUNDS.retry_ms + GRACE)) == []
+    assert made.step is RecoveryStep.FENCE
+
+
+def test_late_member_that_is_truncated_further_is_kept():
+    """What it holds is of this log: told to begin with nothing, it would drop acknowledged entries."""
+    made = copying()
+    late = Opened(0, made.session_of(C), 0, EPOCH, 15, 0, (HeldRun(5, 15, 20, 20),))
+    assert of(DropMember, made.opened(C, late)) == []
+    assert made.truncated_before == 15
+
+
+def test_answer_to_an_earlier_open_of_this_takeover_is_late():
+    """The replica may have been told to begin with nothing since."""
+    made = recovery()
+    late = Opened(0, made.session_of(B), 0, EPOCH, 10, 0, (HeldRun(5, 10, 20, 20),))
+    made.tick(BOUNDS.retry_ms)
+    answer(made, OWN, 20)
+    assert made.opened(B, late) == made.tick(BOUNDS.retry_ms + GRACE) == []
+    assert made.step is RecoveryStep.FENCE

@@ -32,6 +32,7 @@ from headrace.replication.effects import (
     Suspect,
     WriteRecord,
 )
+from headrace.replication.ensemble_change import ChangePhase
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.member_states import MemberState
 
@@ -339,6 +340,67 @@ def test_the_truncation_point_is_told_as_it_is():
     made.link_lost(B)
     (opened,) = of(OpenMember, made.tick(BOUNDS.pulse_ms + REOPEN_FIRST_MS))
     assert (opened.member, opened.message.truncated_before) == (B, 11)
+
+
+def test_a_truncation_alone_is_told():
+    """Without it the members keep the files of a log to which nothing is appended."""
+    made = with_acknowledged(3)
+    made.tick(BOUNDS.pulse_ms)
+    made.truncate(11)
+    assert of(SendPulse, made.tick(2 * BOUNDS.pulse_ms)) == [SendPulse(OWN, 12, 11), SendPulse(B, 12, 11)]
+
+
+def test_a_member_that_comes_back_is_told_again():
+    """Its process may have started again: what it knew as acknowledged was not durable."""
+    made = with_acknowledged(3)
+    assert SendPulse(B, 12, 10) in made.tick(BOUNDS.pulse_ms)
+    made.link_lost(B)
+    made.tick(BOUNDS.pulse_ms + REOPEN_FIRST_MS)
+    open_with(made, B, 13)
+    assert SendPulse(B, 12, 10) in made.tick(3 * BOUNDS.pulse_ms)
+
+
+def test_a_window_of_a_lost_link_holds_up_no_later_one():
+    made = with_acknowledged(3)
+    for attempt in (1, 2):
+        (window,) = of(Send, open_with(made, C, 10))
+        assert (window.first, window.source) == (10, Source.JOURNAL)
+        made.link_lost(C)
+        made.tick(attempt * REOPEN_MAX_MS)
+
+
+# Silence.
+
+
+def test_a_stall_is_no_long_silence():
+    """A member whose link stalls once is opened again. It leaves the ensemble only if it stays away."""
+    made = writer()
+    stalls_ms = 2 * BOUNDS.silence_ms
+    made.tick(stalls_ms)
+    append(made)
+    for one in (OWN, C):
+        ack(made, one, 10)
+    effects = made.tick(stalls_ms + BOUNDS.stall_ms)
+    assert [effect.member for effect in of(OpenMember, effects)] == [B]
+    assert of(WriteRecord, effects + made.tick(stalls_ms + BOUNDS.stall_ms + 1)) == []
+    assert made.change_phase is ChangePhase.NONE
+
+
+def test_a_member_that_catches_up_is_not_silent():
+    made = writer()
+    append(made, 3)
+    for one in (OWN, B, C):
+        ack(made, one, 12)
+    made.link_lost(B)
+    made.tick(1)
+    append(made)
+    for one in (OWN, C):
+        ack(made, one, 13)
+    made.tick(BOUNDS.silence_ms - 1)
+    open_with(made, B, 13)
+    assert made.member_states()[B] is MemberState.CATCHING_UP
+    assert of(WriteRecord, made.tick(BOUNDS.silence_ms + 1)) == []
+    assert made.change_phase is ChangePhase.NONE
 
 
 def test_a_member_at_the_truncation_point_lacks_nothing_before():

@@ -1,7 +1,8 @@
 """The newest snapshot of one container's metadata in tier 2: an immutable object, and the pointer record that names it.
 
 The pointer is written in one transaction with a check of the container's claim, so that a fenced owner changes nothing.
-A crash between two steps leaves an object that no pointer names. It is never read, and never removed.
+An object that a failed or cancelled write leaves is removed after the next write. A crash between two steps leaves an
+object that no pointer names. It is never read, and never removed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ SNAPSHOT_BYTES_MAX: Final = 1 << 30
 
 READ_BYTES: Final = 8 << 20
 
+UNNAMED_MAX: Final = 100
+"""Objects to remove that are remembered. While tier 2 fails for long, the oldest are left behind."""
+
 
 class SnapshotStore:
     """`epoch` is the version of the container's claim."""
@@ -44,6 +48,8 @@ class SnapshotStore:
         self._record: Record | None = None
         self._record_known = False
         self._written = 0
+        self._unnamed: dict[str, None] = {}
+        """Objects that the pointer will not name after the next write, in the order of their making."""
         self.may_be_clean = False
         """Whether a write of a clean pointer was begun. Its outcome may be unknown, and may still change."""
 
@@ -100,6 +106,7 @@ class SnapshotStore:
         """
         self._written += 1
         name = f"snapshots/container-{self._container:04d}/{self._epoch:010d}-{self._written:010d}"
+        self._will_be_unnamed(name)
         await put_new(self._chunk_storage, name, parts)
         checksum = 0
         for part in parts:
@@ -108,14 +115,18 @@ class SnapshotStore:
         if clean or not self._record_known:
             await self.pointer()  # also to notice an outage before a write whose outcome would be unknown
         former = self._record
+        if former is not None:
+            self._will_be_unnamed(self._pointer_in(former).object_name)
         write = write_snapshot_pointer(self._container, pointer, None if former is None else former.version)
         version = 0 if former is None else former.version + 1
         self._record_known = False  # until the write has answered
         self.may_be_clean |= clean
         await self._write(write)
         self._record, self._record_known = Record(self._key, version, write.body), True
-        if former is not None:
-            await self._remove(self._pointer_in(former).object_name)
+        # A former write of the pointer that arrives now finds another version: no pointer will name the others.
+        unnamed, self._unnamed = [one for one in self._unnamed if one != name], {}
+        if unnamed:
+            await self._remove(unnamed)
 
     async def take_clean_mark_off(self, pointer: SnapshotPointer) -> None:
         """Have the pointer that was read last say that tier 2 may lack something: the container is about to be served.
@@ -140,11 +151,17 @@ class SnapshotStore:
                 f"the snapshot pointer of container {self._container} has changed: reading it again"
             ) from error
 
-    async def _remove(self, name: str) -> None:
+    def _will_be_unnamed(self, name: str) -> None:
+        self._unnamed[name] = None
+        while len(self._unnamed) > UNNAMED_MAX:
+            del self._unnamed[next(iter(self._unnamed))]
+
+    async def _remove(self, names: Sequence[str]) -> None:
         try:
-            await self._chunk_storage.delete([name])
+            await self._chunk_storage.delete(names)
         except Exception as error:  # noqa: BLE001 - an unused object that stays must not stop the container
-            _log.warning("event=snapshot_left_behind container=%d object=%s error=%r", self._container, name, error)
+            for name in names:
+                _log.warning("event=snapshot_left_behind container=%d object=%s error=%r", self._container, name, error)
 
     def _pointer_in(self, record: Record) -> SnapshotPointer:
         try:

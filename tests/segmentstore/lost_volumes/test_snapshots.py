@@ -12,7 +12,8 @@ from store_world import World
 
 from headrace import wire
 from headrace.model.errors import FencedError, UnavailableError
-from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
+from headrace.ports.metadata_store import Write
+from headrace.segmentstore.tiering.snapshot_store import UNNAMED_MAX, SnapshotStore
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +35,41 @@ async def test_a_deposed_owner_writes_no_pointer(world: World):
         await late.replace([b"late"], clean=True)
     assert pointer(world) == told
     world.chunks.read_now(told.object_name, 0, told.length)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_an_interrupted_write_leaves_no_object(world: World, monkeypatch: pytest.MonkeyPatch, arrives: bool):
+    """A stop may cancel a snapshot between its object and its pointer. The last one removes what is left then."""
+    store = SnapshotStore(world.metadata, world.chunks, 0, world.claim(0))
+    await store.replace([b"first"], clean=False)
+
+    def unanswered(*writes: Write) -> None:
+        if arrives:
+            honest(*writes)
+        raise UnavailableError("no answer")
+
+    honest = world.metadata.write
+    with monkeypatch.context() as patched:
+        patched.setattr(world.metadata, "write", unanswered)
+        with pytest.raises(UnavailableError):
+            await store.replace([b"second"], clean=False)
+    await store.replace([b"third"], clean=True)
+    assert [each.name for each in await world.chunks.list("snapshots/")] == [pointer(world).object_name]
+
+
+async def test_few_objects_are_remembered_while_tier_2_fails(world: World, monkeypatch: pytest.MonkeyPatch):
+    store = SnapshotStore(world.metadata, world.chunks, 0, world.claim(0))
+
+    def away(*_writes: Write) -> None:
+        raise UnavailableError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.metadata, "write", away)
+        for _ in range(UNNAMED_MAX + 5):
+            with pytest.raises(UnavailableError):
+                await store.replace([b"lost"], clean=False)
+    await store.replace([b"last"], clean=True)
+    assert len(await world.chunks.list("snapshots/")) == 7, "the last one, and the oldest that were forgotten"
 
 
 async def test_a_snapshot_waits_for_the_log(world: World):

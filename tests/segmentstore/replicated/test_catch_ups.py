@@ -103,6 +103,22 @@ def test_writers_of_a_log_that_lacks_a_copy_slow_down(caplog: pytest.LogCaptureF
     assert "event=log_lacks_copy container=0 slowed=False" in caplog.text
 
 
+def test_a_copy_that_lags_again_has_its_patience_again():
+    clock, made = ManualClock(), writer(streaming=(OWN, B))
+    append_entries(made, 5)
+    ack(made, OWN, 14)
+    open_with(made, C, 10)
+    lagging = LaggingCopies(made, clock)
+    assert lagging.fill() == 0.0
+    made.link_lost(C)
+    assert lagging.fill() == 0.0
+    clock.advance(int(1000 * LAG_PATIENCE_S) + 1)
+    made.tick(60_000)
+    open_with(made, C, 10)
+    assert made.member_states()[C] is MemberState.CATCHING_UP
+    assert lagging.fill() == 0.0
+
+
 def test_throttle_sees_a_copy_that_lags():
     ledger = SimpleNamespace(held_bytes=0, unacknowledged_fill=0.0, lag_fill=LAG_FILL_MAX)
     room = LogRoom(lambda: LogSpace(0, 0, 1 << 40, 1 << 20), lambda: cast("list[Ledger]", [ledger]))

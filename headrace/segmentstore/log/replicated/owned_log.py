@@ -126,7 +126,6 @@ class OwnedLog:
         if self.failure is None:
             self.plan = plan
             if self.writer is not None:
-                self._metrics.has_members(self.writer.log.members)
                 self.writer.place(plan.placement)
             else:
                 self._apply(self._recovery.want(plan.wanted, plan.placement.zones))
@@ -398,6 +397,7 @@ class OwnedLog:
             raise CorruptError(f"the log record of container {self.container} has vanished")
         else:
             self._apply(self.writer.record_read(stored.log, stored.version))
+            self._metrics.has_members(self.writer.log.members)
 
     async def _write_record(self, log: ContainerLog, version: int) -> None:
         machine = self.machine
@@ -408,6 +408,8 @@ class OwnedLog:
         match outcome:
             case LogWriteOutcome.WRITTEN:
                 self._apply(machine.record_written(version + 1))
+                if machine is self.writer:
+                    self._metrics.has_members(machine.log.members)
             case LogWriteOutcome.CONFLICT:
                 self._apply(machine.record_conflict())
             case LogWriteOutcome.CLAIM_LOST:

@@ -15,6 +15,7 @@ from headrace.controller.ticks.apply_retention import LOOK_S_MAX, PUT_OFF_MS, Re
 from headrace.controller.ticks.due_work import LEASE_MS, WORK_S_MAX
 from headrace.metadata import retention_plans
 from headrace.metadata.retention_plans import RetentionPlanner
+from headrace.metadata.retention_records import DueStream, create_due_stream
 from headrace.model.due_work import backoff_ms, bucket_of_stream
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -184,6 +185,44 @@ def test_a_long_count_goes_on_where_it_stopped(
     assert [epoch for piece in counted for epoch in piece] == [*range(1, 10)]
     assert sizes(retention.state()) == [100]
     assert retention.state().counting is None
+
+
+def test_a_count_begins_again_behind_a_new_head(
+    world: StreamWorld, retention: Retention, monkeypatch: pytest.MonkeyPatch
+):
+    """A count that goes on would lack what was truncated meanwhile, and later cuts would pass for smaller ones."""
+    monkeypatch.setattr(retention_plans, "_EPOCHS_PER_PIECE", 2)
+    world.create(segments=1, retention=RetentionPolicy.by_size(10_000))
+    for _ in range(9):
+        world.append(world.tail_ids()[0], 10)
+        world.scale(world.tail_ids(), [0.0, 1.0])
+    world.append(world.tail_ids()[0], 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(apply_retention, "is_time_short", lambda: True)
+        patched.setattr(apply_retention, "require_time_for_piece", _stop)
+        retention.tick()
+    assert retention.state().counting is not None
+    world.truncate({3 << 32 | 3: 5})
+    world.clock.advance(PUT_OFF_MS)
+    retention.tick()
+    assert sizes(retention.state()) == [100]
+
+
+def _stop(what: str) -> None:
+    raise UnavailableError(what)
+
+
+def test_stale_entries_of_the_index_are_removed(world: StreamWorld, retention: Retention):
+    """One of a stream that is gone, and one that another tick has replaced. They would cost something in each tick."""
+    world.create(segments=1, retention=BY_SIZE)
+    retention.write(150)
+    state = retention.state()
+    for name in ("gone", "t"):
+        world.bare_store.write(create_due_stream(DueStream(1, "s", name, 0)))
+    world.append(0, 150)
+    retention.tick()
+    assert retention.due() == [("t", state.due_ms)]
+    assert retention.state() == state
 
 
 def test_an_overlapping_tick_is_a_no_op(world: StreamWorld, retention: Retention):
