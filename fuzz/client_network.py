@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from fuzz.randomness import Random
 from headrace import wire
+from simulation.world.channels import received_commands
 
 HOST: Final = "store.local"
 FIRST_PORT: Final = 7000
@@ -207,16 +208,10 @@ class MemoryTransport(asyncio.Transport):
     def _receive(self, data: bytes) -> None:
         if self._has_ended or self._drops_requests:
             return
-        rest = memoryview(data)
-        while len(rest):
-            space = self._frames.writable()
-            count = min(len(space), len(rest))
-            space[:count] = rest[:count]
-            rest = rest[count:]
-            for type_code, payload in self._frames.received(count):
-                if self._has_ended or self._drops_requests:
-                    return
-                self.session.received(wire.decode(type_code, payload))
+        for command in received_commands(self._frames, data):
+            if self._has_ended or self._drops_requests:
+                return
+            self.session.received(command)
 
     def _end_there(self) -> None:
         if self.store.is_paused or self._held:

@@ -10,6 +10,7 @@ from headrace import wire
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
+from simulation.world.channels import SessionChannel, received_commands
 
 WAIT_S = 60.0
 """Far beyond what any answer takes: it only turns a hang into a failure."""
@@ -77,12 +78,9 @@ class MemoryConnection:
         self,
         store: SegmentStore,
         random_uuid: Callable[[], int],
-        *,
-        piece_bytes: int = 1 << 30,
         channel: MemoryChannel | None = None,
     ) -> None:
-        """The session gets at most `piece_bytes` at once."""
-        self._channel = channel or MemoryChannel(piece_bytes)
+        self._channel = channel or MemoryChannel()
         memory = ReceiveMemory(32 << 20, 100)
         self.session = self._channel.session = Session(store, self._channel, memory, "memory", random_uuid)
 
@@ -96,8 +94,7 @@ class MemoryConnection:
 
     def send_bytes(self, data: bytes) -> None:
         """Any bytes."""
-        self._channel.waiting += data
-        self._channel.feed()
+        self._channel.arrive(data)
 
     async def receive(self) -> wire.WireCommand:
         async with asyncio.timeout(WAIT_S):
@@ -111,44 +108,25 @@ class MemoryConnection:
         return await self.receive()
 
     def close(self) -> None:
-        self._channel.closed = True
-        self.session.disconnected()
+        self._channel.disconnect()
 
     def break_off(self) -> None:
         """As if the other side had died: nothing more arrives, here or there."""
         self._channel.close()
 
 
-class MemoryChannel:
-    """The socket of a session in this process."""
+class MemoryChannel(SessionChannel):
+    """The socket of a session in this process, whose peer takes each reply at once."""
 
-    session: Session
-
-    def __init__(self, piece_bytes: int = 1 << 30) -> None:
-        self.closed = False
-        self.waiting = bytearray()
+    def __init__(self) -> None:
+        super().__init__(lambda callback: asyncio.get_running_loop().call_soon(callback))
         self.replies: asyncio.Queue[wire.WireCommand | None] = asyncio.Queue()
-        self._piece_bytes = piece_bytes
-        self._paused = False
         self._receiver = wire.FrameReceiver()
 
     def send(self, parts: Sequence[wire.Buffer]) -> None:
         for part in parts:
-            rest = memoryview(part)
-            while len(rest):
-                space = self._receiver.writable()
-                count = min(len(space), len(rest))
-                space[:count] = rest[:count]
-                rest = rest[count:]
-                for type_code, payload in self._receiver.received(count):
-                    self.replies.put_nowait(wire.decode(type_code, payload))
-
-    def pause_receiving(self) -> None:
-        self._paused = True
-
-    def resume_receiving(self) -> None:
-        self._paused = False
-        asyncio.get_running_loop().call_soon(self.feed)
+            for reply in received_commands(self._receiver, part):
+                self.replies.put_nowait(reply)
 
     def close(self) -> None:
         if not self.closed:
@@ -157,14 +135,6 @@ class MemoryChannel:
             asyncio.get_running_loop().call_soon(self.session.disconnected)
 
     abort = close
-
-    def feed(self) -> None:
-        while self.waiting and not self._paused and not self.closed:
-            space = self.session.assembler.writable()
-            count = min(len(space), len(self.waiting), self._piece_bytes)
-            space[:count] = self.waiting[:count]
-            del self.waiting[:count]
-            self.session.received(count)
 
 
 def _unless_gone(reply: wire.WireCommand) -> wire.WireCommand:

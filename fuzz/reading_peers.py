@@ -66,7 +66,7 @@ class ReadingPeer:
         self._random = random
         self._model = model
         self._channel = SlowChannel(random)
-        self._connection = MemoryConnection(store, lambda: random.getrandbits(128), channel=self._channel)
+        self._connection = MemoryConnection(store, lambda: random.getrandbits(128), self._channel)
         self._asked: dict[int, AskedRead] = {}
         self._tails: dict[str, tuple[int, bytes]] = {}
         self._numbers = 0

@@ -173,10 +173,6 @@ class SimulatedJournal:
     def is_full(self) -> bool:
         return self._commits.space().is_exhausted
 
-    @property
-    def file_count(self) -> int:
-        return len(self._commits.files.used)
-
     def entries(self) -> dict[tuple[int, int, int], EntryPlace]:
         """The place of each intact entry (container, epoch, entry), for the oracle and for faults."""
         found = {}

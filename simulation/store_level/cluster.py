@@ -23,13 +23,13 @@ from simulation.draws import Draws
 from simulation.scheduler import MS, SECOND
 from simulation.store_level.connections import StoreConnection
 from simulation.store_level.lane_client import LaneClient
-from simulation.store_level.loop import SimulatedProcess, new_loop
 from simulation.store_level.replicas import ReplicaCluster, zone_of
 from simulation.store_level.replicated_process import ReplicatedStoreProcess
 from simulation.store_level.store_process import RESTART_AFTER, StoreProcess
 from simulation.store_level.swarm import LATER_FAULTS, POWER_FAULT, REPLICA_FAULTS, SCHEDULED_FAULTS, StoreSwarm
 from simulation.store_level.tier_two import SimulatedClock, SimulatedMetadataStore, TierTwo
-from simulation.store_level.volume import Volume
+from simulation.world.loop import SimulatedProcess, new_loop
+from simulation.world.volume import Volume
 
 _CONTROLLER_EVERY_S: Final = 5.0
 _PAUSE: Final = (50 * MS, 15 * SECOND)

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
+from fuzz.seeds import seed_range
 from simulation.store_level.mutations import MUTATIONS, SEEDS_MAX, seeds_until_caught
 from simulation.store_level.runs import StoreRun, run_store_seed
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, dest="store_seed", help="replay this seed")
     commands = parser.add_subparsers(dest="stores_what", metavar="WHAT")
     run = commands.add_parser("run", help="run many seeds and report")
-    run.add_argument("--seeds", type=_seed_range, default=range(20), metavar="A-B", help="from A up to and with B")
+    run.add_argument("--seeds", type=seed_range, default=range(20), metavar="A-B", help="from A up to and with B")
     run.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     mutations = commands.add_parser("mutations", help="run each deliberate bug until it is caught")
     mutations.add_argument("names", nargs="*", help="only these")
@@ -75,10 +76,3 @@ def _mutations(names: list[str]) -> int:
             outcome = "NOT CAUGHT" if found is None else f"caught after {found[0]} seeds: {found[1]}"
             print(f"{mutation.name:>3}  {mutation.bug}: {outcome}", flush=True)
     return 1 if missed else 0
-
-
-def _seed_range(text: str) -> range:
-    first, _, last = text.partition("-")
-    if not first.isdigit() or not (last or first).isdigit():
-        raise argparse.ArgumentTypeError(f"{text} is not a range of seeds: write 0-19")
-    return range(int(first), int(last or first) + 1)

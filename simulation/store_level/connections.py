@@ -16,8 +16,9 @@ from headrace.model.names import is_transient_segment_name, is_transient_segment
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
-from simulation.store_level.loop import SimulatedLoop, SimulatedProcess
 from simulation.store_level.tier_two import NOT_ANSWERED
+from simulation.world.channels import SessionChannel, received_commands
+from simulation.world.loop import SimulatedLoop, SimulatedProcess
 
 _RESET_DELAY: Final = 20_000
 
@@ -101,61 +102,26 @@ class StoreConnection:
     def _arrive_back(self, data: bytes) -> None:
         if not self._is_open:
             return
-        rest = memoryview(data)
-        while len(rest):
-            space = self._received.writable()
-            count = min(len(space), len(rest))
-            space[:count] = rest[:count]
-            rest = rest[count:]
-            for type_code, payload in self._received.received(count):
-                self._deliver(wire.decode(type_code, payload))
+        for reply in received_commands(self._received, data):
+            self._deliver(reply)
 
 
-class _Channel:
+class _Channel(SessionChannel):
     """The socket of a session, in the process of the store."""
 
-    session: Session
-
     def __init__(self, connection: StoreConnection, process: SimulatedProcess) -> None:
+        super().__init__(process.call_soon)
         self._connection = connection
-        self._process = process
-        self._waiting = bytearray()
-        self._paused = False
-        self._closed = False
 
     def send(self, parts: Sequence[wire.Buffer]) -> None:
         self._connection.send_back(b"".join(parts))
 
-    def pause_receiving(self) -> None:
-        self._paused = True
-
-    def resume_receiving(self) -> None:
-        self._paused = False
-        self._process.call_soon(self._feed)
-
     def close(self) -> None:
-        if not self._closed:
+        if not self.closed:
             self._connection.close_back()
-            self._process.call_soon(self.disconnect)
+            self._call_soon(self.disconnect)
 
     abort = close
-
-    def arrive(self, data: bytes) -> None:
-        self._waiting += data
-        self._feed()
-
-    def disconnect(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self.session.disconnected()
-
-    def _feed(self) -> None:
-        while self._waiting and not self._paused and not self._closed:
-            space = self.session.assembler.writable()
-            count = min(len(space), len(self._waiting))
-            space[:count] = self._waiting[:count]
-            del self._waiting[:count]
-            self.session.received(count)
 
 
 class StoreDirectory(Protocol):

@@ -13,7 +13,7 @@ from fuzz.inheritance import inherit
 from fuzz.lanes import Lane, Load
 from fuzz.table_lane import TableLane
 from simulation.store_level.connections import RoutedConnection, StoreDirectory
-from simulation.store_level.loop import SimulatedLoop
+from simulation.world.loop import SimulatedLoop
 
 _RETRY_S: Final = 0.3
 _QUIET_S: Final = 0.5

@@ -27,7 +27,7 @@ from headrace.segmentstore.tiering.storage_writer import StorageWriter
 from segmentstore_fargate import openings
 from simulation.mutations import Mutation, applied
 from simulation.store_level.runs import run_store_seed
-from simulation.store_level.volume import VolumeFile
+from simulation.world.volume import VolumeFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -11,7 +11,7 @@ from headrace.codec.log_record_header import RecordHeader
 from headrace.codec.replica_messages import Entry
 from headrace.model.ensembles import ReplicaId
 from headrace.ports.replicas import OwnerLink, OwnerMessage, ReplicaAnswer, ReplicaEvents, ReplicaHost
-from simulation.store_level.loop import SimulatedLoop, SimulatedProcess
+from simulation.world.loop import SimulatedLoop, SimulatedProcess
 
 
 class ProcessLinks:

@@ -21,10 +21,10 @@ from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.ports.clock import Clock
 from simulation.draws import Draws
 from simulation.scheduler import MS, SECOND
-from simulation.store_level.loop import SimulatedLoop
 from simulation.store_level.process_links import HostInProcess
 from simulation.store_level.replicated_process import ReplicatedStoreProcess
 from simulation.store_level.tier_two import TierTwo
+from simulation.world.loop import SimulatedLoop
 
 ZONES: Final = 3
 _CUT: Final = (100 * MS, 5 * SECOND)

@@ -18,10 +18,10 @@ from segmentstore_fargate.heartbeat import until_answered
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.openings import OPENINGS_SHARE
 from segmentstore_fargate.replicated_logs import ReplicatedLogs
-from simulation.store_level.journal_driver import SimulatedJournal
 from simulation.store_level.process_links import HostInProcess, ProcessLinks
 from simulation.store_level.store_process import STOP_S, StoreProcess
 from simulation.store_level.tier_two import SimulatedClock, SimulatedMetadataStore
+from simulation.world.journal_driver import SimulatedJournal
 
 _LISTEN_AFTER_S: Final = 10.0
 _REPLICA_PORT: Final = 1

@@ -13,9 +13,9 @@ from typing import Final
 from simulation.draws import Draws
 from simulation.scheduler import MS, SECOND
 from simulation.store_level.cluster import StoreCluster
-from simulation.store_level.loop import SimulatedLoop
 from simulation.store_level.replicas import ReplicaCluster
 from simulation.store_level.swarm import draw_store_swarm
+from simulation.world.loop import SimulatedLoop
 
 SERVED_WITHIN: Final = 120 * SECOND
 """After faults have ended. A hand-over that began before may take its deadline of 60 s."""

@@ -28,8 +28,6 @@ from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.openings import OPENINGS_SHARE
 from simulation.scheduler import SECOND
 from simulation.store_level.connections import StoreConnection
-from simulation.store_level.journal_driver import SimulatedJournal
-from simulation.store_level.loop import SimulatedLoop, SimulatedProcess
 from simulation.store_level.swarm import StoreSwarm
 from simulation.store_level.tier_two import (
     SimulatedChunkStorage,
@@ -38,7 +36,9 @@ from simulation.store_level.tier_two import (
     SimulatedMetadataStore,
     TierTwo,
 )
-from simulation.store_level.volume import Volume, VolumeDisk
+from simulation.world.journal_driver import SimulatedJournal
+from simulation.world.loop import SimulatedLoop, SimulatedProcess
+from simulation.world.volume import Volume, VolumeDisk
 
 _RECEIVE_BYTES: Final = 32 << 20
 _CONNECTIONS_MAX: Final = 100

@@ -19,7 +19,7 @@ from headrace.ports.chunk_storage import ChunkStorage, StoredObject
 from headrace.ports.metadata_store import Key, Page, Record, Write, WriteConflictError
 from headrace.segmentstore.log.objects.log_object_chain import LogObject, LogObjectReader
 from simulation.scheduler import MS, SECOND
-from simulation.store_level.loop import SimulatedLoop, SimulatedProcess, current_process
+from simulation.world.loop import SimulatedLoop, SimulatedProcess, current_process
 
 _T = TypeVar("_T")
 

@@ -14,9 +14,9 @@ import pytest
 from simulation.draws import Draws
 from simulation.mutations import applied
 from simulation.scheduler import SECOND
-from simulation.store_level.loop import SimulatedLoop, current_process, new_loop
 from simulation.store_level.mutations import MUTATIONS, is_caught
 from simulation.store_level.runs import run_store_seed
+from simulation.world.loop import SimulatedLoop, current_process, new_loop
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(8)

@@ -20,8 +20,8 @@ from headrace.segmentstore.log.journal.journal_interface import CommitsOfJournal
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, barrier
 from simulation.draws import Draws
 from simulation.scheduler import MS
-from simulation.store_level.loop import SimulatedLoop, SimulatedProcess
-from simulation.store_level.volume import ProcessEndedError, VolumeDisk
+from simulation.world.loop import SimulatedLoop, SimulatedProcess
+from simulation.world.volume import ProcessEndedError, VolumeDisk
 
 _LOOK_AT_STALL_EVERY: Final = 100 * MS
 """A commit that has met a stalled disk ends soon after the stall."""
