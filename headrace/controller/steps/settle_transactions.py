@@ -62,7 +62,13 @@ def _finish_sets_at_home(tools: Tools, stream: Stream) -> None:
 
 
 def forget_transactions(tools: Tools, stored: StoredStream) -> None:
-    """Delete all records in the partition of the transactions, before the epochs that name their segments."""
+    """Delete all records in the partition of the transactions, before the epochs that name their segments.
+
+    Each as it was read: a client that creates a segment meanwhile has noted it in the record, or finds no record
+    afterwards and deletes the segment itself.
+
+    Raises WriteConflictError if one of them is written at this moment: read again.
+    """
     stream = stored.stream
     partition = transactions_partition(stream.scope, stream.name)
     aborts = TransactionAborts(tools)
@@ -74,7 +80,7 @@ def forget_transactions(tools: Tools, stored: StoredStream) -> None:
         passed: list[Delete] = []
         for record, transaction in completed:
             late += aborts.late_segments(stream, transaction)
-            passed.append(Delete(record.key, None))
+            passed.append(Delete(record.key, record.version))
             if len(late) >= _SEGMENTS_PER_PIECE:
                 break
         if late:
@@ -87,5 +93,5 @@ def forget_transactions(tools: Tools, stored: StoredStream) -> None:
             # is of a former incarnation, the stream may not have its epoch, and no client could create its segments.
             with suppress(NotFoundError):
                 aborts.delete_segments(stream, transaction)
-        tools.records.while_unchanged(stored, *(Delete(record.key, None) for record in rest))
+        tools.records.while_unchanged(stored, *(Delete(record.key, record.version) for record in rest))
         require_time_for_piece(f"deletion of the transactions of {stream.scoped_name}")

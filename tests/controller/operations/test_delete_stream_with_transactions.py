@@ -24,7 +24,7 @@ def _process(world: StreamWorld) -> None:
     RequestProcessor(world.tools()).process(world.in_hand.body)
 
 
-def _being_deleted() -> tuple[StreamWorld, Callable[[], object]]:
+def _being_deleted(*, on_demand: bool = False) -> tuple[StreamWorld, Callable[[], object]]:
     """A world with a deletion to process; and a creator that begins a transaction of the first epoch, and dies."""
     world = StreamWorld()
     world.create()
@@ -34,7 +34,11 @@ def _being_deleted() -> tuple[StreamWorld, Callable[[], object]]:
     world.seal()
     world.streams.delete_stream("s", "t")
     world.receive()
-    return world, lambda: world.calls.dies(lambda: late.create_transaction("s", "t", LEASE_MS), 0, done=True)
+
+    def begin() -> None:
+        late.create_transaction("s", "t", LEASE_MS, on_demand=on_demand)
+
+    return world, lambda: world.calls.dies(begin, 0, done=True)
 
 
 def _abort_before_call(position: int) -> tuple[StreamWorld, bool, bool]:
@@ -75,6 +79,31 @@ def test_an_abort_amid_a_deletion_does_not_stop_it():
         if not aborted:
             break
     assert deaths > 5
+
+
+def test_segments_created_amid_a_deletion_do_not_stay():
+    """Another client writes into a transaction that was begun after the seal, while the deletion forgets it."""
+    outcomes: set[bool] = set()
+    for position in range(CALLS_MAX):
+        world, begin_and_die = _being_deleted(on_demand=True)
+        assert begin_and_die()
+        open_ones = world.transactions.list_open("s", "t", 10).items
+        writer = world.another_transaction_service()
+
+        def create(world=world, writer=writer, transaction_id=open_ones[0].transaction_id) -> bool:
+            try:
+                writer.create_segments("s", "t", transaction_id, [0])
+            except NotFoundError:
+                return False
+            return True
+
+        created = world.calls.interrupt_at(position, create)
+        _process(world)
+        assert world.bare_segment_stores.names() == [], f"created before call {position}"
+        if not created:
+            break
+        outcomes.update(created)
+    assert outcomes == {True, False}
 
 
 @pytest.mark.parametrize(("segments", "aborts", "requests"), [(2, 200, 3), (500, 5, 3)])
