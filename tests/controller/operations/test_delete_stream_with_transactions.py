@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from stream_world import StreamWorld
@@ -10,6 +11,7 @@ from stream_world import StreamWorld
 from fuzz.watched_ports import Crash
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.abort_transaction import AbortProcessor
+from headrace.controller.services.transactions import TransactionService
 from headrace.metadata.epoch import epoch_key
 from headrace.model.errors import NotFoundError
 
@@ -81,6 +83,15 @@ def test_an_abort_amid_a_deletion_does_not_stop_it():
     assert deaths > 5
 
 
+def _create_segment(client: TransactionService, transaction_id: int) -> bool:
+    """Whether the transaction was there."""
+    try:
+        client.create_segments("s", "t", transaction_id, [0])
+    except NotFoundError:
+        return False
+    return True
+
+
 def test_segments_created_amid_a_deletion_do_not_stay():
     """Another client writes into a transaction that was begun after the seal, while the deletion forgets it."""
     outcomes: set[bool] = set()
@@ -88,16 +99,8 @@ def test_segments_created_amid_a_deletion_do_not_stay():
         world, begin_and_die = _being_deleted(on_demand=True)
         assert begin_and_die()
         open_ones = world.transactions.list_open("s", "t", 10).items
-        writer = world.another_transaction_service()
-
-        def create(world=world, writer=writer, transaction_id=open_ones[0].transaction_id) -> bool:
-            try:
-                writer.create_segments("s", "t", transaction_id, [0])
-            except NotFoundError:
-                return False
-            return True
-
-        created = world.calls.interrupt_at(position, create)
+        writes = partial(_create_segment, world.another_transaction_service(), open_ones[0].transaction_id)
+        created = world.calls.interrupt_at(position, writes)
         _process(world)
         assert world.bare_segment_stores.names() == [], f"created before call {position}"
         if not created:
