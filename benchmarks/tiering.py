@@ -24,7 +24,7 @@ from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.system_clock import SystemClock
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Create, Key

@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from headrace.controller.ticks.watermark_ticks import ScheduleEntry
     from headrace.metadata.fixed_settings import FixedSettingsReader
     from headrace.metadata.optimistic_retry import ConflictBackoff
-    from headrace.metadata.request_messages import RequestQueues
-    from headrace.metadata.transaction_messages import TransactionQueues
+    from headrace.metadata.queue_messages import RequestQueues, TransactionQueues
     from headrace.ports.chunk_storage import ChunkLinks
     from headrace.ports.clock import Clock
     from headrace.ports.metadata_store import MetadataStore
@@ -142,7 +141,7 @@ def table_queue() -> RequestQueue:
 
 @_once
 def transaction_queues() -> TransactionQueues:
-    from headrace.metadata.transaction_messages import TransactionQueues
+    from headrace.metadata.queue_messages import TransactionQueues
 
     return TransactionQueues(commit_queue(), abort_queue())
 

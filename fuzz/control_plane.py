@@ -30,8 +30,8 @@ from headrace.controller.services.streams import StreamService
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.controller.ticks.resend_intents import IntentSweep
+from headrace.metadata.queue_messages import TransactionQueues
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.requests import ResourceKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Check, Key, Record

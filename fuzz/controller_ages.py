@@ -10,7 +10,7 @@ from fuzz.controller_messages import Messages
 from fuzz.controller_model import SCOPE, STREAMS
 from fuzz.controller_run import ControllerRun
 from headrace.controller.services.subscribers import SubscriberService
-from headrace.metadata.stream_buckets import bucket_of
+from headrace.metadata.due_index import bucket_of
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.names import segment_name
 from headrace.model.segments import KeyRange

@@ -11,8 +11,8 @@ from fuzz.checker import WrongStateError
 from fuzz.controller_events import Event, parse_events
 from fuzz.controller_model import KEYS, SCOPE, STREAMS, TRANSACTION, Decision, ModelTransaction, SetCall
 from fuzz.controller_run import ControllerRun
-from headrace.metadata.commit_writer import find_commit_writer
-from headrace.metadata.leftovers import find_leftovers
+from headrace.metadata.commit_records import find_commit_writer
+from headrace.metadata.orphan_segments import find_leftovers
 from headrace.model.names import mark_segment_name, segment_name
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState

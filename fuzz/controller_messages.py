@@ -20,7 +20,7 @@ from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.controller.ticks.remove_orphans import creation_ticks
 from headrace.controller.ticks.watermark_ticks import watermark_ticks
 from headrace.controller.write_dead_letter import handle_dead_letter
-from headrace.metadata.stream_buckets import bucket_of
+from headrace.metadata.due_index import bucket_of
 from headrace.model.dead_letters import Delivery, cause_of
 from headrace.model.errors import (
     ConflictError,

@@ -13,8 +13,7 @@ from typing import Final
 from fuzz.checker import WrongStateError
 from fuzz.control_plane import ControlPlane
 from fuzz.controller_events import Event
-from headrace.metadata.commit_run import find_commit_part
-from headrace.metadata.commit_writer import find_commit_writer
+from headrace.metadata.commit_records import find_commit_part, find_commit_writer
 from headrace.metadata.record_layout import transactions_partition
 from headrace.metadata.transaction import OPEN_FIRST, OPEN_LAST, decode_transaction, done_key, open_key
 from headrace.model.commit_sets import CommitWriter

@@ -24,7 +24,7 @@ from headrace.local.lambda_host import LambdaHost
 from headrace.local.queue_pollers import QueuePoller
 from headrace.local.resources import aws_client
 from headrace.local.schedules import ScheduleTimer
-from headrace.metadata.commit_writer import commit_writer_key
+from headrace.metadata.commit_records import commit_writer_key
 from headrace.ports.metadata_store import Write
 
 _WRITER: Final = commit_writer_key("scope", "stream", "name").sort.removesuffix("name")

@@ -12,7 +12,7 @@ from fuzz.controller_model import SCOPE, STREAMS
 from fuzz.controller_run import ControllerRun
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.auto_scaling import AutoScalingService, ReportOutcome
-from headrace.metadata.epoch import decode_epoch, transition_key
+from headrace.metadata.stream import decode_epoch, transition_key
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.epochs import Epoch
 from headrace.model.errors import ConflictError, UnavailableError

@@ -7,7 +7,7 @@ from typing import Final
 from fuzz.controller_clients import Clients
 from fuzz.controller_model import LONG_MS, SCOPE, STREAMS, ModelTransaction, Place
 from fuzz.controller_run import ControllerRun
-from headrace.metadata.commit_run import find_commit_part
+from headrace.metadata.commit_records import find_commit_part
 from headrace.metadata.transaction import decode_transaction, open_key
 from headrace.model.errors import IllegalStateError
 from headrace.model.transactions import TransactionState

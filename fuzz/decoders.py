@@ -44,17 +44,14 @@ from headrace.codec.delegation_tokens import (
     token_keys_text,
     verify_token,
 )
-from headrace.metadata.container_claim import decode_claim
-from headrace.metadata.epoch import decode_epoch
-from headrace.metadata.history_records import decode_history
+from headrace.metadata.cluster_records import decode_claim, decode_snapshot_pointer
+from headrace.metadata.history_records import decode_history, decode_sealed_segments
 from headrace.metadata.intent import decode_intent
 from headrace.metadata.key_value_table import decode_table, decode_table_tombstone
+from headrace.metadata.queue_messages import parse_request_message
 from headrace.metadata.reader_group import decode_group
-from headrace.metadata.request_messages import parse_message
 from headrace.metadata.scope import decode_guard, decode_listed_tags
-from headrace.metadata.sealed_segments import decode_sealed_segments
-from headrace.metadata.snapshot_pointer import decode_snapshot_pointer
-from headrace.metadata.stream import decode_stream, decode_tombstone
+from headrace.metadata.stream import decode_epoch, decode_stream, decode_tombstone
 from headrace.metadata.truncation import decode_truncation
 from headrace.model import chunks
 from headrace.model.ensembles import ReplicaId
@@ -83,7 +80,7 @@ _RECORDS: Final[list[Callable[[Mapping[str, Any]], object]]] = [
     decode_stream,
     decode_tombstone,
     decode_truncation,
-    parse_message,
+    parse_request_message,
     lambda body: chunks.chunk_run(chunks.chunk_sort(7), body),
     decode_claim,
     decode_snapshot_pointer,

@@ -8,7 +8,7 @@ from typing import Final
 
 from fuzz.connections import SocketConnection
 from headrace import wire
-from headrace.metadata.container_claim import claim_key, decode_claim
+from headrace.metadata.cluster_records import claim_key, decode_claim
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import MetadataStore
 

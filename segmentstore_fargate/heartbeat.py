@@ -16,9 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_map import StoredMap
-from headrace.metadata.store_lease import write_lease
+from headrace.metadata.cluster_records import ClusterRecords, StoredMap, write_lease
 from headrace.model.cluster import (
     HEARTBEAT_EVERY_S,
     LEASE_MARGIN_S,

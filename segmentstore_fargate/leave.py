@@ -11,9 +11,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.cluster_records import ClusterRecords, StoredLease, check_lease, write_lease
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.metadata.store_lease import StoredLease, check_lease, write_lease
 from headrace.model.cluster import left
 from headrace.model.container_logs import ContainerLog
 from headrace.model.ensembles import ReplicaId

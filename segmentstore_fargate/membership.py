@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from headrace.controller.ticks.assign_containers import assign_containers, take_unassigned
-from headrace.metadata.cluster_records import ClusterRecords, ContainerState
-from headrace.metadata.container_map import StoredMap
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState, StoredMap
 from headrace.model.backoff import doubled_pause
 from headrace.model.cluster import (
     ContainerAction,

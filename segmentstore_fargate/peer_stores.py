@@ -19,8 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.controller.ticks.assign_containers import assign_containers
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.store_lease import StoredLease, write_lease
+from headrace.metadata.cluster_records import ClusterRecords, StoredLease, write_lease
 from headrace.model.cluster import StoreLease, has_ended_silently, lost
 from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.model.errors import HeadraceError, UnavailableError

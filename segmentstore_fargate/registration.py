@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.metadata.cluster_records import ClusterRecords, ContainerState, check_snapshot
-from headrace.metadata.container_claim import write_claim
-from headrace.metadata.store_lease import check_lease
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState, check_lease, check_snapshot, write_claim
 from headrace.model.cluster import may_be_taken_over
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import ThrottledError, UnavailableError

@@ -44,7 +44,7 @@ from headrace.controller.services.transactions import TransactionService
 from headrace.controller.services.watermarks import MarkStreamService, WatermarkService
 from headrace.controller.services.written_cuts import WrittenCuts
 from headrace.metadata.optimistic_retry import ConflictBackoff
-from headrace.metadata.transaction_messages import TransactionQueues
+from headrace.metadata.queue_messages import TransactionQueues
 
 _OWN_NAME = "bridge"
 """The name of the bridge in the tokens that it mints for itself."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from headrace.controller.acceptance import Acceptance
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
-from headrace.metadata.request_messages import parse_message
+from headrace.metadata.queue_messages import parse_request_message
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name
@@ -169,7 +169,7 @@ class RequestProcessor:
 
 def _parse_request(message_body: Mapping[str, Any]) -> tuple[str, str, PendingRequest]:
     """Parse a message; raises InvalidRequestError also for a batch of commits, which has a queue of its own."""
-    scope, name, request = parse_message(message_body)
+    scope, name, request = parse_request_message(message_body)
     if request.kind is RequestKind.COMMIT_TRANSACTIONS:
         raise InvalidRequestError(f"a {request.kind} request does not come through a request queue")
     return scope, name, request

@@ -15,11 +15,10 @@ from headrace.controller.operations.registry import undo_request
 from headrace.metadata.dead_letter import DeadLetterRecords, StoredLetter, put_letter
 from headrace.metadata.intent import intent_key, read_intent
 from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
-from headrace.metadata.request_messages import parse_message
+from headrace.metadata.queue_messages import ABORT, COMMIT, parse_request_message
+from headrace.metadata.queue_messages import parse_transaction_message as parse_transaction_message
 from headrace.metadata.stream import current_key
 from headrace.metadata.transaction import open_key
-from headrace.metadata.transaction_messages import ABORT, COMMIT
-from headrace.metadata.transaction_messages import parse_message as parse_transaction_message
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, Delivery, new_letter
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.requests import PendingRequest, ResourceKind
@@ -51,7 +50,7 @@ def _try_to_write(
     if known is not None and only_unknown:
         return known.letter
     try:
-        scope, name, request = parse_message(letter.body or {})
+        scope, name, request = parse_request_message(letter.body or {})
     except InvalidRequestError:
         return _write_other_letter(store, known, letter)
     return _write_request_letter(store, known, letter, scope, name, request)

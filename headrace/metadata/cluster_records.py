@@ -2,34 +2,325 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-from headrace.metadata.container_claim import claim_sort, decode_claim
-from headrace.metadata.container_map import (
-    MAP_KEY,
-    StoredMap,
-    stored_map,
-)
-from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
-from headrace.metadata.store_lease import (
-    STORES_FIRST,
-    STORES_LAST,
-    StoredLease,
-    decode_store_lease,
-    lease_key,
-)
-from headrace.model.cluster import STORES_MAX, ContainerHold
+from headrace.metadata.record_layout import decoded, versioned
+from headrace.model.cluster import STORES_MAX, ContainerHold, ContainerMap, ReplicationStatus, StoreLease, StoreState
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer
+from headrace.model.ensembles import REPLICA_ID_BYTES
 from headrace.model.errors import IllegalStateError
+from headrace.model.protocol_versions import FIRST_PROTOCOL, VERSION_MAX, ProtocolVersions
+from headrace.model.record_fields import record_field
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
+    Body,
     Check,
+    Create,
+    Delete,
     Key,
     MetadataStore,
     Record,
+    Replace,
     Write,
 )
+
+# The container map: one record, whose version is the version of the map.
+
+CONTAINER_MAP_SORT: Final = "map"
+MAP_KEY = Key(CLUSTER_PARTITION, CONTAINER_MAP_SORT)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMap:
+    """The container map as it was read; `version` is None while there is no record of it."""
+
+    map: ContainerMap
+    version: int | None
+
+
+def container_map_body(container_map: ContainerMap) -> dict[str, Any]:
+    """Containers by store, in their order; discarded logs as [container, epoch]."""
+    owners = sorted(set(container_map.stores.values()))
+    return versioned(
+        stores={owner: list(container_map.containers_of(owner)) for owner in owners},
+        given_up=[[container, epoch] for container, epoch in sorted(container_map.discarded_logs.items())],
+    )
+
+
+def decode_container_map(body: Body) -> ContainerMap:
+    return decoded("container map", body, _map)
+
+
+def stored_map(record: Record | None) -> StoredMap:
+    """The map in its record; an empty one without."""
+    if record is None:
+        return StoredMap(ContainerMap(), None)
+    return StoredMap(decode_container_map(record.body), record.version)
+
+
+def write_map(container_map: ContainerMap, version: int | None) -> Write:
+    """The write that replaces the map of this version, or creates the first map if `version` is None."""
+    body = container_map_body(container_map)
+    return Create(MAP_KEY, body) if version is None else Replace(MAP_KEY, body, version)
+
+
+def _map(body: Body) -> ContainerMap:
+    stores = {int(container): str(owner) for owner, held in body["stores"].items() for container in held}
+    discarded = {int(container): int(epoch) for container, epoch in body["given_up"]}
+    return ContainerMap(dict(sorted(stores.items())), discarded)
+
+
+# The claim of a container: the record whose version is the container's epoch.
+
+
+def claim_sort(container: int) -> str:
+    """The sort key of a container's claim in CLUSTER_PARTITION."""
+    return f"container/{container:04d}"
+
+
+def claim_key(container: int) -> Key:
+    return Key(CLUSTER_PARTITION, claim_sort(container))
+
+
+def claim_body(claim: ContainerClaim) -> dict[str, Any]:
+    body: dict[str, Any] = {"store": claim.store_id, "host": claim.host, "port": claim.port, "zone": claim.zone}
+    marks = {"from_clean": claim.from_clean, "log_in_s3": claim.log_in_s3}
+    return body | {name: True for name, is_set in marks.items() if is_set}
+
+
+def decode_claim(body: Mapping[str, Any]) -> ContainerClaim:
+    """The claim stored in a record body; raises CorruptError if the body is not a claim."""
+    store_id, host, zone = (record_field(body, name, str) for name in ("store", "host", "zone"))
+    from_clean, log_in_s3 = (name in body and record_field(body, name, bool) for name in ("from_clean", "log_in_s3"))
+    return ContainerClaim(store_id, host, record_field(body, "port", int), zone, from_clean, log_in_s3)
+
+
+def find_claim(store: MetadataStore, container: int) -> tuple[ContainerClaim, int] | None:
+    """The claim and the epoch of the container; one read. None if no store has claimed the container yet."""
+    record = store.get(claim_key(container))
+    return None if record is None else (decode_claim(record.body), record.version)
+
+
+def find_claims(store: MetadataStore, containers: Iterable[int]) -> dict[int, tuple[ContainerClaim, int]]:
+    """The claim and the epoch of each of the containers that a store has claimed; one read for each hundred of them."""
+    wanted = sorted(set(containers))
+    found: dict[int, tuple[ContainerClaim, int]] = {}
+    for start in range(0, len(wanted), READS_PER_BATCH_MAX):
+        batch = wanted[start : start + READS_PER_BATCH_MAX]
+        for container, record in zip(batch, store.get_many([claim_key(one) for one in batch]), strict=True):
+            if record is not None:
+                found[container] = decode_claim(record.body), record.version
+    return found
+
+
+def write_claim(container: int, claim: ContainerClaim, epoch: int | None) -> Create | Replace:
+    """The write that replaces the claim of this epoch, or creates the first claim if `epoch` is None."""
+    key, body = claim_key(container), claim_body(claim)
+    return Create(key, body) if epoch is None else Replace(key, body, epoch)
+
+
+def check_claim(container: int, epoch: int) -> Check:
+    """A check that the container has had no other owner since its claim of this epoch."""
+    return Check(claim_key(container), epoch)
+
+
+# The pointer to the newest snapshot of a container in tier 2.
+
+
+def snapshot_sort(container: int) -> str:
+    """The sort key of a container's snapshot pointer in CLUSTER_PARTITION."""
+    return f"snapshot/{container:04d}"
+
+
+def snapshot_key(container: int) -> Key:
+    return Key(CLUSTER_PARTITION, snapshot_sort(container))
+
+
+def snapshot_body(pointer: SnapshotPointer) -> dict[str, Any]:
+    return {
+        "object": pointer.object_name,
+        "length": pointer.length,
+        "crc32c": pointer.checksum,
+        "epoch": pointer.epoch,
+        "clean": pointer.clean,
+    }
+
+
+def decode_snapshot_pointer(body: Mapping[str, Any]) -> SnapshotPointer:
+    """The pointer stored in a record body; raises CorruptError if the body is not a pointer."""
+    length, checksum, epoch = (record_field(body, name, int) for name in ("length", "crc32c", "epoch"))
+    return SnapshotPointer(
+        record_field(body, "object", str), length, checksum, epoch, record_field(body, "clean", bool)
+    )
+
+
+def write_snapshot_pointer(container: int, pointer: SnapshotPointer, version: int | None) -> Create | Replace:
+    """The write that replaces the pointer of this version, or creates the first pointer if `version` is None."""
+    key, body = snapshot_key(container), snapshot_body(pointer)
+    return Create(key, body) if version is None else Replace(key, body, version)
+
+
+def read_snapshot_pointer(record: Record) -> SnapshotPointer:
+    """The pointer in a record; raises CorruptError if it is not one."""
+    return decode_snapshot_pointer(record.body)
+
+
+# A segment store and its lease, in the partition of the cluster.
+
+STORES_FIRST: Final = "store/"
+STORES_LAST: Final = "store0"
+"""The first sort key after all leases."""
+
+PORT_MAX: Final = 65_535
+CONTAINER_MAX: Final = 9_999
+"""Keys of containers have four digits."""
+
+NUMBER_MAX: Final = 2**31 - 1
+
+VERSION_FIELDS: Final = 2
+"""The lowest and the highest version of a protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLease:
+    """A lease as it was read, and the version of its record."""
+
+    lease: StoreLease
+    version: int
+
+
+def store_lease_sort(store_id: str) -> str:
+    return f"{STORES_FIRST}{store_id}"
+
+
+def lease_key(store_id: str) -> Key:
+    return Key(CLUSTER_PARTITION, store_lease_sort(store_id))
+
+
+def store_lease_body(lease: StoreLease) -> dict[str, Any]:
+    return versioned(
+        store=lease.store_id,
+        host=lease.host,
+        port=lease.port,
+        zone=lease.zone,
+        capacity=lease.capacity,
+        volume=lease.volume,
+        task=lease.task,
+        take_over_after=lease.take_over_after_ms,
+        incarnation=lease.incarnation,
+        state=str(lease.state),
+        until=lease.lease_until_ms,
+        ended=lease.ended_ms,
+        take_over=lease.take_over_ms,
+        **({} if lease.unserved_since_ms is None else {"unserved_since": lease.unserved_since_ms}),
+        **_added_fields(lease),
+    )
+
+
+def decode_store_lease(body: Body) -> StoreLease:
+    return decoded("store lease", body, _lease)
+
+
+def write_lease(lease: StoreLease, version: int | None) -> Write:
+    """The write that replaces the lease of this version, or creates the first lease if `version` is None."""
+    key, body = lease_key(lease.store_id), store_lease_body(lease)
+    return Create(key, body) if version is None else Replace(key, body, version)
+
+
+def delete_lease(stored: StoredLease) -> Write:
+    return Delete(lease_key(stored.lease.store_id), stored.version)
+
+
+def check_lease(store_id: str, stored: StoredLease | None) -> Write:
+    """A check that the lease of a store is still the one that was read, or still does not exist."""
+    return Check(lease_key(store_id), None if stored is None else stored.version)
+
+
+def _lease(body: Body) -> StoreLease:
+    return StoreLease(
+        store_id=str(body["store"]),
+        host=str(body["host"]),
+        port=int(body["port"]),
+        zone=str(body["zone"]),
+        capacity=int(body["capacity"]),
+        volume=str(body["volume"]),
+        task=str(body["task"]),
+        take_over_after_ms=int(body["take_over_after"]),
+        incarnation=int(body["incarnation"]),
+        state=StoreState(body["state"]),
+        lease_until_ms=int(body["until"]),
+        ended_ms=_time(body["ended"]),
+        take_over_ms=_time(body["take_over"]),
+        unserved_since_ms=_time(body.get("unserved_since")),
+        replica_id=_replica_id(body.get("replica", "")),
+        replica_port=_number(body.get("replica_port", 0), PORT_MAX),
+        revision=_number(body.get("revision", 0), NUMBER_MAX),
+        replication=ReplicationStatus(
+            isolated=_flag(body.get("isolated", False)),
+            blocked=tuple(_number(each, CONTAINER_MAX) for each in body.get("blocked", [])),
+            under_replicated=_number(body.get("under_replicated", 0), NUMBER_MAX),
+            stalled=_flag(body.get("stalled", False)),
+        ),
+        volume_gone=_flag(body.get("volume_gone", False)),
+        replica_protocol=_versions(body["replica_protocol"]) if "replica_protocol" in body else FIRST_PROTOCOL,
+    )
+
+
+def _added_fields(lease: StoreLease) -> dict[str, Any]:
+    """A field with its default value is left out."""
+    status = lease.replication
+    fields = {
+        "replica": lease.replica_id,
+        "replica_port": lease.replica_port,
+        "revision": lease.revision,
+        "isolated": status.isolated,
+        "blocked": list(status.blocked),
+        "under_replicated": status.under_replicated,
+        "stalled": status.stalled,
+        "volume_gone": lease.volume_gone,
+        "replica_protocol": _protocol_field(lease.replica_protocol),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _protocol_field(versions: ProtocolVersions) -> list[int] | None:
+    return None if versions == FIRST_PROTOCOL else [versions.low, versions.high]
+
+
+def _versions(value: Any) -> ProtocolVersions:
+    """Raises ValueError, as the functions below."""
+    if not isinstance(value, list) or len(value) != VERSION_FIELDS:
+        raise ValueError(f"{value!r} is not the lowest and the highest version of a protocol")
+    low, high = (_number(each, VERSION_MAX) for each in value)
+    if not 1 <= low <= high:
+        raise ValueError(f"there are no protocol versions from {low} to {high}")
+    return ProtocolVersions(low, high)
+
+
+def _replica_id(value: Any) -> str:
+    """Raises ValueError, as the functions below."""
+    digits = 2 * REPLICA_ID_BYTES
+    if not isinstance(value, str) or (value and (len(value) != digits or bytes.fromhex(value).hex() != value)):
+        raise ValueError(f"{value!r} is not a replica id of {digits} hexadecimal digits")
+    return value
+
+
+def _number(value: Any, largest: int) -> int:
+    if type(value) is not int or not 0 <= value <= largest:  # not isinstance: a bool is an int in Python
+        raise ValueError(f"{value!r} is not a number from 0 to {largest}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _time(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from headrace.metadata.container_claim import check_claim, claim_key
+from headrace.metadata.cluster_records import check_claim, claim_key, read_snapshot_pointer, snapshot_key
 from headrace.metadata.record_layout import decoded, versioned
-from headrace.metadata.snapshot_pointer import read_snapshot_pointer, snapshot_key
 from headrace.model.container_logs import (
     LEDGERS_MAX,
     NO_COPIES,

@@ -6,25 +6,96 @@ deleted and created again never sees the records of its former incarnation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.bounded_cache import BoundedCache
-from headrace.metadata.epoch import decode_epoch, epoch_body, epoch_key
 from headrace.metadata.record_layout import decoded, stream_partition, time_prefix, versioned
-from headrace.metadata.sealed_segments import (
-    SealedSegment,
-    decode_sealed_segments,
-    sealed_segments_key,
-    shard_of_segment,
+from headrace.metadata.stream import (
+    EpochReference,
+    TagsReference,
+    decode_epoch,
+    decode_stream_tags,
+    epoch_body,
+    epoch_key,
+    stream_tags_key,
 )
-from headrace.metadata.stream import EpochReference
-from headrace.metadata.stream_tags import TagsReference, decode_stream_tags, stream_tags_key
 from headrace.model.epochs import Epoch
 from headrace.model.errors import NotFoundError
 from headrace.model.names import scoped_stream_name
+from headrace.model.segments import segment_epoch, segment_number
 from headrace.model.streams import Stream
-from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace
+
+# Sizes of sealed segments, and the epoch that replaced each: one record for a block of segment numbers and epochs.
+#
+# Numbers alone are not enough: a rolling commit creates segments with new epochs and old numbers. A record only gains
+# entries. A stream that is sealed as a whole has segments that no epoch replaced. Until the seal has ended, such an
+# entry may still gain the epoch of a commit that replaces the segment; otherwise an entry never changes.
+
+NUMBERS_PER_SHARD = 400
+EPOCHS_PER_SHARD = 16
+"""Together they keep a record below BODY_BYTES_MAX: an entry takes 54 bytes at most."""
+
+Shard = tuple[int, int]
+_SEALED_SEGMENTS_PREFIX = "sealed/"
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """Where a segment ended, in bytes; `replaced_in` is the number of an epoch, None at the end of the stream."""
+
+    length: int
+    replaced_in: int | None
+
+
+def shard_of_segment(identifier: int) -> Shard:
+    """The block of numbers, and the block of epochs in which segments with these numbers began."""
+    return segment_number(identifier) // NUMBERS_PER_SHARD, segment_epoch(identifier) // EPOCHS_PER_SHARD
+
+
+def sealed_segments_sort(shard: Shard) -> str:
+    return f"{_SEALED_SEGMENTS_PREFIX}{shard[0]:010d}/{shard[1]:010d}"
+
+
+def sealed_segments_key(scope: str, stream: str, shard: Shard) -> Key:
+    return Key(stream_partition(scope, stream), sealed_segments_sort(shard))
+
+
+def sealed_segments_body(sealed: Mapping[int, SealedSegment]) -> dict[str, Any]:
+    return versioned(
+        segments={str(identifier): [sealed[identifier].length, sealed[identifier].replaced_in] for identifier in sealed}
+    )
+
+
+def decode_sealed_segments(body: Body) -> dict[int, SealedSegment]:
+    return decoded("sealed segments", body, _sealed_segments)
+
+
+def extend_sealed_segments(
+    store: MetadataStore, stream: Stream, shard: Shard, sealed: Mapping[int, SealedSegment]
+) -> Create | Replace | None:
+    """The write that adds entries to a shard; None if it has them all. One read.
+
+    Present entries stay as they are, but one without an epoch gains it.
+    """
+    key = sealed_segments_key(stream.scope, stream.name, shard)
+    record = store.get(key)
+    if record is None:
+        return Create(key, sealed_segments_body(sealed))
+    known = decode_sealed_segments(record.body)
+    ended = {identifier: one for identifier, one in known.items() if one.replaced_in is not None}
+    extended = {**known, **sealed, **ended}
+    return None if extended == known else Replace(key, sealed_segments_body(extended), record.version)
+
+
+def _sealed_segments(body: Body) -> dict[int, SealedSegment]:
+    return {
+        int(identifier): SealedSegment(int(length), None if replaced_in is None else int(replaced_in))
+        for identifier, (length, replaced_in) in body["segments"].items()
+    }
+
 
 # When each epoch of a stream began: sorted by time, so that one read finds the epoch of a time.
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from typing import Any
 
-from headrace.metadata.due_index import IndexPage, read_index
+from headrace.metadata.due_index import IndexPage, bucket_of, read_index
 from headrace.metadata.record_layout import decoded, stream_partition, time_prefix, versioned
-from headrace.metadata.stream_buckets import bucket_of
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.truncation import decode_placed_cut, placed_cut_fields, read_truncation, truncation_key
 from headrace.model.errors import ConflictError

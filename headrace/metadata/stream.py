@@ -11,18 +11,18 @@ incarnation cannot write that of the present one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.metadata.epoch import decode_epoch_fields, epoch_fields
-from headrace.metadata.record_layout import decoded, stream_partition, versioned
-from headrace.metadata.stream_tags import TagsReference
+from headrace.metadata.record_layout import decode_segments, decoded, segment_rows, stream_partition, versioned
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.log_classes import LogClass
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import (
+    ConfigurationUpdate,
     RetentionPolicy,
     RetentionType,
     ScalingPolicy,
@@ -31,7 +31,128 @@ from headrace.model.stream_configuration import (
 )
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
-from headrace.ports.metadata_store import Body, Create, Key, Record
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace
+
+# The tags of a stream that are too long for its current record, which names them: written once, never changed.
+
+TAGS_IN_CURRENT_BYTES_MAX = 256
+"""Tags that take so many bytes as JSON are part of the current record: with them it stays below the KiB of a write
+unit, and a process that has just started saves a read."""
+
+_PREFIX = "tags/"
+
+
+@dataclass(frozen=True, slots=True)
+class TagsReference:
+    """Which record has the tags: that of the configuration version with which they came.
+
+    `first_segment_number` is that of the incarnation, in which each version is given once.
+    """
+
+    scope: str
+    stream: str
+    first_segment_number: int
+    version: int
+
+
+def fit_in_current(tags: Sequence[str]) -> bool:
+    return len(json.dumps(list(tags), separators=(",", ":"))) <= TAGS_IN_CURRENT_BYTES_MAX
+
+
+def stream_tags_sort(first_segment_number: int, version: int) -> str:
+    return f"{_PREFIX}{first_segment_number:010d}/{version:010d}"
+
+
+def stream_tags_key(scope: str, stream: str, first_segment_number: int, version: int) -> Key:
+    return Key(stream_partition(scope, stream), stream_tags_sort(first_segment_number, version))
+
+
+def stream_tags_body(tags: Sequence[str]) -> dict[str, Any]:
+    return versioned(tags=list(tags))
+
+
+def decode_stream_tags(body: Body) -> tuple[str, ...]:
+    return decoded("stream tags", body, lambda fields: tuple(str(tag) for tag in fields["tags"]))
+
+
+# An epoch of a stream: written once, never changed.
+
+_EPOCH_PREFIX = "epoch/"
+
+
+def epoch_sort(number: int) -> str:
+    return f"{_EPOCH_PREFIX}{number:010d}"
+
+
+def epoch_key(scope: str, stream: str, number: int) -> Key:
+    return Key(stream_partition(scope, stream), epoch_sort(number))
+
+
+def epoch_body(epoch: Epoch) -> dict[str, Any]:
+    return versioned(**epoch_fields(epoch))
+
+
+def decode_epoch(body: Body) -> Epoch:
+    return decoded("epoch", body, decode_epoch_fields)
+
+
+def epoch_fields(epoch: Epoch) -> dict[str, Any]:
+    """An epoch as part of a body."""
+    return {
+        "number": epoch.number,
+        "created": epoch.creation_time_ms,
+        "segments": segment_rows(epoch.segments),
+        "replaced": segment_rows(epoch.replaced),
+        "duplicate_of": epoch.duplicate_of,
+    }
+
+
+def decode_epoch_fields(fields: Body) -> Epoch:
+    """An epoch that is part of a body."""
+    return Epoch(
+        number=int(fields["number"]),
+        creation_time_ms=int(fields["created"]),
+        segments=decode_segments(fields["segments"]),
+        replaced=decode_segments(fields["replaced"]),
+        duplicate_of=None if fields["duplicate_of"] is None else int(fields["duplicate_of"]),
+    )
+
+
+def read_epochs(store: MetadataStore, stream: Stream, first: int, limit: int) -> list[Epoch]:
+    """The recorded epochs from number `first` to the active one, in order, at most `limit`; one query."""
+    partition, last = stream_partition(stream.scope, stream.name), epoch_sort(stream.epoch.number)
+    page = store.query(partition, first=epoch_sort(first), last=last, limit=limit)
+    return [decode_epoch(record.body) for record in page.records]
+
+
+# The epoch that a running scale creates, until the scale is complete. Its body is that of an epoch.
+
+TRANSITION_SORT = "transition"
+
+
+def transition_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), TRANSITION_SORT)
+
+
+def find_transition(store: MetadataStore, stream: Stream) -> Epoch | None:
+    """The epoch that a running scale leads to; one read."""
+    record = store.get(transition_key(stream.scope, stream.name))
+    return decode_epoch(record.body) if record else None
+
+
+def create_transition(stream: Stream, epoch: Epoch) -> Create:
+    return Create(transition_key(stream.scope, stream.name), epoch_body(epoch))
+
+
+def replace_transition(stream: Stream, epoch: Epoch) -> Replace:
+    """The first change of a plan; its transaction also writes the current record, whose version is checked."""
+    return Replace(transition_key(stream.scope, stream.name), epoch_body(epoch), 0)
+
+
+def delete_transition(stream: Stream) -> Delete:
+    """Unconditional: its transaction also writes the current record, whose version is checked."""
+    return Delete(transition_key(stream.scope, stream.name), None)
+
 
 # The configuration of a stream as part of a body: in the current record, in its update and in dead letters.
 
@@ -244,3 +365,45 @@ def no_such_stream(scope: str, stream: str) -> NotFoundError:
 def first_segment_number(tombstone: Record | None) -> int:
     """The first segment number of a new stream, whose name had no stream before, or one that left a tombstone."""
     return decode_tombstone(tombstone.body) if tombstone else 0
+
+
+# The running update of a stream's configuration.
+
+UPDATE_SORT = "updating"
+
+
+def configuration_update_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), UPDATE_SORT)
+
+
+def configuration_update_body(update: ConfigurationUpdate) -> dict[str, Any]:
+    return versioned(
+        before=configuration_fields(update.before),
+        after=configuration_fields(update.after),
+        version=update.version,
+    )
+
+
+def decode_configuration_update(body: Body) -> ConfigurationUpdate:
+    return decoded("configuration update", body, _update)
+
+
+def find_configuration_update(store: MetadataStore, stream: Stream) -> ConfigurationUpdate | None:
+    """The running update; one read."""
+    record = store.get(configuration_update_key(stream.scope, stream.name))
+    return decode_configuration_update(record.body) if record else None
+
+
+def create_configuration_update(stream: Stream, update: ConfigurationUpdate) -> Create:
+    return Create(configuration_update_key(stream.scope, stream.name), configuration_update_body(update))
+
+
+def delete_configuration_update(stream: Stream) -> Delete:
+    """Unconditional: its transaction also writes the current record, whose version is checked."""
+    return Delete(configuration_update_key(stream.scope, stream.name), None)
+
+
+def _update(body: Body) -> ConfigurationUpdate:
+    return ConfigurationUpdate(
+        decode_configuration(body["before"]), decode_configuration(body["after"]), int(body["version"])
+    )

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.metadata.configuration_update import find_configuration_update
-from headrace.metadata.epoch import epoch_key, find_transition
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write
 from headrace.metadata.stream import (
     current_key,
     decode_stream,
+    epoch_key,
     epoch_reference,
+    find_configuration_update,
+    find_transition,
+    fit_in_current,
     is_tombstone,
     no_such_stream,
     stream_body,
+    stream_tags_body,
+    stream_tags_key,
     tags_reference,
     tombstone_body,
 )
-from headrace.metadata.stream_tags import fit_in_current, stream_tags_body, stream_tags_key
 from headrace.metadata.truncation import (
     find_running_truncation,
     read_running_truncation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 
-from headrace.metadata.commit_run import (
+from headrace.metadata.commit_records import (
     ORDER_FIRST,
     ORDER_LAST,
     commit_run_key,

@@ -12,9 +12,8 @@ from typing import Final
 
 from headrace.adapters.memory.replicas import MemoryReplicaNetwork
 from headrace.controller.ticks.assign_containers import assign_containers
-from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome
-from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import lost
 from headrace.model.container_logs import NO_COPIES, LogState, without_lost_members
 from headrace.model.ensembles import COPIES, ReplicaId

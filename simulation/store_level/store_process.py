@@ -9,8 +9,7 @@ from functools import partial
 from typing import Final
 
 from headrace import wire
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_claim import claim_key
+from headrace.metadata.cluster_records import ClusterRecords, claim_key
 from headrace.model.cluster import StoreLease
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.rates import TICK_S

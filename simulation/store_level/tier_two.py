@@ -13,7 +13,7 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.codec.log_objects import log_object_name
-from headrace.metadata.container_claim import claim_sort
+from headrace.metadata.cluster_records import claim_sort
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, UnavailableError
 from headrace.ports.chunk_storage import ChunkStorage, StoredObject
 from headrace.ports.metadata_store import Key, Page, Record, Write, WriteConflictError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.container_claim import write_claim
+from headrace.metadata.cluster_records import write_claim
 from headrace.metadata.container_log import (
     ContainerLogRecords,
     LogWriteOutcome,

@@ -18,7 +18,7 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.client.loop_thread import LoopThread
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import (
     ConflictError,

@@ -9,7 +9,7 @@ from stream_world import segment
 
 from headrace import topology
 from headrace.bridge import controller_pb2 as pb
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.names import container_of_segment
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration

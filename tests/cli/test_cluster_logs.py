@@ -9,8 +9,8 @@ import pytest
 from api_in_memory import ApiInMemory
 from command_line import ReadJson, Run, Show
 
+from headrace.metadata.cluster_records import write_lease
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import StoreLease, registered, task_stopped
 from headrace.model.container_logs import LogState, emptied, open_ledger
 from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId

@@ -14,9 +14,7 @@ from functions.processors.tick_work import TICK_WORK
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.client.administration.cluster_admin import AsyncClusterAdmin
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_claim import claim_body, claim_sort
-from headrace.metadata.store_lease import write_lease
+from headrace.metadata.cluster_records import ClusterRecords, claim_body, claim_sort, write_lease
 from headrace.model.cluster import StoreLease, registered
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import InvalidRequestError

@@ -12,7 +12,7 @@ from lambda_context import FunctionContext
 from functions import wiring
 from functions.processors import tables
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment

@@ -17,7 +17,7 @@ from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.metadata.intent import Intent, create_intent_write
-from headrace.metadata.request_messages import message_body
+from headrace.metadata.queue_messages import request_message_body
 from headrace.model.due_work import bucket_of_stream
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.ports.deadlines import WorkLeftError, is_time_short, require_time_for_piece
@@ -55,7 +55,7 @@ def test_a_tick_sends_what_waits_for_its_message(world: FunctionWorld, clock: Ma
     world.store.write(create_intent_write(INTENT))
     clock.advance(tick_work.RESEND_AFTER_MS + 1)
     assert tick_work.TICK_WORK["resend-intents"](bucket_of_stream("s/t", topology.BUCKET_COUNT)) is False
-    assert [json.loads(one["MessageBody"]) for one in client.sent] == [message_body(INTENT)]
+    assert [json.loads(one["MessageBody"]) for one in client.sent] == [request_message_body(INTENT)]
 
 
 @pytest.mark.parametrize("piece_s", [FUNCTION_S - RESERVE_S - 4, FUNCTION_S - RESERVE_S - 0.5])
@@ -72,7 +72,7 @@ def test_what_is_left_over_is_queued(
         require_time_for_piece("work")
 
     monkeypatch.setattr(wiring, "request_processor", lambda: SimpleNamespace(process=work))
-    body = message_body(INTENT)
+    body = request_message_body(INTENT)
     assert stream_requests.handler({"Records": [_record(body)]}, _context(clock)) == {"batchItemFailures": []}
     assert [json.loads(one["MessageBody"]) for one in client.sent] == [body]
 

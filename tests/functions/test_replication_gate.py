@@ -17,9 +17,8 @@ from functions.deployment.custom_resources import REPORT_TIMEOUT_S, ResourceRequ
 from functions.deployment.replication_gate import PATIENCE_S, handler
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.metadata.container_log import NO_VERSION, write_container_log
-from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import ReplicationStatus, StoreLease, leaving, registered, renewed
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId

@@ -7,7 +7,7 @@ from functions_in_memory import Call, FunctionWorld
 
 from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.ports.chunk_storage import ChunkLink

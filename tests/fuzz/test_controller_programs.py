@@ -30,7 +30,7 @@ from headrace.controller.steps import transaction_commits
 from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.steps.transaction_commits import TransactionCommits
 from headrace.metadata import retention_plans
-from headrace.metadata.commit_run import commit_run_key
+from headrace.metadata.commit_records import commit_run_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.metadata.transaction_records import TransactionRecords

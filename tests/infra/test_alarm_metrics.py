@@ -18,10 +18,8 @@ from functions.processors import store_tasks, ticks
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import ClusterRecords, claim_body, claim_sort, write_lease
 from headrace.metadata.container_log import NO_VERSION, write_container_log
-from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import ReplicationStatus, StoreLease, registered
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim

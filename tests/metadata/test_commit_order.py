@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from golden_records import GoldenRecords
 
-from headrace.metadata.commit_run import (
+from headrace.metadata.commit_records import (
     ORDER_FIRST,
     ORDER_LAST,
     decode_order,

@@ -6,7 +6,7 @@ import json
 
 from golden_records import GoldenRecords
 
-from headrace.metadata.commit_run import commit_part_body, commit_part_key, decode_commit_part
+from headrace.metadata.commit_records import commit_part_body, commit_part_key, decode_commit_part
 from headrace.model.commit_sets import SET_TRANSACTIONS_MAX, CommitPart
 from headrace.model.transactions import CommitOrder
 from headrace.ports.metadata_store import BODY_BYTES_MAX, Key

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 
-from headrace.metadata.configuration_update import configuration_update_body
-from headrace.metadata.sealed_segments import (
+from headrace.metadata.history_records import (
     EPOCHS_PER_SHARD,
     NUMBERS_PER_SHARD,
     SealedSegment,
     sealed_segments_body,
     shard_of_segment,
 )
-from headrace.metadata.stream import stream_body
+from headrace.metadata.stream import configuration_update_body, stream_body
 from headrace.metadata.truncation import running_truncation_body
 from headrace.model.epochs import scaled_epoch
 from headrace.model.key_ranges import equal_ranges

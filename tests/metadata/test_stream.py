@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from golden_records import THIRD, TWO_THIRDS, GoldenRecords
+from golden_records import FIRST, THIRD, TWO_THIRDS, GoldenRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.metadata.stream import (
     SEGMENTS_IN_CURRENT_MAX,
+    TagsReference,
+    configuration_update_body,
+    configuration_update_key,
     current_key,
+    decode_configuration_update,
+    decode_epoch,
     decode_stream,
+    decode_stream_tags,
     decode_tombstone,
+    epoch_body,
+    epoch_key,
     epoch_reference,
     stream_body,
+    stream_tags_body,
+    stream_tags_key,
     tags_reference,
     tombstone_body,
 )
-from headrace.metadata.stream_tags import TagsReference
+from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import CorruptError
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, StreamConfiguration
+from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.stream_configuration import (
+    ConfigurationUpdate,
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    StreamConfiguration,
+)
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, completed, new_stream
 from headrace.ports.metadata_store import Key
@@ -166,3 +184,117 @@ def test_a_waiting_request_is_stored_only_if_there_is_one():
     assert body["following"] == ["scale_stream", "x"]
     assert decode_stream(body) == waiting
     assert "following" not in stream_body(STREAM)
+
+
+class TestStreamTags(GoldenRecords):
+    shapes = {
+        "stream tags": (
+            ("blue", "\u0142"),
+            stream_tags_body,
+            decode_stream_tags,
+            {"format": 1, "tags": ["blue", "\u0142"]},
+        )
+    }
+
+
+def test_key_of_stream_tags():
+    assert stream_tags_key("s", "t", 7, 3) == Key("stream/s/t", "tags/0000000007/0000000003")
+
+
+BEFORE = StreamConfiguration(
+    ScalingPolicy.by_data_rate(100, 2, 3),
+    RetentionPolicy(RetentionType.LIMITED_SIZE_MB, 10, 20),
+    ("a", "Straße"),
+    timestamp_aggregation_timeout_ms=7,
+    rollover_size_bytes=8,
+)
+
+
+class TestConfigurationUpdate(GoldenRecords):
+    shapes = {
+        "configuration update": (
+            ConfigurationUpdate(BEFORE, StreamConfiguration(ScalingPolicy.fixed(2)), 4),
+            configuration_update_body,
+            decode_configuration_update,
+            {
+                "format": 1,
+                "before": {
+                    "scaling": ["BY_RATE_IN_KBYTES_PER_SEC", 3, 100, 2],
+                    "retention": ["LIMITED_SIZE_MB", 10, 20],
+                    "tags": ["Straße", "a"],
+                    "timestamp_aggregation_timeout_ms": 7,
+                    "rollover_size_bytes": 8,
+                },
+                "after": {
+                    "scaling": ["FIXED_NUM_SEGMENTS", 2, 0, 0],
+                    "retention": None,
+                    "tags": [],
+                    "timestamp_aggregation_timeout_ms": 0,
+                    "rollover_size_bytes": 0,
+                },
+                "version": 4,
+            },
+        )
+    }
+
+
+def test_key_of_configuration_update():
+    assert configuration_update_key("s", "t") == Key("stream/s/t", "updating")
+
+
+SCALED = scaled_epoch(FIRST, [5], [KeyRange(0.0, 0.1), KeyRange(0.1, 1 / 3)], 2_000)
+DUPLICATE = Epoch(
+    2,
+    3_000,
+    (StreamSegment(2 << 32 | 5, KeyRange(0.0, 1 / 3)), StreamSegment(2 << 32 | 6, KeyRange(1 / 3, 1.0))),
+    (StreamSegment(1 << 32 | 7, KeyRange(0.0, 1.0)),),
+    duplicate_of=0,
+)
+SECOND_EPOCH = 1 << 32
+
+
+class TestEpoch(GoldenRecords):
+    shapes = {
+        "epoch": (
+            SCALED,
+            epoch_body,
+            decode_epoch,
+            {
+                "format": 1,
+                "number": 1,
+                "created": 2_000,
+                "segments": [
+                    [SECOND_EPOCH | 8, 0.0, 0.1],
+                    [SECOND_EPOCH | 9, 0.1, THIRD],
+                    [6, THIRD, TWO_THIRDS],
+                    [7, TWO_THIRDS, 1.0],
+                ],
+                "replaced": [[5, 0.0, THIRD]],
+                "duplicate_of": None,
+            },
+        )
+    }
+
+
+def test_key_of_epoch():
+    assert epoch_key("s", "t", 7) == Key("stream/s/t", "epoch/0000000007")
+
+
+def test_a_duplicate_epoch_names_what_it_repeats():
+    body = epoch_body(DUPLICATE)
+    assert body["duplicate_of"] == 0
+    assert decode_epoch(json.loads(json.dumps(body))) == DUPLICATE
+
+
+@given(count=st.integers(1, 300), parts=st.integers(1, 9), time_ms=st.integers(0, 2**45))
+def test_epochs_come_back_with_their_exact_bounds(count: int, parts: int, time_ms: int):
+    first = Epoch.first(count, 0, time_ms)
+    one = first.segments[count // 2]
+    width = one.key_range.high - one.key_range.low
+    bounds = sorted(
+        {one.key_range.low, one.key_range.high, *(one.key_range.low + width * i / parts for i in range(parts))}
+    )
+    new = [KeyRange(low, high) for low, high in itertools.pairwise(bounds)]
+    epoch = scaled_epoch(first, [one.segment_id], new, time_ms)
+    text = json.dumps(epoch_body(epoch))
+    assert decode_epoch(json.loads(text)) == epoch

@@ -14,9 +14,16 @@ from headrace.metadata.transaction import (
     DONE_LAST,
     OPEN_FIRST,
     OPEN_LAST,
+    DueEntry,
+    decode_due,
     decode_transaction,
     done_key,
     done_sort,
+    due_body,
+    due_key,
+    due_last,
+    due_partition,
+    due_sort,
     open_key,
     open_sort,
     transaction_body,
@@ -80,3 +87,42 @@ def test_keys():
 def test_open_and_done_sort_between_their_bounds(one: int):
     assert OPEN_FIRST < open_sort(one) < OPEN_LAST
     assert DONE_FIRST < done_sort(one) < DONE_LAST
+
+
+TRANSACTION_DUE_GOLDEN = {
+    "format": 1,
+    "due": 8,
+    "scope": "s",
+    "stream": "t",
+    "transaction": TEXT,
+    "commit_set": None,
+    "first_number": 5,
+}
+
+
+class TestTransactionDue(GoldenRecords):
+    shapes = {"due transaction": (DueEntry(8, "s", "t", ID, 5), due_body, decode_due, TRANSACTION_DUE_GOLDEN)}
+
+
+def test_keys_of_transaction_due():
+    entry = due_key(DueEntry(8, "s", "t", ID, 5))
+    assert entry == Key("transactions-due/0000", f"00000000000000000008/s/t/{TEXT}")
+    assert due_partition(3) == "transactions-due/0003"
+
+
+@given(due_ms=st.integers(0, 10**14), now_ms=st.integers(0, 10**14))
+def test_only_due_transactions_sort_before_the_bound(due_ms: int, now_ms: int):
+    sort = due_sort(DueEntry(due_ms, "s", "t", ID, 5))
+    assert (sort <= due_last(now_ms)) == (due_ms <= now_ms)
+
+
+def test_failures_are_stored_if_there_are_any():
+    entry = DueEntry(8, "s", "t", ID, 5, failures=2)
+    assert due_body(entry) == {**TRANSACTION_DUE_GOLDEN, "failures": 2}
+    assert decode_due(due_body(entry)) == entry
+
+
+def test_an_entry_of_a_commit_set_is_refused():
+    """Release 0.1.0 wrote them."""
+    with pytest.raises(CorruptError, match="of the commit set 'k'"):
+        decode_due({**TRANSACTION_DUE_GOLDEN, "transaction": None, "commit_set": "k"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.epoch import create_transition, delete_transition, find_transition
+from headrace.metadata.stream import create_transition, delete_transition, find_transition
 from headrace.model.epochs import scaled_epoch
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration

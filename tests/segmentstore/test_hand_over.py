@@ -12,7 +12,7 @@ from store_world import World
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES
-from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
+from headrace.metadata.cluster_records import decode_snapshot_pointer, snapshot_sort
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.metadata_store import Key

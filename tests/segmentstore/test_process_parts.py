@@ -17,7 +17,7 @@ from syntax_trees import syntax_tree
 
 from headrace.adapters import token_keys
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.container_claim import claim_sort, decode_claim
+from headrace.metadata.cluster_records import claim_sort, decode_claim
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import Key

@@ -16,10 +16,8 @@ from store_process import PROCESS_WAIT_S as WAIT_S
 
 from headrace.adapters.disk.journal_disk import DiskJournalFile
 from headrace.adapters.system_clock import SystemClock
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_map import write_map
+from headrace.metadata.cluster_records import ClusterRecords, write_lease, write_map
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
-from headrace.metadata.store_lease import write_lease
 from headrace.model import container_opening
 from headrace.model.cluster import ContainerMap, StoreLease, registered
 from headrace.model.containers import ContainerClaim

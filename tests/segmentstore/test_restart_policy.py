@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import StoreLease, StoreState, leaving, left, lost, registered
 from headrace.model.container_logs import open_ledger
 from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId

@@ -14,9 +14,8 @@ import pytest
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.metadata.cluster_records import write_lease, write_map
 from headrace.metadata.container_log import NO_VERSION, write_container_log
-from headrace.metadata.container_map import write_map
-from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import ContainerMap, StoreLease, registered
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId

@@ -10,7 +10,7 @@ from typing import Protocol
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.container_claim import claim_key, write_claim
+from headrace.metadata.cluster_records import claim_key, write_claim
 from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome, StoredLog
 from headrace.model.container_logs import ContainerLog
 from headrace.model.containers import ContainerClaim

@@ -17,7 +17,7 @@ from replicated_world import (
 )
 from store_meter import Bill, StoreMeter
 
-from headrace.metadata.container_claim import find_claim, write_claim
+from headrace.metadata.cluster_records import find_claim, write_claim
 from headrace.model.containers import ContainerClaim
 from headrace.replication.bounds import WriterBounds
 from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedger

@@ -6,8 +6,13 @@ from dataclasses import replace
 
 from stream_world import StreamWorld
 
-from headrace.metadata.history_records import create_epoch
-from headrace.metadata.sealed_segments import SealedSegment, sealed_segments_body, sealed_segments_key, shard_of_segment
+from headrace.metadata.history_records import (
+    SealedSegment,
+    create_epoch,
+    sealed_segments_body,
+    sealed_segments_key,
+    shard_of_segment,
+)
 from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.epochs import Epoch, scaled_epoch

@@ -11,7 +11,7 @@ from store_world import RunningStore, WireClient, World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
+from headrace.metadata.cluster_records import decode_snapshot_pointer, snapshot_sort
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Key

@@ -32,7 +32,7 @@ from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.registry import request_processor
 from headrace.local.gateway_events import HttpRequest, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, Replace

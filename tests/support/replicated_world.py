@@ -12,7 +12,7 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.replicas import MemoryReplicaNetwork
 from headrace.adapters.system_clock import SystemClock
-from headrace.metadata.container_claim import find_claim, write_claim
+from headrace.metadata.cluster_records import find_claim, write_claim
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.containers import ContainerClaim
 from headrace.model.ensembles import COPIES, ReplicaId

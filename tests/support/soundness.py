@@ -8,12 +8,11 @@ from typing import Any
 from stream_world import StreamWorld
 
 from headrace import topology
-from headrace.metadata.configuration_update import configuration_update_key
-from headrace.metadata.epoch import epoch_sort, transition_key
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.intent import intents_partition
 from headrace.metadata.record_layout import stream_partition
 from headrace.metadata.scope import listing_key
+from headrace.metadata.stream import configuration_update_key, epoch_sort, transition_key
 from headrace.metadata.truncation import running_truncation_key
 from headrace.model.errors import NotFoundError, TruncatedError
 from headrace.model.key_ranges import covers_key_space_once

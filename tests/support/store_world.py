@@ -19,7 +19,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.scaling_reports import MemoryScalingReports
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.codec.delegation_tokens import TokenKeys
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import HeadraceError
 from headrace.model.log_classes import ContainerLayout

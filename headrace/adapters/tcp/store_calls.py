@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from headrace import wire
 from headrace.adapters.tcp.unreachable_containers import UnreachableContainers
-from headrace.metadata.container_claim import find_claim
+from headrace.metadata.cluster_records import find_claim
 from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.log_classes import ContainerLayout

@@ -11,8 +11,8 @@ from typing import Any
 
 from headrace.controller.engine import Tools
 from headrace.controller.steps.transaction_aborts import TransactionAborts
+from headrace.metadata.queue_messages import ABORT, parse_transaction_message
 from headrace.metadata.stream import current_key
-from headrace.metadata.transaction_messages import ABORT, parse_message
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.transactions import TransactionState
 
@@ -32,7 +32,7 @@ class AbortProcessor:
             InvalidRequestError: the body is not an abort message, so a repeat cannot succeed.
             UnavailableError, ThrottledError: deliver the message again.
         """
-        message = parse_message(message_body, ABORT)
+        message = parse_transaction_message(message_body, ABORT)
         (stored,), (current,) = self._transactions.find_to_mark(
             message.scope, message.stream, [message.transaction_id], current_key(message.scope, message.stream)
         )

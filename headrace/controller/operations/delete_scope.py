@@ -15,8 +15,8 @@ from headrace.controller.steps.internal_streams import ensure_no_stream
 from headrace.controller.steps.resources import SCOPE, ClosingScope
 from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write
 from headrace.metadata.key_value_table import KeyValueTableRecords
+from headrace.metadata.queue_messages import request_message_body
 from headrace.metadata.reader_group import ReaderGroupRecords
-from headrace.metadata.request_messages import message_body
 from headrace.metadata.scope import (
     close_scope,
     creation_lock_keys,
@@ -142,7 +142,7 @@ def _queue_rest(tools: Tools, closing: ClosingScope, resource: ResourceKind, nam
     """The queue drops a message that it has seen. The next resource distinguishes this message from those before."""
     text = f"{closing.scope}:{closing.request_id}:{resource}:{name}"
     request = PendingRequest(RequestKind.DELETE_SCOPE, closing.request_id)
-    body = message_body(Intent(closing.scope, "", request, tools.clock.now_ms()))
+    body = request_message_body(Intent(closing.scope, "", request, tools.clock.now_ms()))
     tools.queue().send(group=closing.scope, body=body, deduplication_id=hashlib.sha256(text.encode()).hexdigest())
 
 

@@ -16,11 +16,9 @@ from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.leftovers import delete_leftovers
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.settle_transactions import forget_transactions
-from headrace.metadata.epoch import read_epochs
 from headrace.metadata.history_records import delete_epoch
-from headrace.metadata.mark_segments import delete_mark_segment
 from headrace.metadata.record_layout import stream_partition
-from headrace.metadata.stream import CURRENT_SORT
+from headrace.metadata.stream import CURRENT_SORT, read_epochs
 from headrace.metadata.stream_indexes import leave_due_index, unindex_tags, writes_of_deletion
 from headrace.metadata.stream_records import (
     StoredStream,
@@ -28,6 +26,7 @@ from headrace.metadata.stream_records import (
     keys_named_in_current,
     replace_with_tombstone,
 )
+from headrace.metadata.watermark_records import delete_mark_segment
 from headrace.model.epochs import Epoch
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind

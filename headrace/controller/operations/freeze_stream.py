@@ -16,7 +16,7 @@ from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.segment_sealing import close_sealed, seal_segments
 from headrace.controller.steps.settle_transactions import settle_transactions
-from headrace.metadata.epoch import create_transition
+from headrace.metadata.stream import create_transition
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.epochs import scaled_epoch
 from headrace.model.requests import RequestKind

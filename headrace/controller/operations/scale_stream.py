@@ -23,9 +23,9 @@ from headrace.controller.steps.next_epoch import (
 )
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
-from headrace.metadata.commit_run import check_commit_does_not_roll
-from headrace.metadata.epoch import create_transition, delete_transition
+from headrace.metadata.commit_records import check_commit_does_not_roll
 from headrace.metadata.history_records import create_epoch
+from headrace.metadata.stream import create_transition, delete_transition
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
 from headrace.model.errors import ConflictError

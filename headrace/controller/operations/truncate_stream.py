@@ -19,7 +19,7 @@ from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools,
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
 from headrace.controller.steps.truncate_marks import truncate_marks
-from headrace.metadata.commit_run import check_commit_does_not_roll
+from headrace.metadata.commit_records import check_commit_does_not_roll
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
 from headrace.metadata.truncation import (
     create_running_truncation,

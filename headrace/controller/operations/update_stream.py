@@ -23,8 +23,12 @@ from headrace.controller.steps.next_epoch import GROW_STEPS
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.segment_creation import scale_rate
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
-from headrace.metadata.configuration_update import create_configuration_update, delete_configuration_update
-from headrace.metadata.stream import configuration_fields, decode_configuration
+from headrace.metadata.stream import (
+    configuration_fields,
+    create_configuration_update,
+    decode_configuration,
+    delete_configuration_update,
+)
 from headrace.metadata.stream_indexes import index_tags, unindex_tags, writes_of_update
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
 from headrace.model.errors import ConflictError, HeadraceError, NotFoundError, SealedError

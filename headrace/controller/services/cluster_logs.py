@@ -7,10 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.api.cluster_logs import ContainerLogsView, ContainerLogView, CopiesChanged, EpochsRaised
-from headrace.metadata.cluster_records import ClusterRecords, ContainerState, check_snapshot
-from headrace.metadata.container_claim import write_claim
+from headrace.metadata.cluster_records import (
+    ClusterRecords,
+    ContainerState,
+    StoredLease,
+    check_lease,
+    check_snapshot,
+    write_claim,
+)
 from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome, StoredLog
-from headrace.metadata.store_lease import StoredLease, check_lease
 from headrace.model.container_logs import NO_COPIES, LogState, without_lost_members
 from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError, UnavailableError

@@ -14,7 +14,7 @@ from headrace.controller.services.history import linked_chunk
 from headrace.controller.services.segment_starts import SegmentStarts
 from headrace.controller.services.segments import created_stream
 from headrace.controller.services.stream_ends import StreamEnds
-from headrace.metadata.container_claim import find_claims
+from headrace.metadata.cluster_records import find_claims
 from headrace.metadata.placed_cuts import check_incarnation
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.chunks import ChunkRun

@@ -27,7 +27,7 @@ from headrace.api.segments import (
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.stream_ends import StreamEnds
 from headrace.controller.services.written_cuts import WrittenCuts
-from headrace.metadata.container_claim import find_claim
+from headrace.metadata.cluster_records import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model import segments

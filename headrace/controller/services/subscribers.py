@@ -15,8 +15,7 @@ from headrace.controller.services.paging import check_page_limit
 from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.subscriber import SubscriberRecords, register_writes, unregister_writes
-from headrace.metadata.subscriptions import SubscriberPlaces
+from headrace.metadata.subscriber import SubscriberPlaces, SubscriberRecords, register_writes, unregister_writes
 from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.streams import Stream

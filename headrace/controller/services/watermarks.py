@@ -9,11 +9,14 @@ from collections.abc import Mapping
 
 from headrace.api.segments import EpochSegments, StartedSegment
 from headrace.api.watermarks import NewestWatermark, WatermarkView
-from headrace.metadata.mark_segments import make_mark_segment
 from headrace.metadata.stream import current_key, no_such_stream
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.watermark_state import read_watermark_state, watermark_key
-from headrace.metadata.writer_mark import WriterMarkRecords
+from headrace.metadata.watermark_records import (
+    WriterMarkRecords,
+    make_mark_segment,
+    read_watermark_state,
+    watermark_key,
+)
 from headrace.model.errors import NotFoundError
 from headrace.model.key_ranges import KEY_SPACE
 from headrace.model.names import mark_segment_name

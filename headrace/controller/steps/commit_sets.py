@@ -16,19 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from headrace.metadata.commit_run import (
+from headrace.metadata.commit_records import (
     StoredPart,
+    StoredWriter,
     create_commit_part,
+    create_commit_writer,
     create_order,
     delete_commit_part,
     find_commit_part,
     find_commit_parts,
-    replace_commit_part,
-)
-from headrace.metadata.commit_writer import (
-    StoredWriter,
-    create_commit_writer,
     find_commit_writer,
+    replace_commit_part,
     replace_commit_writer,
 )
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict

@@ -13,7 +13,7 @@ from headrace.controller.cut_rules import CutRules
 from headrace.controller.engine import Step, Tools
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
 from headrace.metadata.stream import current_key
-from headrace.metadata.subscriptions import Subscriptions
+from headrace.metadata.subscriber import Subscriptions
 from headrace.model.errors import NotFoundError
 from headrace.model.reader_groups import GroupStream, ReaderGroup, settled
 from headrace.ports.metadata_store import Key, Record

@@ -7,7 +7,7 @@ that no later scale uses their names.
 from __future__ import annotations
 
 from headrace.controller.engine import Tools
-from headrace.metadata.leftovers import (
+from headrace.metadata.orphan_segments import (
     StoredLeftovers,
     delete_leftovers_record,
     find_leftovers,

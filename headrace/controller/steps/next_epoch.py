@@ -12,9 +12,9 @@ from headrace.controller.steps.leftovers import remove_leftovers
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
 from headrace.metadata.cold_mark import COLD_MARKS_FIRST, COLD_MARKS_LAST, segment_of_cold_mark
-from headrace.metadata.epoch import create_transition, delete_transition
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.record_layout import stream_partition
+from headrace.metadata.stream import create_transition, delete_transition
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import ConflictError

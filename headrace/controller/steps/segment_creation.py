@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from headrace.controller.engine import Tools
-from headrace.metadata.creation import Creation, create_creation
+from headrace.metadata.orphan_segments import Creation, create_creation
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.errors import NotFoundError, UnavailableError
 from headrace.model.names import segment_name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.controller.engine import Tools
-from headrace.metadata.commit_run import commit_run_key
-from headrace.metadata.sealed_segments import (
+from headrace.metadata.commit_records import commit_run_key
+from headrace.metadata.history_records import (
     SealedSegment,
     Shard,
     extend_sealed_segments,

@@ -13,7 +13,7 @@ from headrace.controller.engine import Tools
 from headrace.controller.steps.commit_sets import CommitSets, leave_to_tick
 from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.steps.transaction_commits import TransactionCommits
-from headrace.metadata.commit_writer import read_commit_writers
+from headrace.metadata.commit_records import read_commit_writers
 from headrace.metadata.record_layout import transactions_partition
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import read_completed, transaction_left_open

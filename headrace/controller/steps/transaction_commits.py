@@ -19,7 +19,7 @@ from dataclasses import replace
 from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
-from headrace.metadata.commit_run import (
+from headrace.metadata.commit_records import (
     StoredPart,
     commit_part_key,
     commit_run_key,
@@ -30,12 +30,12 @@ from headrace.metadata.commit_run import (
     set_ends,
     stored_part,
 )
-from headrace.metadata.epoch import replace_transition
 from headrace.metadata.history_records import create_epoch
+from headrace.metadata.stream import replace_transition
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import StoredTransaction
 from headrace.metadata.transaction_records import TransactionRecords, complete, packed
-from headrace.metadata.writer_mark import WriterMarkRecords
+from headrace.metadata.watermark_records import WriterMarkRecords
 from headrace.model.commit_runs import (
     SETS_PER_RUN_MAX,
     TRANSACTIONS_PER_RUN_MAX,

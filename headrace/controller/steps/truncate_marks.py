@@ -10,8 +10,7 @@ import logging
 
 from headrace.codec.events import iter_events
 from headrace.codec.watermark_event import watermark_of_payload
-from headrace.metadata.mark_segments import up_to_incarnation
-from headrace.metadata.watermark_state import read_watermark_state, watermark_key
+from headrace.metadata.watermark_records import read_watermark_state, up_to_incarnation, watermark_key
 from headrace.model.errors import CorruptError, NotFoundError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name

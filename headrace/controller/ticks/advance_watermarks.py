@@ -14,17 +14,19 @@ from dataclasses import replace
 from headrace.codec.events import frame_event, iter_events
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
 from headrace.controller.ticks.watermark_ticks import ScheduleEntry
-from headrace.metadata.mark_segments import make_mark_segment, up_to_incarnation
 from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.metadata.watermark_schedule import ScheduledStream, write_writers_left
-from headrace.metadata.watermark_state import (
+from headrace.metadata.watermark_records import (
+    ScheduledStream,
     StoredWatermarkState,
+    make_mark_segment,
     read_watermark_state,
+    read_writer_marks,
+    up_to_incarnation,
     watermark_key,
     write_watermark_state,
+    write_writers_left,
 )
-from headrace.metadata.writer_mark import read_writer_marks
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name

@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.metadata.cluster_records import ClusterRecords, ContainerState
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState, StoredLease, check_lease, write_map
 from headrace.metadata.container_log import ContainerLogRecords, StoredLog
-from headrace.metadata.container_map import write_map
-from headrace.metadata.store_lease import StoredLease, check_lease
 from headrace.model.cluster import ContainerHold, ContainerMap, StoreLease
 from headrace.model.container_assignment import LogMembers, assign
 from headrace.model.errors import ConflictError

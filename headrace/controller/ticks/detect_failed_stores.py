@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.controller.ticks.assign_containers import assign_containers
-from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.cluster_records import ClusterRecords, StoredLease, delete_lease, write_lease
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.metadata.store_lease import StoredLease, delete_lease, write_lease
 from headrace.model.cluster import StoreLease, StoreState, lost, may_be_ended, may_be_forgotten, task_stopped
 from headrace.model.container_assignment import assign
 from headrace.model.replication_health import ReplicationHealth, logs_with_one_copy, replication_health, serving_zones

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headrace.metadata.bucket_lease import BucketLease, find_bucket_lease, write_bucket_lease
-from headrace.metadata.due_index import Undecodable, move_back
+from headrace.metadata.due_index import BucketLease, Undecodable, find_bucket_lease, move_back, write_bucket_lease
 from headrace.model.due_work import UNDECODABLE_AGAIN_MS
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock

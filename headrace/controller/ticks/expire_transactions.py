@@ -19,9 +19,15 @@ from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata import transaction_records as records
-from headrace.metadata.transaction import StoredTransaction, replace_open
-from headrace.metadata.transaction_due import DueEntry, create_due, put_off_due, read_due_entries
-from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
+from headrace.metadata.queue_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
+from headrace.metadata.transaction import (
+    DueEntry,
+    StoredTransaction,
+    create_due,
+    put_off_due,
+    read_due_entries,
+    replace_open,
+)
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.due_work import backoff_ms
 from headrace.model.errors import CorruptError, HeadraceError, OutOfTimeError

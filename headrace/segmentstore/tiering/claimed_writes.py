@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.metadata.container_claim import check_claim
+from headrace.metadata.cluster_records import check_claim
 from headrace.model.errors import FencedError
 from headrace.ports.metadata_store import MetadataStore, Write, WriteConflictError
 

@@ -16,7 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from headrace.codec.container_snapshots import ContainerSnapshot, decode_snapshot
-from headrace.metadata.snapshot_pointer import read_snapshot_pointer, snapshot_key, write_snapshot_pointer
+from headrace.metadata.cluster_records import read_snapshot_pointer, snapshot_key, write_snapshot_pointer
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.ports.chunk_storage import ChunkStorage

@@ -16,7 +16,7 @@ from stream_world import StreamWorld
 
 from fuzz.watched_ports import Crash
 from headrace import topology
-from headrace.metadata.commit_writer import find_commit_writer
+from headrace.metadata.commit_records import find_commit_writer
 from headrace.model.errors import HeadraceError
 from headrace.model.transactions import CHECK_EVERY_MS, TransactionState
 

@@ -25,9 +25,8 @@ from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.controller.steps import transaction_commits
-from headrace.metadata.commit_run import find_commit_part
-from headrace.metadata.commit_writer import find_commit_writer
-from headrace.metadata.stream_buckets import bucket_of
+from headrace.metadata.commit_records import find_commit_part, find_commit_writer
+from headrace.metadata.due_index import bucket_of
 from headrace.model import commit_runs, commit_sets
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError
 from headrace.model.stream_state import StreamState

@@ -11,7 +11,7 @@ from stream_world import StreamWorld, ranges
 from fuzz.watched_ports import Crash
 from headrace.controller.steps import transaction_commits
 from headrace.metadata.stream import current_key
-from headrace.metadata.writer_mark import writer_mark_sort
+from headrace.metadata.watermark_records import writer_mark_sort
 from headrace.model.commit_runs import TRANSACTIONS_PER_RUN_MAX
 from headrace.model.epochs import overlapping
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError

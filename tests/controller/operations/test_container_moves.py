@@ -14,11 +14,15 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.controller.ticks.assign_containers import assign_containers, take_unassigned
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import (
+    ClusterRecords,
+    claim_body,
+    claim_sort,
+    snapshot_body,
+    snapshot_sort,
+    write_lease,
+)
 from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome
-from headrace.metadata.snapshot_pointer import snapshot_body, snapshot_sort
-from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import (
     STORE_FORGOTTEN_AFTER_MS,
     UNHEARD_S,

@@ -12,7 +12,7 @@ from fuzz.watched_ports import Crash
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.abort_transaction import AbortProcessor
 from headrace.controller.services.transactions import TransactionService
-from headrace.metadata.epoch import epoch_key
+from headrace.metadata.stream import epoch_key
 from headrace.model.errors import NotFoundError
 
 DELETE = "segment store delete_segments"

@@ -14,7 +14,7 @@ from headrace.controller.engine import RequestProcessor
 from headrace.controller.ticks.resend_intents import IntentSweep
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write, intent_key
-from headrace.metadata.request_messages import message_body, parse_message, send_intent
+from headrace.metadata.queue_messages import parse_request_message, request_message_body, send_intent
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import InvalidRequestError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name
@@ -40,7 +40,7 @@ def _sweep(world: StreamWorld, queues: Any) -> int:
 @pytest.mark.parametrize("kind", RequestKind)
 def test_a_message_of_every_kind_comes_back(kind: RequestKind):
     intent = Intent("s", "" if kind.resource is ResourceKind.SCOPE else "t", PendingRequest(kind, "id-1"), 5)
-    assert parse_message(message_body(intent)) == (intent.scope, intent.name, intent.request)
+    assert parse_request_message(request_message_body(intent)) == (intent.scope, intent.name, intent.request)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_message_of_every_kind_comes_back(kind: RequestKind):
 )
 def test_message_names_only_its_own_resource(body: dict[str, str]):
     with pytest.raises(InvalidRequestError):
-        parse_message(body)
+        parse_request_message(body)
 
 
 def test_a_scope_goes_by_its_own_name():

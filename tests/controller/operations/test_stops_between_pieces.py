@@ -10,7 +10,7 @@ import pytest
 from stream_world import StreamWorld
 
 from headrace.controller.steps import leftovers
-from headrace.metadata.leftovers import leftovers_body, leftovers_key
+from headrace.metadata.orphan_segments import leftovers_body, leftovers_key
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.segments import segment_id
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration

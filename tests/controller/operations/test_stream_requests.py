@@ -41,9 +41,9 @@ from headrace.client.groups.group_cuts import complete_cut
 from headrace.controller.operations.registry import ALL_OPERATIONS, request_processor
 from headrace.controller.services import transactions
 from headrace.controller.steps.segment_creation import scale_rate
+from headrace.metadata.history_records import SealedSegment, sealed_segments_body, sealed_segments_key
 from headrace.metadata.intent import Intent
-from headrace.metadata.request_messages import message_body, parse_message
-from headrace.metadata.sealed_segments import SealedSegment, sealed_segments_body, sealed_segments_key
+from headrace.metadata.queue_messages import parse_request_message, request_message_body
 from headrace.model.errors import (
     ConflictError,
     CorruptError,
@@ -112,7 +112,7 @@ def test_the_order_of_the_steps():
 
 
 def test_a_good_message_is_understood():
-    assert parse_message(GOOD) == ("s", "t", PendingRequest(RequestKind.SEAL_STREAM, "seal_stream-0-1"))
+    assert parse_request_message(GOOD) == ("s", "t", PendingRequest(RequestKind.SEAL_STREAM, "seal_stream-0-1"))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_request_ids_never_return(world: StreamWorld):
 
 def test_a_message_says_what_the_intent_says(world: StreamWorld):
     intent = Intent("s", "t", PendingRequest(RequestKind.SEAL_STREAM, "seal_stream-0-1"), 5)
-    assert message_body(intent) == GOOD
+    assert request_message_body(intent) == GOOD
 
 
 def test_a_batch_of_commits_comes_through_no_request_queue(world: StreamWorld):

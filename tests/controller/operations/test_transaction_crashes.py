@@ -23,7 +23,7 @@ from turns import run_in_turns
 from fuzz.shuffled_workers import ShuffledWorkers
 from headrace.controller.operations.commit_transactions import CommitProcessor
 from headrace.controller.steps import transaction_commits
-from headrace.metadata.transaction_messages import COMMIT, TransactionMessage, message_body
+from headrace.metadata.queue_messages import COMMIT, TransactionMessage, transaction_message_body
 from headrace.model import commit_runs
 from headrace.model.errors import ConflictError
 from headrace.model.transactions import LEASE_GRACE_MS, WriterTime
@@ -147,7 +147,7 @@ def _live_on(world: StreamWorld) -> Any:
     world.create(segments=1)
     present = _begin(world, b"z")
     world.transactions.commit_transaction("s", "t", present)
-    world.commits.process(message_body(TransactionMessage(COMMIT, "s", "t", present)))
+    world.commits.process(transaction_message_body(TransactionMessage(COMMIT, "s", "t", present)))
     return world.everything()
 
 

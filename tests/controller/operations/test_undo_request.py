@@ -8,7 +8,7 @@ import pytest
 from stream_world import StreamWorld, ranges
 
 from headrace.controller.operations.registry import undo_request
-from headrace.metadata.request_messages import parse_message
+from headrace.metadata.queue_messages import parse_request_message
 from headrace.model.errors import IllegalStateError, NotFoundError, UnavailableError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_state import StreamState
@@ -92,7 +92,7 @@ def test_a_seal_is_not_rolled_back(world: StreamWorld):
 
 def test_the_dead_letter_of_one_scale_does_not_end_the_next(world: StreamWorld):
     message = _accept_scale(world)
-    _, _, dead = parse_message(message.body)
+    _, _, dead = parse_request_message(message.body)
     _roll_back(world)
     world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.1, 0.5))
     before = world.everything()

@@ -7,8 +7,7 @@ from stream_world import StreamWorld
 
 from headrace.controller.services.cluster import ClusterService
 from headrace.controller.ticks.assign_containers import assign_containers
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.store_lease import write_lease
+from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.model.cluster import StoreLease, registered
 
 QUERY, READ = "query", "read"

@@ -11,11 +11,14 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornRea
 from headrace.api.cluster_logs import EpochsRaised
 from headrace.controller.services import cluster_logs
 from headrace.controller.services.cluster_logs import EPOCH_JUMP_MAX, ClusterLogService
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_claim import find_claim, write_claim
+from headrace.metadata.cluster_records import (
+    ClusterRecords,
+    find_claim,
+    write_claim,
+    write_lease,
+    write_snapshot_pointer,
+)
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.metadata.snapshot_pointer import write_snapshot_pointer
-from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import ContainerHold, ReplicationStatus, StoreLease, left, lost, registered, task_stopped
 from headrace.model.container_logs import NO_COPIES, ContainerLog, LogState, emptied, open_ledger
 from headrace.model.containers import ContainerClaim, SnapshotPointer

@@ -12,7 +12,7 @@ from stream_world import StreamWorld
 from fuzz.shuffled_workers import ShuffledWorkers
 from headrace.api.transactions import CommitSetView
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
-from headrace.metadata.commit_writer import find_commit_writer
+from headrace.metadata.commit_records import find_commit_writer
 from headrace.model.commit_sets import EPOCH_MAX, SET_TRANSACTIONS_MAX
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.transactions import TransactionState, transaction_text

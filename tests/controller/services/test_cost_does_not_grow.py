@@ -15,10 +15,15 @@ from costs import Meter
 from store_meter import Bill
 
 from headrace.adapters.memory.metadata_store import _Partition, _Stored
-from headrace.metadata.history_records import create_epoch
+from headrace.metadata.history_records import (
+    SealedSegment,
+    create_epoch,
+    sealed_segments_body,
+    sealed_segments_key,
+    shard_of_segment,
+)
 from headrace.metadata.record_layout import stream_partition
 from headrace.metadata.scope import listing_body, listing_partition
-from headrace.metadata.sealed_segments import SealedSegment, sealed_segments_body, sealed_segments_key, shard_of_segment
 from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.truncation import truncation_body, truncation_key
 from headrace.model.epochs import Epoch

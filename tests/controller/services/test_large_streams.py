@@ -10,8 +10,7 @@ from soundness import assert_sound
 from stream_world import StreamWorld
 
 from headrace.metadata import stream
-from headrace.metadata.epoch import epoch_fields, epoch_key
-from headrace.metadata.stream import current_key, stream_body
+from headrace.metadata.stream import current_key, epoch_fields, epoch_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Delete, Replace

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.metadata.container_claim import claim_body, claim_sort
-from headrace.metadata.history_records import create_epoch
-from headrace.metadata.sealed_segments import SealedSegment, sealed_segments_body, sealed_segments_key, shard_of_segment
+from headrace.metadata.cluster_records import claim_body, claim_sort
+from headrace.metadata.history_records import (
+    SealedSegment,
+    create_epoch,
+    sealed_segments_body,
+    sealed_segments_key,
+    shard_of_segment,
+)
 from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.truncation import truncation_body, truncation_key

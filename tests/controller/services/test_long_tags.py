@@ -19,9 +19,8 @@ from interruptions import (
 from soundness import assert_sound
 from stream_world import StreamWorld
 
-from headrace.metadata.stream import current_key
+from headrace.metadata.stream import current_key, stream_tags_key
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.stream_tags import stream_tags_key
 from headrace.model.errors import CorruptError
 from headrace.model.limits import TAG_CHARACTERS_MAX, TAGS_BYTES_MAX, TAGS_PER_STREAM_MAX
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration

@@ -18,7 +18,7 @@ from headrace.api.plans import PlannedPiece, RangePlan, RangeToPlan
 from headrace.api.segments import SegmentEndpoint
 from headrace.controller.services import range_plans
 from headrace.controller.services.range_plans import RangePlanService
-from headrace.metadata.container_claim import claim_body, claim_key
+from headrace.metadata.cluster_records import claim_body, claim_key
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError, TruncatedError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.names import container_of_segment
 from headrace.model.segments import KeyRange

@@ -8,7 +8,7 @@ import pytest
 from stream_world import StreamWorld, ranges, segment
 
 from headrace.api.segments import SegmentEndpoint
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.names import container_of_segment

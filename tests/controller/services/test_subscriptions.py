@@ -7,8 +7,7 @@ from stream_world import StreamWorld
 
 from headrace.controller.services.subscribers import GENERATION_MAX, SubscriberService
 from headrace.metadata.scope import scope_guard_key
-from headrace.metadata.subscriber import SubscriberRecords
-from headrace.metadata.subscriptions import Subscriptions
+from headrace.metadata.subscriber import SubscriberRecords, Subscriptions
 from headrace.model.reader_groups import GroupStream
 from headrace.model.stream_cuts import StreamCut
 from headrace.ports.metadata_store import ANY_VERSION, Check, WriteConflictError

@@ -12,8 +12,7 @@ from headrace import topology
 from headrace.controller.operations import registry
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
-from headrace.metadata.transaction import open_key
-from headrace.metadata.transaction_due import due_partition
+from headrace.metadata.transaction import due_partition, open_key
 from headrace.model.due_work import UNDECODABLE_AGAIN_MS, bucket_of_stream
 from headrace.model.errors import ThrottledError
 from headrace.model.transactions import (

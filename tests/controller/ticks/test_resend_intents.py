@@ -10,7 +10,7 @@ from stream_world import StreamWorld
 from headrace import topology
 from headrace.controller.ticks.due_work import WORK_S_MAX
 from headrace.controller.ticks.resend_intents import IntentSweep
-from headrace.metadata.bucket_lease import BUCKET_LEASES_PARTITION
+from headrace.metadata.due_index import BUCKET_LEASES_PARTITION
 from headrace.metadata.intent import Intent, intent_body, intents_partition
 from headrace.model.due_work import BACKOFF_FIRST_MS, bucket_of_stream
 from headrace.model.errors import UnavailableError

@@ -9,9 +9,7 @@ import pytest
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.snapshot_pointer import snapshot_body, snapshot_sort
-from headrace.metadata.store_lease import delete_lease, write_lease
+from headrace.metadata.cluster_records import ClusterRecords, delete_lease, snapshot_body, snapshot_sort, write_lease
 from headrace.model.cluster import ContainerHold, StoreLease, lost, registered, task_stopped
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer
 from headrace.ports.metadata_store import Create, Key, Replace, Write

@@ -9,8 +9,7 @@ from cluster_members import member
 from store_world import World
 
 from headrace.controller.ticks.assign_containers import assign_containers
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_claim import claim_key
+from headrace.metadata.cluster_records import ClusterRecords, claim_key
 from headrace.model import container_opening
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Write

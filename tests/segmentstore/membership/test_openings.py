@@ -10,10 +10,13 @@ from cluster_members import CONTAINERS, GRACE_MS, SEGMENT, Member, content, leas
 from store_world import World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_claim import claim_sort
-from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
-from headrace.metadata.store_lease import lease_key
+from headrace.metadata.cluster_records import (
+    ClusterRecords,
+    claim_sort,
+    decode_snapshot_pointer,
+    lease_key,
+    snapshot_sort,
+)
 from headrace.model import container_opening
 from headrace.model.cluster import UNSERVED_MAX_MS, StoreState
 from headrace.model.container_opening import OpeningStep

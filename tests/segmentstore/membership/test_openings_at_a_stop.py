@@ -12,8 +12,7 @@ from cluster_members import CONTAINERS, SEGMENT, Member, content, member, write
 from store_world import WAIT_S, World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_claim import claim_key
+from headrace.metadata.cluster_records import ClusterRecords, claim_key
 from headrace.model import container_opening
 from headrace.model.container_opening import OpeningStep
 from headrace.model.errors import CorruptError, UnavailableError

@@ -13,10 +13,7 @@ from store_world import WireClient, World
 
 from headrace import wire
 from headrace.controller.ticks.assign_containers import assign_containers
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.container_claim import claim_sort
-from headrace.metadata.container_map import MAP_KEY
-from headrace.metadata.store_lease import lease_key
+from headrace.metadata.cluster_records import MAP_KEY, ClusterRecords, claim_sort, lease_key
 from headrace.model.container_opening import OpeningStep
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import FencedError, UnavailableError

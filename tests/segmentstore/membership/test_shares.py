@@ -21,8 +21,7 @@ from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.metadata.snapshot_pointer import snapshot_body, snapshot_sort
-from headrace.metadata.store_lease import write_lease
+from headrace.metadata.cluster_records import snapshot_body, snapshot_sort, write_lease
 from headrace.model.cluster import StoreState, lost
 from headrace.model.containers import CLUSTER_PARTITION, SnapshotPointer
 from headrace.ports.metadata_store import Create, Key, Replace

@@ -9,8 +9,8 @@ from recorded_links import AnswersKept, open_message
 from replicated_world import LOG, append, members, opened, payloads, replicated_world, until
 
 from headrace.codec.log_record_header import RecordKind
+from headrace.metadata.cluster_records import write_snapshot_pointer
 from headrace.metadata.container_log import StoredLog, container_log_key
-from headrace.metadata.snapshot_pointer import write_snapshot_pointer
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.containers import SnapshotPointer
 from headrace.model.ensembles import ReplicaId

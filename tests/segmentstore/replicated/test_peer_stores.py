@@ -8,8 +8,7 @@ import pytest
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.cluster_records import ClusterRecords
-from headrace.metadata.store_lease import write_lease
+from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.model.cluster import (
     SILENT_S,
     UNCHANGED_S,

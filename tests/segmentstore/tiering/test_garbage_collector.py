@@ -9,7 +9,7 @@ import pytest
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.container_claim import write_claim
+from headrace.metadata.cluster_records import write_claim
 from headrace.model.chunks import ChunkRun
 from headrace.model.containers import ContainerClaim
 from headrace.model.packed_objects import object_partition, packed_name, packed_prefix

@@ -6,7 +6,7 @@ from cost_world import CostWorld
 
 from headrace import topology
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
-from headrace.metadata.store_lease import write_lease
+from headrace.metadata.cluster_records import write_lease
 from headrace.model.cluster import StoreLease, registered
 
 

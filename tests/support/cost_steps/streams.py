@@ -10,7 +10,7 @@ from headrace import topology
 from headrace.controller.services.auto_scaling import AutoScalingService
 from headrace.controller.steps.segment_creation import CREATION_LOOKED_AT_AFTER_MS
 from headrace.controller.ticks.remove_orphans import creation_ticks
-from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.names import container_of_segment, segment_name
 from headrace.model.rates import ScalingReport

@@ -14,7 +14,7 @@ from headrace import topology
 from headrace.controller.ticks.apply_retention import PUT_OFF_MS, RetentionTicks
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.metadata.scope import scope_guard_key
-from headrace.metadata.subscriptions import Subscriptions
+from headrace.metadata.subscriber import Subscriptions
 from headrace.model.dead_letters import Cause, Delivery
 from headrace.model.errors import IllegalStateError
 from headrace.model.reader_groups import GroupStream

@@ -15,7 +15,7 @@ from interruptions import (
 )
 from watermark_world import MARK_SEGMENT, WatermarkWorld, fresh_marks
 
-from headrace.metadata.bucket_lease import BUCKET_LEASES_PARTITION
+from headrace.metadata.due_index import BUCKET_LEASES_PARTITION
 
 
 def _noted() -> WatermarkWorld:

@@ -14,9 +14,14 @@ from watermark_world import SILENT_MS, WatermarkWorld, fresh_marks
 
 from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
 from headrace.controller.ticks.watermark_ticks import watermark_ticks
-from headrace.metadata.watermark_schedule import decode_watermark_schedule, watermark_schedule_key
-from headrace.metadata.watermark_state import decode_watermark_state, watermark_key
-from headrace.metadata.writer_mark import decode_writer_mark, writer_mark_key
+from headrace.metadata.watermark_records import (
+    decode_watermark_schedule,
+    decode_watermark_state,
+    decode_writer_mark,
+    watermark_key,
+    watermark_schedule_key,
+    writer_mark_key,
+)
 from headrace.model.errors import HeadraceError
 
 

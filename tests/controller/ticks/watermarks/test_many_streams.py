@@ -16,8 +16,8 @@ from headrace import topology
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.tcp.unreachable_containers import UnreachableContainers
 from headrace.controller.ticks.watermark_ticks import ScheduleEntry, watermark_ticks
-from headrace.metadata.stream_buckets import bucket_of
-from headrace.metadata.watermark_schedule import ScheduledStream, watermark_schedule_body, watermark_schedule_key
+from headrace.metadata.due_index import bucket_of
+from headrace.metadata.watermark_records import ScheduledStream, watermark_schedule_body, watermark_schedule_key
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment, mark_segment_name
 from headrace.ports.deadlines import time_left_s

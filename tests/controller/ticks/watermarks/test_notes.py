@@ -30,7 +30,7 @@ def test_what_a_writer_may_not_note(marks: WatermarkWorld):
 
 
 def test_too_many_writers(marks: WatermarkWorld, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.metadata.writer_mark.WRITER_MARKS_PER_STREAM_MAX", 2)
+    monkeypatch.setattr("headrace.metadata.watermark_records.WRITER_MARKS_PER_STREAM_MAX", 2)
     marks.note("a", 1, {0: 1})
     marks.note("b", 1, {0: 1})
     with pytest.raises(InvalidRequestError) as refused:

@@ -1,18 +1,20 @@
-"""Segments that a process is about to create, and when a tick checks them: an index per bucket, sorted by that time."""
+"""Segments that may become orphans: those about to be created, and those of scales that were rolled back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from headrace.metadata.due_index import IndexPage, read_index
-from headrace.metadata.record_layout import decoded, time_prefix, versioned
-from headrace.metadata.stream_buckets import bucket_of
+from headrace.metadata.due_index import IndexPage, bucket_of, read_index
+from headrace.metadata.record_layout import decoded, stream_partition, time_prefix, versioned
 from headrace.model.errors import CorruptError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import segment_epoch, segment_id, segment_number
-from headrace.ports.metadata_store import Body, Create, Key, MetadataStore
+from headrace.model.streams import Stream
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Replace
+
+# Segments that a process is about to create, and when a tick checks them: an index per bucket, sorted by that time.
 
 SEGMENTS_PER_CREATION_MAX = 2 * SEGMENTS_PER_STREAM_MAX
 """A commit of transactions of an older epoch creates the segments of two epochs at once."""
@@ -100,3 +102,44 @@ def read_due_creations(store: MetadataStore, bucket: int, now_ms: int, after: st
 
 def create_creation(creation: Creation, due_ms: int) -> Create:
     return Create(creation_key(creation, due_ms), creation_body(creation))
+
+
+# Ids of segments that rolled-back scales of a stream may have created: they are empty and part of no epoch.
+
+LEFTOVERS_SORT: Final = "leftovers"
+
+
+def leftovers_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), LEFTOVERS_SORT)
+
+
+def leftovers_body(identifiers: Iterable[int]) -> dict[str, Any]:
+    return versioned(segments=sorted(identifiers))
+
+
+def decode_leftovers(body: Body) -> tuple[int, ...]:
+    return decoded("leftovers", body, lambda fields: tuple(int(one) for one in fields["segments"]))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLeftovers:
+    """Ids of leftover segments as they were read, and the version of their record."""
+
+    identifiers: tuple[int, ...]
+    version: int
+
+
+def find_leftovers(store: MetadataStore, stream: Stream) -> StoredLeftovers | None:
+    """One read."""
+    record = store.get(leftovers_key(stream.scope, stream.name))
+    return StoredLeftovers(decode_leftovers(record.body), record.version) if record else None
+
+
+def write_leftovers(stream: Stream, identifiers: Iterable[int], version: int | None) -> Create | Replace:
+    """The write that replaces the record of this version, or creates it if `version` is None."""
+    key, body = leftovers_key(stream.scope, stream.name), leftovers_body(identifiers)
+    return Create(key, body) if version is None else Replace(key, body, version)
+
+
+def delete_leftovers_record(stream: Stream, version: int) -> Delete:
+    return Delete(leftovers_key(stream.scope, stream.name), version)

@@ -1,30 +1,24 @@
-"""The last time and position that each writer of a stream noted.
-
-A record has the incarnation of its stream, because a record of an earlier incarnation may be written late. The first
-mark of a writer also puts the stream on the schedule of its bucket, in the same transaction. A later mark is a single
-conditional write.
-"""
+"""The records of watermarks: how far they have come, which streams the tick visits, and what each writer noted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from headrace.metadata.due_index import IndexPage, bucket_of, read_index
 from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.record_layout import decode_positions, decoded, position_rows, stream_partition, versioned
 from headrace.metadata.stream import create_in_incarnation, no_such_stream
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.metadata.watermark_schedule import (
-    ScheduledStream,
-    decode_watermark_schedule,
-    watermark_schedule_body,
-    watermark_schedule_key,
-)
 from headrace.model import writer_marks
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import WRITER_MARKS_PER_STREAM_MAX
+from headrace.model.names import mark_segment_name, scoped_stream_name
+from headrace.model.segment_attributes import MARK_INCARNATION
 from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.streams import Stream
+from headrace.model.watermarks import Watermark, WatermarkState
 from headrace.model.writer_marks import (
     Positions,
     WriterMark,
@@ -34,7 +28,148 @@ from headrace.model.writer_marks import (
     positions_of,
     shut_down,
 )
-from headrace.ports.metadata_store import Body, Key, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace, Write
+from headrace.ports.segment_stores import AttributeBound, SegmentScaleRate, SegmentStores
+
+# How far the watermarks of a stream have come. A lost record can be restored from the mark segment.
+
+WATERMARK_SORT = "watermark"
+
+
+def watermark_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), WATERMARK_SORT)
+
+
+def watermark_state_body(state: WatermarkState) -> dict[str, Any]:
+    last = state.last
+    return versioned(
+        first_number=state.first_segment_number,
+        last=[last.lower_time, last.upper_time, position_rows(last.cut)] if last is not None else None,
+        last_offset=state.last_offset,
+        end_offset=state.end_offset,
+        silent_since=dict(state.silent_since),
+    )
+
+
+def decode_watermark_state(body: Body) -> WatermarkState:
+    return decoded("watermark", body, _watermark_state)
+
+
+def _watermark_state(body: Body) -> WatermarkState:
+    return WatermarkState(
+        first_segment_number=int(body["first_number"]),
+        last=_watermark(body["last"]),
+        last_offset=int(body["last_offset"]),
+        end_offset=int(body["end_offset"]),
+        silent_since={str(writer): int(since_ms) for writer, since_ms in body["silent_since"].items()},
+    )
+
+
+def _watermark(fields: Any) -> Watermark | None:
+    if fields is None:
+        return None
+    lower, upper, cut = fields
+    return Watermark(int(lower), int(upper), decode_positions(cut))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWatermarkState:
+    """The state of the watermarks of an incarnation; `version` is None if there is no record, not even an old one."""
+
+    state: WatermarkState
+    version: int | None
+
+
+def read_watermark_state(record: Record | None, stream: Stream) -> StoredWatermarkState:
+    """The state in a record. It is empty without a record, or if the record belongs to a former incarnation."""
+    empty = WatermarkState(stream.first_segment_number)
+    if record is None:
+        return StoredWatermarkState(empty, None)
+    state = decode_watermark_state(record.body)
+    is_present = state.first_segment_number == stream.first_segment_number
+    return StoredWatermarkState(state if is_present else empty, record.version)
+
+
+def write_watermark_state(stream: Stream, state: WatermarkState, version: int | None) -> Create | Replace:
+    """The write that replaces the record of this version, or creates the first one if `version` is None."""
+    key, body = watermark_key(stream.scope, stream.name), watermark_state_body(state)
+    return create_in_incarnation(stream, key, body) if version is None else Replace(key, body, version)
+
+
+# The streams of a bucket that have marks of writers: the tick computes watermarks for them.
+#
+# The entry of a stream is written whenever a mark is added or removed, and is removed with the last mark. Its versions
+# are those of an incarnation, so that a late tick does not change the entry of the next incarnation.
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledStream:
+    """`writers` have a mark in the incarnation of the stream that begins at `first_segment_number`.
+
+    `failures` looks in a row have failed, and the next one waits until `not_before_ms` since the Unix epoch.
+    """
+
+    scope: str
+    stream: str
+    first_segment_number: int
+    writers: int
+    failures: int = 0
+    not_before_ms: int = 0
+
+
+def watermark_schedule_partition(bucket: int) -> str:
+    return f"watermarks/{bucket:04d}"
+
+
+def watermark_schedule_key(scope: str, stream: str) -> Key:
+    return Key(watermark_schedule_partition(bucket_of(scope, stream)), scoped_stream_name(scope, stream))
+
+
+def watermark_schedule_body(scheduled: ScheduledStream) -> dict[str, Any]:
+    return versioned(
+        scope=scheduled.scope,
+        stream=scheduled.stream,
+        first_number=scheduled.first_segment_number,
+        writers=scheduled.writers,
+        **({"failures": scheduled.failures, "not_before": scheduled.not_before_ms} if scheduled.failures else {}),
+    )
+
+
+def decode_watermark_schedule(body: Body) -> ScheduledStream:
+    return decoded("watermark schedule", body, _scheduled)
+
+
+def _scheduled(body: Body) -> ScheduledStream:
+    return ScheduledStream(
+        str(body["scope"]),
+        str(body["stream"]),
+        int(body["first_number"]),
+        int(body["writers"]),
+        int(body.get("failures", 0)),
+        int(body.get("not_before", 0)),
+    )
+
+
+def read_schedule(store: MetadataStore, bucket: int, after: str, limit: int) -> IndexPage[ScheduledStream]:
+    """The scheduled streams of a bucket; one query."""
+    return read_index(store, watermark_schedule_partition(bucket), decode_watermark_schedule, after=after, limit=limit)
+
+
+def replace_scheduled(key: Key, scheduled: ScheduledStream, version: int) -> Replace:
+    """`key` is that of the entry as it was read: it may have been written with another number of buckets."""
+    return Replace(key, watermark_schedule_body(scheduled), version)
+
+
+def write_writers_left(key: Key, scheduled: ScheduledStream, version: int) -> Replace | Delete:
+    """The write of an entry from which writers were removed. The entry is deleted with the last writer."""
+    return replace_scheduled(key, scheduled, version) if scheduled.writers else Delete(key, version)
+
+
+# The last time and position that each writer of a stream noted.
+#
+# A record has the incarnation of its stream, because a record of an earlier incarnation may be written late. The first
+# mark of a writer also puts the stream on the schedule of its bucket, in the same transaction. A later mark is a single
+# conditional write.
 
 _ATTEMPTS_MAX = 5
 """Fewer than for other calls, because a commit also notes marks and repeats the whole on a conflict."""
@@ -207,3 +342,58 @@ def read_writer_marks(store: MetadataStore, stream: Stream) -> list[tuple[Record
         found += [(record, _mark_of_incarnation(record, stream)) for record in page.records]
         first = None if page.next_after is None else f"{page.next_after}\0"
     return found
+
+
+# The mark segment of a stream: created when it is first needed, and deleted with its stream.
+#
+# Its name is the same for every incarnation of a stream, so an attribute of the segment records the incarnation that it
+# belongs to. The value only grows. A late deletion, truncation or revision mark cannot change the segment of a later
+# incarnation, because the store compares the attribute and acts in one step.
+
+_MARK_SEGMENTS_ATTEMPTS_MAX = 5
+"""An attempt fails only because of another late call: a deletion, or a claim for a former incarnation."""
+
+
+def make_mark_segment(records: StreamRecords, segment_stores: SegmentStores, stream: Stream) -> bool:
+    """Create the mark segment and claim it for this incarnation of the stream; two requests and a read.
+
+    The stream is read after the segment was created, because a deletion that started earlier may already be past the
+    step that deletes the mark segment.
+
+    Returns:
+        False if this incarnation of the stream is deleted or being deleted.
+
+    Raises:
+        UnavailableError: late calls of others made every attempt fail; repeat.
+    """
+    name = mark_segment_name(stream.scope, stream.name)
+    for _ in range(_MARK_SEGMENTS_ATTEMPTS_MAX):
+        segment_stores.create_segment(name, SegmentScaleRate())
+        found = records.find(stream.scope, stream.name)
+        is_over = found is None or found.stream.first_segment_number != stream.first_segment_number
+        if is_over or (found is not None and found.stream.is_deleting):
+            delete_mark_segment(segment_stores, stream)
+            return False
+        try:
+            own = stream.first_segment_number
+            if segment_stores.compare_and_set_attribute(name, MARK_INCARNATION, own, None):
+                return True
+            owner = segment_stores.get_attribute(name, MARK_INCARNATION)
+            if owner is not None and owner > own:
+                return False
+            if segment_stores.compare_and_set_attribute(name, MARK_INCARNATION, own, owner):
+                return True
+        except NotFoundError:
+            continue  # a late deletion has removed the segment before it was claimed
+    raise UnavailableError(f"the mark segment of {stream.scoped_name} cannot be created now: repeat")
+
+
+def delete_mark_segment(segment_stores: SegmentStores, stream: Stream) -> None:
+    """Delete the mark segment unless it belongs to a later incarnation of the stream."""
+    name = mark_segment_name(stream.scope, stream.name)
+    segment_stores.delete_segment_up_to(name, up_to_incarnation(stream))
+
+
+def up_to_incarnation(stream: Stream) -> AttributeBound:
+    """A condition that holds unless the mark segment belongs to a later incarnation of the stream."""
+    return AttributeBound(MARK_INCARNATION, stream.first_segment_number)

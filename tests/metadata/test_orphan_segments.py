@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from golden_records import GoldenRecords
 
-from headrace.metadata.creation import (
+from headrace.metadata.orphan_segments import (
     Creation,
     creation_body,
     creation_key,
@@ -13,6 +13,9 @@ from headrace.metadata.creation import (
     creations_last,
     creations_partition,
     decode_creation,
+    decode_leftovers,
+    leftovers_body,
+    leftovers_key,
 )
 from headrace.model.errors import CorruptError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
@@ -66,3 +69,11 @@ def test_the_segments_of_two_large_epochs_fit():
 def test_note_of_too_many_segments_is_corrupt(ranges: list[list[int]], reason: str):
     with pytest.raises(CorruptError, match=reason):
         decode_creation({**creation_body(CREATION), "segments": ranges})
+
+
+class TestLeftovers(GoldenRecords):
+    shapes = {"leftovers": ((7, 8), leftovers_body, decode_leftovers, {"format": 1, "segments": [7, 8]})}
+
+
+def test_key():
+    assert leftovers_key("s", "t") == Key("stream/s/t", "leftovers")

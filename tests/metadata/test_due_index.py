@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.metadata.bucket_lease import BucketLease, bucket_lease_body, bucket_lease_key, decode_bucket_lease
+from headrace.metadata.due_index import BucketLease, bucket_lease_body, bucket_lease_key, decode_bucket_lease
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Key
 
