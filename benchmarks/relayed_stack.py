@@ -19,7 +19,7 @@ from fuzz.replicated_stores import StoreGroup
 from headrace.local.data_directory import World
 from headrace.local.segment_store_processes import SegmentStoreProcesses, StoreStatus, replica_settings
 from headrace.local.stack import LocalStack, StackOptions
-from headrace.model.ensembles import COPIES
+from headrace.model.container_logs import COPIES
 
 ZONES: Final = ("a", "b", "c")
 

@@ -39,8 +39,8 @@ from headrace.codec import data_frames
 from headrace.codec.data_frames import CreateOperation
 from headrace.metadata.cluster_records import find_claim, write_claim
 from headrace.metadata.container_log import ContainerLogRecords
+from headrace.model.container_logs import COPIES, ReplicaId
 from headrace.model.containers import ContainerClaim
-from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.segmentstore.cache.block_pool import BLOCK_BYTES
 from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock

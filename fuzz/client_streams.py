@@ -14,9 +14,8 @@ from typing import Final
 from fuzz.client_patches import now_us
 from fuzz.randomness import Random
 from headrace import wire
-from headrace.model.key_ranges import equal_ranges
 from headrace.model.names import segment_name, transaction_segment_name
-from headrace.model.segments import KeyRange, segment_id
+from headrace.model.segments import KeyRange, equal_ranges, segment_id
 from headrace.model.transactions import TransactionState
 
 SCOPE: Final = "scope"

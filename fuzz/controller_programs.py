@@ -36,7 +36,7 @@ from fuzz.process_turns import CALLS_MAX, Faults, Process, Turns
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random
 from headrace.controller.steps import settle_transactions, transaction_aborts, transaction_commits
-from headrace.model import commit_runs, commit_sets
+from headrace.model import commit_sets
 from headrace.model.errors import NotFoundError
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
@@ -81,8 +81,8 @@ def _small_batches(random: Random) -> Iterator[None]:
         return
     sizes = (
         (commit_sets, "MEMBERS_PER_WRITE", 1),
-        (commit_runs, "TRANSACTIONS_PER_RUN_MAX", 2),
-        (commit_runs, "SETS_PER_RUN_MAX", 2),
+        (commit_sets, "TRANSACTIONS_PER_RUN_MAX", 2),
+        (commit_sets, "SETS_PER_RUN_MAX", 2),
         (transaction_commits, "TRANSACTIONS_PER_RUN_MAX", 2),
         (transaction_commits, "SETS_PER_RUN_MAX", 2),
         (transaction_commits, "COMPLETION_WRITES_MAX", 5),

@@ -15,7 +15,7 @@ from headrace.metadata.subscriber import SubscriberRecords
 from headrace.metadata.truncation import find_running_truncation
 from headrace.model.segments import segment_epoch, segment_id, segment_number
 from headrace.model.stream_configuration import RetentionPolicy
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, Side, compare_cuts, side_of
+from headrace.model.stream_cuts import CutOrder, PlacedCut, Side, compare_cuts, side_of
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.subscribers import upper_bound

@@ -54,7 +54,7 @@ from headrace.metadata.scope import decode_guard, decode_listed_tags
 from headrace.metadata.stream import decode_epoch, decode_stream, decode_tombstone
 from headrace.metadata.truncation import decode_truncation
 from headrace.model import chunks
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError, UnauthorizedError
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.log.journal import journal_format

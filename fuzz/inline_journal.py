@@ -10,7 +10,7 @@ from typing import Final
 
 from fuzz.randomness import Random
 from headrace.model.errors import UnavailableError
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.ledger import Done
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits

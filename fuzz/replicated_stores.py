@@ -29,7 +29,7 @@ from headrace.local.child_process import ChildProcess
 from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.model.ensembles import COPIES
+from headrace.model.container_logs import COPIES
 from segmentstore_fargate.registration import TASK_ARN_LABEL, TASK_METADATA_VARIABLE, TASK_REVISION_LABEL
 
 CONTAINERS: Final = 6

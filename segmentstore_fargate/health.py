@@ -16,7 +16,7 @@ from typing import Any, Final
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.errors import HeadraceError
-from headrace.model.settled_stores import ClusterView, unsettled_reasons
+from headrace.model.replication_health import ClusterView, unsettled_reasons
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from segmentstore_fargate.layout import mark_settled, was_settled

@@ -14,12 +14,10 @@ from typing import Final
 from headrace.metadata.cluster_records import ClusterRecords, StoredLease, check_lease, write_lease
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.cluster import left
-from headrace.model.container_logs import ContainerLog
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, ReplicaId
 from headrace.model.errors import HeadraceError
-from headrace.model.needed_stores import logs_lost_without
 from headrace.model.replica_placement import replica_of
-from headrace.model.replication_health import serving_zones
+from headrace.model.replication_health import logs_lost_without, serving_zones
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, MetadataStore, Write
 
 _log = logging.getLogger(__name__)

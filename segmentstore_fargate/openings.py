@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from headrace.metadata.cluster_records import ContainerState
-from headrace.model.container_opening import OpeningProgress, OpeningStep
+from headrace.model.containers import OpeningProgress, OpeningStep
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.ports.clock import Clock
 from headrace.segmentstore.container_opening import ContainerOpening

@@ -20,10 +20,9 @@ from typing import Final
 
 from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import ClusterRecords, StoredLease, write_lease
-from headrace.model.cluster import StoreLease, has_ended_silently, lost
-from headrace.model.ensembles import COPIES, ReplicaId
+from headrace.model.cluster import REPLICA_PROTOCOL, StoreLease, has_ended_silently, lost
+from headrace.model.container_logs import COPIES, ReplicaId
 from headrace.model.errors import HeadraceError, UnavailableError
-from headrace.model.protocol_versions import REPLICA_PROTOCOL
 from headrace.model.replica_placement import (
     Placement,
     address_of,

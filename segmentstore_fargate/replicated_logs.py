@@ -11,10 +11,10 @@ from typing import Final
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.cluster import ReplicationStatus
-from headrace.model.disk_stalls import DiskWatch
-from headrace.model.ensembles import COPIES_MIN, ReplicaId
+from headrace.model.container_logs import COPIES_MIN, ReplicaId
 from headrace.model.errors import HeadraceError
-from headrace.model.needed_stores import keeps_leaving_store
+from headrace.model.replication_health import keeps_leaving_store
+from headrace.model.store_volume import DiskWatch
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.replicas import ReplicaLinks

@@ -11,7 +11,7 @@ from headrace.adapters.tcp.replica_handshake import LinkIdentity
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
 from headrace.model.cluster import ReplicationStatus
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.ports.clock import Clock
 from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.metadata_store import MetadataStore

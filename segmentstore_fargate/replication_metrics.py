@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.segmentstore.log.replicated.owned_log import OwnedLog
 from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedgers
 from segmentstore_fargate.metric_families import Metric, Value

@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import HeadraceError, UnavailableError
-from headrace.model.needed_stores import logs_that_need
-from headrace.model.replication_health import serving_zones
+from headrace.model.replication_health import logs_that_need, serving_zones
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest

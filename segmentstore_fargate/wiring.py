@@ -16,9 +16,8 @@ from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
-from headrace.model.cluster import ReplicationStatus, StoreLease
+from headrace.model.cluster import FIRST_PROTOCOL, REPLICA_PROTOCOL, ReplicationStatus, StoreLease
 from headrace.model.errors import CorruptError, FencedError, HeadraceError
-from headrace.model.protocol_versions import FIRST_PROTOCOL, REPLICA_PROTOCOL
 from headrace.model.rates import TICK_S
 from headrace.segmentstore.cache.arenas import prepare_in_thread
 from headrace.segmentstore.container_opening import ContainerOpening

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.replication.log_recovery import LogRecovery
 from simulation.owner import Owner
 from simulation.scheduler import MS, SECOND

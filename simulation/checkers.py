@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from headrace.codec.log_record_header import RecordKind
 from headrace.codec.replica_messages import Entry, Nack, Opened
-from headrace.model.container_logs import ContainerLog, LedgerChain, LogState
-from headrace.model.ensembles import COPIES_MIN, ReplicaId
+from headrace.model.container_logs import COPIES_MIN, ContainerLog, LedgerChain, LogState, ReplicaId
 from headrace.replication.effects import Held, QueueRecord, Serve, WriterEffect
 from headrace.replication.log_ends import had_position, reported_position
 from headrace.replication.recovered_logs import RecoveredLog

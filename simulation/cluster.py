@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.replication.bounds import REOPEN_FIRST_MS
 from headrace.replication.ledger_writer import LedgerWriter

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordHeader, RecordKind
 from headrace.codec.replica_messages import Entry
-from headrace.model.container_logs import LedgerChain
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import LedgerChain, ReplicaId
 from headrace.model.errors import CorruptError
 from headrace.replication.recovered_logs import RecoveredLog
 from headrace.segmentstore.log.journal.file_copies import FileCopy, Portion

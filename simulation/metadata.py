@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
-from headrace.model.container_logs import ContainerLog, LogState, check_transition, without_lost_members
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LogState, ReplicaId, check_transition, without_lost_members
 from simulation.draws import Draws
 from simulation.network import Address
 from simulation.scheduler import MS, Scheduler

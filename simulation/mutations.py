@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 
 from headrace.codec.log_record_header import RecordKind
 from headrace.codec.replica_messages import Drop, HeldRun, Open
-from headrace.model.container_logs import ContainerLog, LedgerChain, open_ledger
-from headrace.model.ensembles import NO_POSITION, Ensemble, ReplicaId
+from headrace.model.container_logs import NO_POSITION, ContainerLog, Ensemble, LedgerChain, ReplicaId, open_ledger
 from headrace.ports.journal_disk import JournalDisk
 from headrace.replication import ledger_writer, log_recovery
 from headrace.replication.copy_sources import CopySources

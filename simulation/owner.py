@@ -19,8 +19,7 @@ from headrace.codec.replica_messages import (
     PulseItem,
     ReplicaMessage,
 )
-from headrace.model.container_logs import ContainerLog
-from headrace.model.ensembles import COPIES, ReplicaId
+from headrace.model.container_logs import COPIES, ContainerLog, ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.replication.effects import (
     Acknowledge,

@@ -19,9 +19,8 @@ from headrace.codec.replica_messages import (
     Read,
     ReplicaMessage,
 )
-from headrace.model.container_logs import ContainerLog
-from headrace.model.ensembles import ReplicaId
-from headrace.model.needed_stores import is_copy_unneeded
+from headrace.model.container_logs import ContainerLog, ReplicaId
+from headrace.model.replication_health import is_copy_unneeded
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
 from headrace.replication.recovered_logs import RecoveredLog
 from headrace.replication.replica_log import ReplicaLog

@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.codec.replica_messages import ReplicaMessage
-from headrace.model.container_logs import ContainerLog
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, ReplicaId
 from simulation.disk import DiskError, SimulatedDisk
 from simulation.journal import SimulatedJournal
 from simulation.network import Address, Link

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from headrace.model.cluster import StoreLease, StoreState
-from headrace.model.container_logs import ContainerLog, LogState
+from headrace.model.container_logs import COPIES, REPLICA_ID_BYTES, ContainerLog, LogState, ReplicaId
 from headrace.model.documents import Document, about
-from headrace.model.ensembles import COPIES, REPLICA_ID_BYTES, ReplicaId
 from headrace.model.replica_placement import is_destroyed, lease_of, may_be_removed
 
 EPOCH_MAX = (1 << 53) - 1

@@ -26,8 +26,15 @@ from headrace.codec.serialized_fields import (
     uuid,
 )
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.model.group_checkpoints import Checkpoints, Positions
-from headrace.model.group_state import NO_GROUP_ID, GroupState, Offsets, SharedConfiguration, initial_state
+from headrace.model.group_state import (
+    NO_GROUP_ID,
+    Checkpoints,
+    GroupState,
+    Offsets,
+    Positions,
+    SharedConfiguration,
+    initial_state,
+)
 from headrace.model.names import StreamSegmentName, parse_segment_name, segment_name
 from headrace.model.reader_groups import OUTSTANDING_CHECKPOINTS_DEFAULT, RetentionMode
 from headrace.model.segments import KeyRange

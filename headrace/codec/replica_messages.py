@@ -24,8 +24,7 @@ from headrace.codec.log_record_header import (
     decode_record_header,
     encode_record_header,
 )
-from headrace.model.container_logs import LEDGERS_MAX, LedgerStart
-from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
+from headrace.model.container_logs import LEDGERS_MAX, REPLICA_ID_BYTES, LedgerStart, ReplicaId
 from headrace.model.errors import CorruptError
 
 # Reads the fields of a replica message one after the other, and never beyond its end.

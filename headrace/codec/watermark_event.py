@@ -11,8 +11,7 @@ import struct
 from headrace.codec.serialized_fields import compact_int, data_of_envelope, enveloped, read_compact_int
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.watermarks import Watermark
-from headrace.model.writer_marks import positions_of
+from headrace.model.watermarks import Watermark, positions_of
 
 _TIMES = struct.Struct(">qq")
 _SEGMENT = struct.Struct(">qdd")

@@ -19,7 +19,7 @@ from headrace.adapters.tcp.listener import CONNECTIONS_MAX
 from headrace.local.child_process import ChildProcess
 from headrace.local.failures import LocalStackError
 from headrace.model.backoff import doubled_pause
-from headrace.model.ensembles import COPIES
+from headrace.model.container_logs import COPIES
 from headrace.ports.clock import Clock
 
 READY_TIMEOUT_S = 60.0

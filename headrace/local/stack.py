@@ -40,7 +40,7 @@ from headrace.local.segment_store_processes import (
     replica_settings,
 )
 from headrace.local.tokens import local_tokens
-from headrace.model.ensembles import COPIES
+from headrace.model.container_logs import COPIES
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.wire.connections.blocking import BlockingConnection

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.metadata.record_layout import decoded, versioned
-from headrace.model.cluster import STORES_MAX, ContainerHold, ContainerMap, ReplicationStatus, StoreLease, StoreState
+from headrace.model.cluster import (
+    FIRST_PROTOCOL,
+    STORES_MAX,
+    VERSION_MAX,
+    ContainerHold,
+    ContainerMap,
+    ProtocolVersions,
+    ReplicationStatus,
+    StoreLease,
+    StoreState,
+)
+from headrace.model.container_logs import REPLICA_ID_BYTES
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer
-from headrace.model.ensembles import REPLICA_ID_BYTES
 from headrace.model.errors import IllegalStateError
-from headrace.model.protocol_versions import FIRST_PROTOCOL, VERSION_MAX, ProtocolVersions
 from headrace.model.record_fields import record_field
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,

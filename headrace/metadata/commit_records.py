@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, transactions_partition, versioned
-from headrace.model.commit_runs import CommitRun, RunSet, WaitingMark
-from headrace.model.commit_sets import CommitPart, CommitWriter, PendingSet, check_set_writer
+from headrace.model.commit_sets import (
+    CommitPart,
+    CommitRun,
+    CommitWriter,
+    PendingSet,
+    RunSet,
+    WaitingMark,
+    check_set_writer,
+)
 from headrace.model.errors import ConflictError
 from headrace.model.requests import RequestKind
 from headrace.model.streams import Stream

@@ -14,15 +14,17 @@ from typing import Any, Final, NamedTuple
 from headrace.metadata.cluster_records import check_claim, claim_key, read_snapshot_pointer, snapshot_key
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.container_logs import (
+    COPIES,
     LEDGERS_MAX,
     NO_COPIES,
+    REPLICA_ID_BYTES,
     ContainerLog,
     LedgerStart,
     LogState,
+    ReplicaId,
     check_transition,
 )
 from headrace.model.containers import CLUSTER_PARTITION
-from headrace.model.ensembles import COPIES, REPLICA_ID_BYTES, ReplicaId
 from headrace.model.errors import CorruptError, ThrottledError, UnavailableError
 from headrace.model.record_fields import record_field
 from headrace.ports.metadata_store import (

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from headrace import topology
 from headrace.metadata.record_layout import decoded, moved_to, versioned
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.errors import CorruptError
 from headrace.model.names import scoped_stream_name
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace, Write

@@ -8,7 +8,7 @@ from typing import Any
 from headrace import topology
 from headrace.metadata.due_index import IndexPage, read_index
 from headrace.metadata.record_layout import decoded, versioned
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace
 

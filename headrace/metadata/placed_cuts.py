@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headrace.metadata.history_records import HistoryRecords
-from headrace.model.cut_ends import segments_read_to_end
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError, TruncatedError, UnavailableError
-from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.log_classes import first_number_of_class
-from headrace.model.segments import StreamSegment, segment_epoch, segment_number
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_positions
+from headrace.model.segments import StreamSegment, covers_key_space_once, segment_epoch, segment_number
 from headrace.model.stream_cut_ranges import check_checkpoint, epochs_between, segments_between
-from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut, invalid_cut
+from headrace.model.stream_cuts import (
+    END_OF_SEGMENT,
+    CutOrder,
+    PlacedCut,
+    StreamCut,
+    compare_positions,
+    invalid_cut,
+    segments_read_to_end,
+)
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
 

@@ -17,8 +17,7 @@ from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.retention import Counting, Cuts, Decision, Measures, RetentionCase, RetentionCut, decide
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import CutOrder, PlacedCut, StreamCut, compare_cuts
 from headrace.model.streams import Stream
 from headrace.model.subscribers import lower_bound, upper_bound
 from headrace.model.truncation import Truncation, bytes_cut_off, bytes_that_go, running_truncation, segments_that_go

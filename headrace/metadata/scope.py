@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from headrace.metadata.record_layout import decoded, versioned
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.errors import IllegalStateError, NotFoundError
 from headrace.model.names import check_known_name
 from headrace.ports.metadata_store import Body, Check, Create, Delete, Key, Record, Replace, Write

@@ -18,7 +18,7 @@ from headrace.metadata.truncation import decode_placed_cut, placed_cut_fields
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.reader_groups import GroupStream
-from headrace.model.stream_cut_order import PlacedCut
+from headrace.model.stream_cuts import PlacedCut
 from headrace.model.streams import Stream
 from headrace.model.subscribers import Subscriber, check_not_newer, cut_not_valid, registered_again, upper_bound
 from headrace.model.truncation import RunningTruncation, Truncation, very_beginning

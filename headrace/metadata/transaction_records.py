@@ -35,7 +35,7 @@ from headrace.metadata.transaction import (
     stored_transaction,
     transaction_body,
 )
-from headrace.model.commit_runs import CommitRun, WaitingMark
+from headrace.model.commit_sets import CommitRun, WaitingMark
 from headrace.model.errors import CorruptError
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.streams import Stream

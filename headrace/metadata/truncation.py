@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.metadata.record_layout import decode_segments, decoded, segment_rows, stream_partition, versioned
-from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.streams import Stream
 from headrace.model.truncation import RunningTruncation, Truncation
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace

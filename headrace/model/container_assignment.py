@@ -13,10 +13,10 @@ from headrace.model.cluster import (
     ContainerHold,
     ContainerMap,
     Holds,
+    ProtocolVersions,
     StoreLease,
     may_be_taken_over,
 )
-from headrace.model.protocol_versions import ProtocolVersions
 from headrace.model.replica_placement import zone_of
 
 LogMembers = Mapping[int, Collection[str]]

@@ -13,10 +13,9 @@ from functools import cached_property
 from typing import Self
 
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
-from headrace.model.key_ranges import check_same_space, equal_ranges
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.log_classes import class_of_number, first_number_of_class
-from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.segments import KeyRange, StreamSegment, check_same_space, equal_ranges, segment_id
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from headrace.model.errors import IllegalStateError
-from headrace.model.group_checkpoints import Positions, is_silent
-from headrace.model.group_state import LAG_MS_MIN, LAG_MS_UNKNOWN, GroupState
+from headrace.model.group_state import LAG_MS_MIN, LAG_MS_UNKNOWN, GroupState, Positions, is_silent
 from headrace.model.names import StreamSegmentName
 from headrace.model.segments import KeyRange
 

@@ -13,12 +13,11 @@ from typing import Annotated
 from headrace.model.arguments import check_fields
 from headrace.model.documents import Document, about
 from headrace.model.errors import ConflictError, InvalidRequestError
-from headrace.model.key_ranges import equal_ranges
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_PARTITIONS_MAX
 from headrace.model.log_classes import LogClass, first_number_of_class
 from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.model.segments import StreamSegment, segment_id
+from headrace.model.segments import StreamSegment, equal_ranges, segment_id
 
 _SEGMENTS_SUFFIX = "_kvtable"
 _INT64_MAX = (1 << 63) - 1

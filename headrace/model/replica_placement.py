@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from headrace.model.cluster import StoreLease, StoreState
-from headrace.model.ensembles import COPIES, ReplicaId
-from headrace.model.protocol_versions import REPLICA_PROTOCOL, ProtocolVersions
+from headrace.model.cluster import REPLICA_PROTOCOL, ProtocolVersions, StoreLease, StoreState
+from headrace.model.container_logs import COPIES, ReplicaId
 
 LOCAL_ZONE: Final = "local"
 """Stores with this zone are not in a real one: each of them counts as a zone of its own."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.model.stream_configuration import RetentionPolicy
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
+from headrace.model.stream_cuts import CutOrder, PlacedCut, compare_cuts
 
 CUTS_MAX = 128
 """The number of stream cuts that are kept of one stream. With so many, the stream keeps at most about 2 % too much."""

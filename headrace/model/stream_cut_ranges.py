@@ -16,9 +16,8 @@ from enum import Enum
 
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
-from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.limits import PIECES_PER_RANGE_MAX, SEGMENTS_BETWEEN_MAX
-from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.segments import KeyRange, StreamSegment, covers_key_space_once
 from headrace.model.stream_cuts import StreamCut, invalid_cut
 
 # Ranges of bytes split into pieces that begin and end between two events.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError
-from headrace.model.key_ranges import covers_key_space_once, merged
+from headrace.model.segments import covers_key_space_once, merged
 from headrace.model.stream_state import STREAM_OPERATIONS, StreamState, may_become, operation_in
 from headrace.model.streams import Stream
 

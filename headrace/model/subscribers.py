@@ -14,8 +14,7 @@ from headrace.model.epochs import overlapping
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.names import check_known_name
 from headrace.model.segments import StreamSegment
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import CutOrder, PlacedCut, StreamCut, compare_cuts
 
 
 @dataclass(frozen=True, slots=True)

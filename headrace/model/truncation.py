@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from headrace.model.epochs import Epoch, overlapping
 from headrace.model.segments import StreamSegment
-from headrace.model.stream_cut_order import PlacedCut, Side, side_of
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, Side, StreamCut, side_of
 
 
 @dataclass(frozen=True, slots=True)

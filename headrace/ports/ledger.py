@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.model.container_logs import LedgerStart
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.codec.log_record_header import RecordHeader
 from headrace.codec.replica_messages import Ack, Drop, Entries, Entry, Nack, Open, Opened, Pulse, Read
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.codec.replica_messages import Entries, Entry, Read
-from headrace.model.container_logs import LedgerChain
-from headrace.model.ensembles import NO_POSITION, Ensemble, ReplicaId
+from headrace.model.container_logs import NO_POSITION, Ensemble, LedgerChain, ReplicaId
 from headrace.replication.effects import Blocked, ReadEntries, Send, Source, WriterEffect
 
 # What a takeover has copied to each replica, and since when it has got nowhere.

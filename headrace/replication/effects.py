@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.codec.log_record_header import RecordHeader
 from headrace.codec.replica_messages import Entry, Nack, Open, Opened, Read
-from headrace.model.container_logs import ContainerLog
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, ReplicaId
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

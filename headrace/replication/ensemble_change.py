@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from headrace.model.container_logs import ContainerLog
-from headrace.model.ensembles import Ensemble
+from headrace.model.container_logs import ContainerLog, Ensemble
 from headrace.replication.bounds import WriterBounds
 from headrace.replication.effects import ReadRecord, WriteRecord, WriterEffect
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from headrace.codec.replica_messages import NACK_DISK_FULL, NACK_FENCED, NACK_GAP, Nack, Open, Opened
-from headrace.model.container_logs import ContainerLog, emptied
-from headrace.model.ensembles import NO_POSITION, Ensemble, ReplicaId, joint_quorum_position
+from headrace.model.container_logs import NO_POSITION, ContainerLog, Ensemble, ReplicaId, emptied, joint_quorum_position
 from headrace.model.replica_placement import Placement
 from headrace.replication.bounds import REOPEN_FIRST_MS, REOPEN_MAX_MS, WriterBounds
 from headrace.replication.effects import (

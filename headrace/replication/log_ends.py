@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.codec.replica_messages import HeldRun, Opened
-from headrace.model.container_logs import ContainerLog, LedgerChain
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LedgerChain, ReplicaId
 
 # The position of a replica, computed from what it reported in OPENED.
 

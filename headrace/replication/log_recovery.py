@@ -11,8 +11,18 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from headrace.codec.replica_messages import NACK_FENCED, NACK_PROTOCOL, Entries, Nack, Open, Opened
-from headrace.model.container_logs import ContainerLog, LedgerChain, LogState, check_transition, full_chain, open_ledger
-from headrace.model.ensembles import COPIES_MIN, NO_POSITION, Ensemble, ReplicaId
+from headrace.model.container_logs import (
+    COPIES_MIN,
+    NO_POSITION,
+    ContainerLog,
+    Ensemble,
+    LedgerChain,
+    LogState,
+    ReplicaId,
+    check_transition,
+    full_chain,
+    open_ledger,
+)
 from headrace.replication.bounds import RecoveryBounds
 from headrace.replication.copy_sources import CopyProgress, CopySources
 from headrace.replication.effects import (

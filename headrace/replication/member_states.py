@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from headrace.model.ensembles import NO_POSITION
+from headrace.model.container_logs import NO_POSITION
 from headrace.replication.bounds import REOPEN_FIRST_MS
 
 

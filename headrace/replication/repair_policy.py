@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.model.ensembles import COPIES_MIN, Ensemble, ReplicaId
+from headrace.model.container_logs import COPIES_MIN, Ensemble, ReplicaId
 from headrace.model.replica_placement import Placement
 
 

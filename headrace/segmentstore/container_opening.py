@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from headrace.codec.container_snapshots import ContainerSnapshot, encode_snapshot
-from headrace.model.container_opening import OpeningProgress, OpeningStep
-from headrace.model.containers import FIRST_EPOCH, SnapshotPointer
+from headrace.model.containers import FIRST_EPOCH, OpeningProgress, OpeningStep, SnapshotPointer
 from headrace.model.errors import CorruptError, FencedError, HeadraceError
 from headrace.ports.ledger import Ledger, LedgerStore
 from headrace.segmentstore.containers.backfill import Backfill

@@ -13,8 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from headrace.model.container_opening import OpeningProgress, OpeningStep
-from headrace.model.containers import SnapshotPointer
+from headrace.model.containers import OpeningProgress, OpeningStep, SnapshotPointer
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.names import is_transient_segment_name

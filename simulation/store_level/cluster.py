@@ -15,7 +15,7 @@ from fuzz.table_lane import TableLane
 from headrace import wire
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
 from headrace.metadata.cluster_records import ClusterRecords, find_claim
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import HeadraceError
 from headrace.model.log_classes import NUMBER_BLOCK
 from simulation.draws import Draws

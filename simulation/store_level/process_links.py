@@ -9,7 +9,7 @@ from typing import Any
 from headrace.adapters.memory.replicas import MemoryReplicaLinks
 from headrace.codec.log_record_header import RecordHeader
 from headrace.codec.replica_messages import Entry
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.ports.replicas import OwnerLink, OwnerMessage, ReplicaAnswer, ReplicaEvents, ReplicaHost
 from simulation.world.loop import SimulatedLoop, SimulatedProcess
 

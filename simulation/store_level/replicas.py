@@ -15,8 +15,7 @@ from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome
 from headrace.model.cluster import lost
-from headrace.model.container_logs import NO_COPIES, LogState, without_lost_members
-from headrace.model.ensembles import COPIES, ReplicaId
+from headrace.model.container_logs import COPIES, NO_COPIES, LogState, ReplicaId, without_lost_members
 from headrace.ports.clock import Clock
 from simulation.draws import Draws
 from simulation.scheduler import MS, SECOND

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headrace.adapters.memory.replicas import MemoryReplicaNetwork
-from headrace.model.cluster import StoreLease
-from headrace.model.ensembles import ReplicaId
-from headrace.model.protocol_versions import REPLICA_PROTOCOL
+from headrace.model.cluster import REPLICA_PROTOCOL, StoreLease
+from headrace.model.container_logs import ReplicaId
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
 from headrace.segmentstore.log.journal.replica_identity import load_identity
 from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs

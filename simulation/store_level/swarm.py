@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.model.ensembles import COPIES
+from headrace.model.container_logs import COPIES
 from headrace.model.log_classes import ContainerLayout
 from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
 from headrace.segmentstore.tables.limits import TableLimits

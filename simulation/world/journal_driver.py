@@ -12,7 +12,7 @@ from typing import Final
 from crc32c import crc32c
 
 from headrace.model.errors import HeadraceError, UnavailableError
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Done
 from headrace.segmentstore.log.journal.file_copies import FileCopy, Portion
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits

@@ -18,9 +18,8 @@ from headrace.metadata.container_log import (
     container_log_key,
     write_container_log,
 )
-from headrace.model.container_logs import ContainerLog, LedgerStart, emptied, open_ledger
+from headrace.model.container_logs import REPLICA_ID_BYTES, ContainerLog, LedgerStart, ReplicaId, emptied, open_ledger
 from headrace.model.containers import ContainerClaim
-from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
 from headrace.model.errors import CorruptError, IllegalStateError, ThrottledError, UnavailableError
 from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Record, Write
 

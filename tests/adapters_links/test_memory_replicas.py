@@ -10,7 +10,7 @@ from recorded_links import OWNER, PEER, RecordingEvents, RecordingHost, entry, o
 
 from headrace.adapters.memory.replicas import SILENCE_S, MemoryReplicaLinks, MemoryReplicaNetwork
 from headrace.codec.replica_messages import Ack, AckItem, Drop, Pulse, PulseItem
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import IllegalStateError
 
 pytestmark = pytest.mark.anyio

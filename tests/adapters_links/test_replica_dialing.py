@@ -12,7 +12,7 @@ from replica_sockets import DOWN, PATIENT, identity, replica_ends
 
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_pulses import LinkTimes
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 
 pytestmark = pytest.mark.anyio
 

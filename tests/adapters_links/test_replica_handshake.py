@@ -16,9 +16,9 @@ from headrace.adapters.tcp.replica_handshake import (
     ReplicaHandshake,
 )
 from headrace.codec.replica_messages import Ack, Hello, HelloOk, Proof, decode_message, encode_message
-from headrace.model.ensembles import ReplicaId
+from headrace.model.cluster import ProtocolVersions
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, InvalidRequestError, UnauthorizedError
-from headrace.model.protocol_versions import ProtocolVersions
 
 SECRET, OTHER_SECRET = b"s" * 32, b"t" * 32
 OWN = LinkIdentity(b"c" * 16, OWNER, 5, SECRET)

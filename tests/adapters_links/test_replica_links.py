@@ -30,7 +30,7 @@ from headrace.codec.replica_messages import (
     Read,
     encode_message,
 )
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from replica_sockets import CLUSTER, PATIENT, Ends, identity, raw_connection, re
 from headrace.adapters.tcp.replica_handshake import HELLO_BYTES, HELLO_OK_BYTES, LinkIdentity, OwnerHandshake
 from headrace.adapters.tcp.replica_pulses import LinkTimes
 from headrace.codec.replica_messages import MESSAGE_HEADER, Entry, Hello, Proof, encode_message
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 
 pytestmark = pytest.mark.anyio
 HASTY = LinkTimes(handshake_s=0.2, silence_s=60, dial_s=60, forgotten_s=60)

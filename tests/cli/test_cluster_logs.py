@@ -12,8 +12,7 @@ from command_line import ReadJson, Run, Show
 from headrace.metadata.cluster_records import write_lease
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.cluster import StoreLease, registered, task_stopped
-from headrace.model.container_logs import LogState, emptied, open_ledger
-from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
+from headrace.model.container_logs import REPLICA_ID_BYTES, LogState, ReplicaId, emptied, open_ledger
 from headrace.topology import CONTAINER_COUNT
 
 A, B, C = (ReplicaId(name.encode() * REPLICA_ID_BYTES) for name in "abc")

@@ -15,8 +15,7 @@ from headrace.cli import stream_rates, watching
 from headrace.cli.parameters import ScopedName
 from headrace.cli.stream_describe import BAR_WIDTH, key_space_bar
 from headrace.client import connect
-from headrace.model.key_ranges import equal_ranges
-from headrace.model.segments import KeyRange
+from headrace.model.segments import KeyRange, equal_ranges
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from headrace.client.writing import awaited_changes, batch_accumulator, event_bl
 from headrace.client.writing.batch_accumulator import BatchAccumulator
 from headrace.client.writing.event_blocks import Ack, SegmentQueue, Wants
 from headrace.client.writing.routing_table import Route
-from headrace.model.key_ranges import equal_ranges
+from headrace.model.segments import equal_ranges
 
 STUCK_S = 20.0
 

@@ -14,7 +14,7 @@ from headrace.client.writing import batch_accumulator, event_blocks
 from headrace.client.writing.batch_accumulator import BatchAccumulator
 from headrace.client.writing.event_blocks import EVENT_HEADERS, Block, ListedEvents, Wants
 from headrace.client.writing.routing_table import Route
-from headrace.model.key_ranges import equal_ranges
+from headrace.model.segments import equal_ranges
 
 EVENTS = [b"event %d" % number for number in range(10)]
 BLOCK_BYTES = 40

@@ -16,8 +16,7 @@ from headrace.codec.group_updates import parse_update, update_bytes
 from headrace.codec.serialized_fields import FieldReader, compact_long, compact_signed_long, text
 from headrace.codec.synchronizer_entries import InitialEntry, UpdatesEntry, entry_bytes, parse_entry
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.model.group_checkpoints import Checkpoints
-from headrace.model.group_state import GroupState, SharedConfiguration, initial_state
+from headrace.model.group_state import Checkpoints, GroupState, SharedConfiguration, initial_state
 from headrace.model.group_updates import (
     AcquireSegment,
     AddReader,

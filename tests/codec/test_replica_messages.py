@@ -40,8 +40,7 @@ from headrace.codec.replica_messages import (
     decode_message,
     encode_message,
 )
-from headrace.model.container_logs import LedgerStart
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import LedgerStart, ReplicaId
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log.journal.journal_format import Format2
 

@@ -10,8 +10,7 @@ from headrace.codec.serialized_fields import COMPACT_INT_MAX, compact_int, data_
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
 from headrace.model.errors import CorruptError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.watermarks import Watermark
-from headrace.model.writer_marks import positions_of
+from headrace.model.watermarks import Watermark, positions_of
 
 HALF = "3fe0000000000000"
 GOLDEN = bytes.fromhex(

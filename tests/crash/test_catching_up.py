@@ -18,7 +18,7 @@ from fuzz.store_process import StoreProcess
 from headrace import wire
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.model.ensembles import COPIES
+from headrace.model.container_logs import COPIES
 
 SUPPORT = Path(__file__).parent.parent / "support"
 LOG = 0

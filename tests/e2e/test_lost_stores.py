@@ -22,7 +22,7 @@ from headrace.local.resources import aws_environment
 from headrace.local.running import running_stack
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.model.ensembles import COPIES
+from headrace.model.container_logs import COPIES
 
 KEYS = 7
 EVENTS = 30_000

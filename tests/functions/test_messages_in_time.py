@@ -18,7 +18,7 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.metadata.intent import Intent, create_intent_write
 from headrace.metadata.queue_messages import request_message_body
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.ports.deadlines import WorkLeftError, is_time_short, require_time_for_piece
 

@@ -20,8 +20,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.metadata.container_log import NO_VERSION, write_container_log
 from headrace.model.cluster import ReplicationStatus, StoreLease, leaving, registered, renewed
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import Key, Record
 

@@ -11,7 +11,7 @@ from functions_in_memory import FunctionWorld
 from functions import wiring
 from functions.processors.tick_work import TICK_WORK
 from headrace import topology
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 
 S2 = 1 << 32 | 2
 

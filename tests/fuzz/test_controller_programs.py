@@ -35,7 +35,7 @@ from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model import commit_sets
-from headrace.model.commit_runs import CommitRun, PlannedRun, plan_run
+from headrace.model.commit_sets import CommitRun, PlannedRun, plan_run
 from headrace.model.streams import Stream
 from headrace.model.transactions import TransactionState
 from headrace.ports.deadlines import require_time_for_piece

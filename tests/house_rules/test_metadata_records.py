@@ -27,7 +27,7 @@ EXCEPTIONS: dict[str, tuple[set[str], str]] = {
     ),
     "headrace/segmentstore/tiering/chunk_directory.py": (
         {"Key"},
-        "as above: model/chunks.py and model/packed_objects.py",
+        "as above: model/chunks.py and model/chunks.py",
     ),
 }
 """What modules outside `headrace.metadata` may use of keys and bodies, and the reason."""

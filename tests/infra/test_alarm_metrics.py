@@ -21,9 +21,8 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords, claim_body, claim_sort, write_lease
 from headrace.metadata.container_log import NO_VERSION, write_container_log
 from headrace.model.cluster import ReplicationStatus, StoreLease, registered
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
-from headrace.model.ensembles import ReplicaId
 from headrace.ports.metadata_store import Create, Key
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]

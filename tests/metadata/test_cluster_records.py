@@ -33,10 +33,16 @@ from headrace.metadata.cluster_records import (
     store_lease_body,
     write_claim,
 )
-from headrace.model.cluster import ContainerMap, ReplicationStatus, StoreLease, StoreState
+from headrace.model.cluster import (
+    FIRST_PROTOCOL,
+    ContainerMap,
+    ProtocolVersions,
+    ReplicationStatus,
+    StoreLease,
+    StoreState,
+)
 from headrace.model.containers import ContainerClaim, SnapshotPointer
 from headrace.model.errors import CorruptError
-from headrace.model.protocol_versions import FIRST_PROTOCOL, ProtocolVersions
 from headrace.ports.metadata_store import Check, Key, Record
 
 CONTAINER_MAP = ContainerMap({0: "store-0", 1: "store-1", 2: "store-0"}, {1: 7})

@@ -17,7 +17,7 @@ from headrace.metadata.commit_records import (
     order_sort,
     replace_order,
 )
-from headrace.model.commit_runs import WaitingMark
+from headrace.model.commit_sets import WaitingMark
 from headrace.model.errors import CorruptError
 from headrace.model.transactions import CommitOrder
 from headrace.ports.metadata_store import Key, Record, Replace

@@ -13,8 +13,7 @@ from headrace.metadata.commit_records import (
     decode_commit_run,
     decode_commit_writer,
 )
-from headrace.model.commit_runs import CommitRun, RunSet, WaitingMark
-from headrace.model.commit_sets import EPOCH_MAX, CommitWriter, PendingSet
+from headrace.model.commit_sets import EPOCH_MAX, CommitRun, CommitWriter, PendingSet, RunSet, WaitingMark
 from headrace.model.errors import InvalidRequestError
 from headrace.model.transactions import CommitOrder
 from headrace.ports.metadata_store import Key

@@ -19,8 +19,15 @@ from headrace.metadata.container_log import (
     decode_container_log,
     write_container_log,
 )
-from headrace.model.container_logs import LEDGERS_MAX, ContainerLog, LedgerStart, LogState, emptied
-from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
+from headrace.model.container_logs import (
+    LEDGERS_MAX,
+    REPLICA_ID_BYTES,
+    ContainerLog,
+    LedgerStart,
+    LogState,
+    ReplicaId,
+    emptied,
+)
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import BODY_BYTES_MAX, Create, Key, Replace
 

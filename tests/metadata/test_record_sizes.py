@@ -14,16 +14,14 @@ from headrace.metadata.history_records import (
 from headrace.metadata.stream import configuration_update_body, stream_body
 from headrace.metadata.truncation import running_truncation_body
 from headrace.model.epochs import scaled_epoch
-from headrace.model.key_ranges import equal_ranges
 from headrace.model.log_classes import NUMBER_BLOCK
-from headrace.model.segments import segment_id
+from headrace.model.segments import equal_ranges, segment_id
 from headrace.model.stream_configuration import (
     ConfigurationUpdate,
     ScalingPolicy,
     StreamConfiguration,
 )
-from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.streams import Stream, new_stream
 from headrace.model.truncation import RunningTruncation, Truncation
 

@@ -11,8 +11,7 @@ from headrace.metadata.truncation import (
     running_truncation_body,
     running_truncation_key,
 )
-from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.truncation import RunningTruncation, Truncation
 from headrace.ports.metadata_store import Key
 

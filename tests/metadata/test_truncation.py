@@ -5,8 +5,7 @@ from __future__ import annotations
 from golden_records import FIRST, THIRD, TWO_THIRDS, GoldenRecords
 
 from headrace.metadata.truncation import decode_truncation, truncation_body, truncation_key
-from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.truncation import Truncation
 from headrace.ports.metadata_store import Key
 

@@ -10,6 +10,7 @@ from headrace.model.chunks import (
     OFFSET_BEHIND_ALL,
     ChunkRun,
     LogPlace,
+    ObjectCount,
     RunLink,
     RunTimes,
     chunk_body,
@@ -18,19 +19,16 @@ from headrace.model.chunks import (
     chunk_sort,
     is_link,
     link_body,
-    run_link,
-)
-from headrace.model.containers import containers_of_store
-from headrace.model.errors import CorruptError
-from headrace.model.packed_objects import (
-    ObjectCount,
     object_body,
     object_count,
     object_partition,
     packed_epoch,
     packed_name,
     packed_prefix,
+    run_link,
 )
+from headrace.model.containers import containers_of_store
+from headrace.model.errors import CorruptError
 
 INT63 = st.integers(0, 2**63 - 1)
 

@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 
 from headrace.model.cluster import (
     CLOCK_SKEW_MAX_MS,
+    FIRST_PROTOCOL,
     GIVING_WAY_MS,
+    REPLICA_PROTOCOL,
     STORE_FORGOTTEN_AFTER_MS,
     UNHEARD_S,
     UNSERVED_MAX_MS,
+    VERSION_MAX,
     ContainerAction,
     ContainerHold,
     ContainerMap,
+    ProtocolVersions,
     ReplicationStatus,
     StoreLease,
     StoreState,
@@ -37,6 +41,7 @@ from headrace.model.cluster import (
     task_stopped,
 )
 from headrace.model.container_assignment import assign
+from headrace.model.errors import InvalidRequestError
 
 NOW_MS = 1_000_000
 GRACE_MS = 60_000
@@ -289,3 +294,24 @@ def test_a_lease_says_what_became_of_the_stores_logs():
     assert noted.replication == status
     assert renewed(noted, NOW_MS + 5).replication == status
     assert registered(store("a"), noted, NOW_MS).replication == ReplicationStatus()
+
+
+RANGES = st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda pair: ProtocolVersions(min(pair), max(pair)))
+
+
+@given(RANGES, RANGES)
+def test_shared_versions_are_those_that_both_speak(one: ProtocolVersions, other: ProtocolVersions):
+    common = set(range(one.low, one.high + 1)) & set(range(other.low, other.high + 1))
+    shared = one.shared(other)
+    assert shared == other.shared(one)
+    assert common == (set() if shared is None else set(range(shared.low, shared.high + 1)))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (2, 1), (1, VERSION_MAX + 1)])
+def test_impossible_versions_are_refused(low: int, high: int):
+    with pytest.raises(InvalidRequestError, match="the lowest one first"):
+        ProtocolVersions(low, high)
+
+
+def test_this_release_speaks_that_of_leases_without_versions():
+    assert REPLICA_PROTOCOL.shared(FIRST_PROTOCOL) == FIRST_PROTOCOL

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.model import transactions
 from headrace.model.commit_sets import (
     EPOCH_MAX,
     MEMBERS_PER_WRITE,
     SET_STREAMS_MAX,
     SET_TRANSACTIONS_MAX,
+    SETS_PER_RUN_MAX,
+    TRANSACTIONS_PER_RUN_MAX,
+    CommitPart,
     CommitWriter,
     PendingSet,
+    PlannedRun,
+    WaitingMark,
+    aborted_together,
     begun,
     check_set_epoch,
     check_set_members,
@@ -21,10 +30,20 @@ from headrace.model.commit_sets import (
     forgotten,
     is_committed,
     member_chunks,
+    plan_run,
     refused,
 )
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.model.transactions import LABEL_CHARACTERS_MAX, check_label, has_prefix, labelled_epoch, transaction_id_of
+from headrace.model.transactions import (
+    LABEL_CHARACTERS_MAX,
+    CommitOrder,
+    Transaction,
+    check_label,
+    has_prefix,
+    labelled_epoch,
+    reference_epoch_of,
+    transaction_id_of,
+)
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
 
 
@@ -140,3 +159,115 @@ def test_the_beginning_of_a_label():
     assert has_prefix("job/7/x", "job/7")
     assert not has_prefix("job/7", "job/7/")
     assert not has_prefix(None, "j")
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> tuple[list[WaitingMark], dict[str, CommitPart]]:
+    """Marks of single transactions and of sets, in order, with the parts of the sets; ids are of a few epochs."""
+    marks: list[WaitingMark] = []
+    parts: dict[str, CommitPart] = {}
+    sizes = draw(st.lists(st.one_of(st.none(), st.integers(1, 130)), min_size=1, max_size=25))
+    for number, size in enumerate(sizes):
+        epochs = draw(st.lists(st.integers(0, 1), min_size=1, max_size=3))
+        ids = sorted(transaction_id_of(epochs[index % len(epochs)], number << 10 | index) for index in range(size or 1))
+        order = CommitOrder(number, ids[0])
+        if size is None:
+            marks.append(WaitingMark(ids[0], 5, order))
+            continue
+        parts[f"set-{number}"] = CommitPart(f"set-{number}", "h", "w", tuple(ids), order)
+        marks.append(WaitingMark(ids[0], 5, order, f"set-{number}"))
+    return marks, parts
+
+
+def _after(marks: list[WaitingMark], run: PlannedRun) -> list[WaitingMark]:
+    """The order after a run, as its last write leaves it."""
+    rests = {one.mark: one.rest for one in run.sets}
+    gone = set(run.transactions)
+    left = [rests.get(one, one) if one.commit_set else (None if one.transaction_id in gone else one) for one in marks]
+    return [one for one in left if one is not None]
+
+
+@given(orders())
+def test_runs_take_all_in_order_and_within_their_limits(case: tuple[list[WaitingMark], dict[str, CommitPart]]):
+    marks, parts = case
+    wanted = [
+        one for mark in marks for one in (parts[mark.commit_set].members if mark.commit_set else (mark.transaction_id,))
+    ]
+    taken: list[int] = []
+    while marks:
+        run = plan_run(marks[:TRANSACTIONS_PER_RUN_MAX], parts)
+        assert 1 <= len(run.transactions) <= TRANSACTIONS_PER_RUN_MAX
+        assert len(run.sets) <= SETS_PER_RUN_MAX
+        assert len({reference_epoch_of(one) for one in run.transactions}) == 1
+        assert [one.rest for one in run.sets[:-1]] == [None] * len(run.sets[:-1]), "only the last may be unfinished"
+        taken += run.transactions
+        marks = _after(marks, run)
+        for mark in marks:
+            if mark.commit_set is not None:
+                assert parts[mark.commit_set].members[mark.position] == mark.transaction_id
+    assert taken == wanted
+
+
+def _of_set(identifier: int, name: str) -> Transaction:
+    return transactions.prepared(transactions.new_transaction(identifier, 10_000, 1_000, 0), name)
+
+
+def _marked(identifier: int) -> Transaction:
+    opened = transactions.new_transaction(identifier, 10_000, 1_000, 0)
+    return transactions.marked_for_commit(opened, CommitOrder(3, identifier))
+
+
+@pytest.mark.parametrize(
+    ("lost", "begun", "lost_sets", "expected"),
+    [
+        (set(), set(), set(), ()),
+        ({4}, set(), set(), (4,)),
+        ({6, 4}, set(), set(), (4, 6)),
+        ({6, 7}, set(), set(), (6, 7, 8)),
+        ({7}, set(), set(), (7, 8)),
+        ({8}, {"a"}, set(), (8,)),
+        (set(), {"a"}, {"a"}, (7, 8)),
+        (set(), set(), {"a"}, (7, 8)),
+    ],
+)
+def test_what_is_aborted_together(lost: set[int], begun: set[str], lost_sets: set[str], expected: tuple[int, ...]):
+    """4 and 6 were marked alone, 7 and 8 are a set."""
+    marked = [_marked(4), _marked(6), _of_set(7, "a"), _of_set(8, "a")]
+    assert aborted_together(marked, lost, begun, lost_sets) == expected
+
+
+def test_a_released_member_is_as_it_was():
+    opened = replace(transactions.new_transaction(7, 10_000, 1_000, 0), label="l")
+    assert transactions.released(transactions.prepared(opened, "a")) == opened
+
+
+def test_an_entry_of_a_set_keeps_its_place_between_its_parts():
+    """A set that begins amid a mark of release 0.1.0 has an index."""
+    mark = WaitingMark(11, 5, CommitOrder(3, 10, 1), "a", version=4)
+    first = mark.after(3, 13)
+    assert first == WaitingMark(13, 5, CommitOrder(3, 10, 1), "a", passed=2, version=5)
+    assert (mark.position, first.position) == (1, 3)
+    assert first.after(4, 14) == WaitingMark(14, 5, CommitOrder(3, 10, 1), "a", passed=3, version=6)
+
+
+@pytest.mark.parametrize("by_itself", [0, 1])
+def test_a_run_takes_as_much_as_it_may(by_itself: int):
+    """The next entry of the order is not left for another run while there is room."""
+    ids = [transaction_id_of(0, number) for number in range(TRANSACTIONS_PER_RUN_MAX + 5)]
+    order = CommitOrder(1, ids[0])
+    singles = [WaitingMark(one, 5, CommitOrder(0, one)) for one in ids[:by_itself]]
+    members = tuple(ids[by_itself:])
+    run = plan_run([*singles, WaitingMark(members[0], 5, order, "a")], {"a": CommitPart("a", "h", "w", members, order)})
+    assert run.transactions == tuple(ids[:TRANSACTIONS_PER_RUN_MAX])
+    (taken,) = run.sets
+    assert taken.set_id == "a"
+    assert taken.rest is not None
+    assert taken.rest.transaction_id == ids[TRANSACTIONS_PER_RUN_MAX]
+
+
+def test_a_run_takes_as_many_sets_as_it_may():
+    orders = [CommitOrder(number, transaction_id_of(0, number)) for number in range(SETS_PER_RUN_MAX + 1)]
+    parts = {str(one.number): CommitPart(str(one.number), "h", "w", (one.group or 0,), one) for one in orders}
+    marks = [WaitingMark(one.group or 0, 5, one, str(one.number)) for one in orders]
+    run = plan_run(marks, parts)
+    assert [one.set_id for one in run.sets] == [str(number) for number in range(SETS_PER_RUN_MAX)]

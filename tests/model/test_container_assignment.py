@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headrace.model.cluster import (
     ContainerHold,
     ContainerMap,
+    ProtocolVersions,
     ReplicationStatus,
     StoreLease,
     StoreState,
@@ -21,7 +22,6 @@ from headrace.model.cluster import (
     registered,
 )
 from headrace.model.container_assignment import assign
-from headrace.model.protocol_versions import ProtocolVersions
 
 NOW_MS = 1_000_000
 COUNT = 12

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.model.container_logs import (
     LEDGERS_MAX,
     NO_COPIES,
+    NO_POSITION,
     ContainerLog,
+    Ensemble,
     LedgerChain,
     LedgerStart,
     LogState,
+    ReplicaId,
     check_transition,
     emptied,
     full_chain,
+    joint_quorum_position,
     open_ledger,
     retained_ledgers,
     without_lost_members,
 )
-from headrace.model.ensembles import NO_POSITION, ReplicaId
 from headrace.model.errors import IllegalStateError
 
 A, B, C = (ReplicaId(bytes([number]) * 16) for number in range(3))
@@ -224,3 +230,65 @@ def test_loss_that_a_recovery_does_not_need_is_refused(log: ContainerLog, lost: 
 def test_operator_only_removes_lost_members(before: ContainerLog | None, after: ContainerLog, epoch: int | None):
     with pytest.raises(IllegalStateError):
         check_transition(before, after, epoch)
+
+
+ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C, D = (ReplicaId(bytes([number]) * 16) for number in range(4))
+
+
+@pytest.mark.parametrize(
+    ("members", "copies", "ack", "read"),
+    [
+        ((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C), 3, 2, 2),
+        ((ENSEMBLES_A, ENSEMBLES_B), 3, 2, 1),
+        ((ENSEMBLES_A,), 3, 2, 1),
+        ((ENSEMBLES_A,), 1, 1, 1),
+    ],
+)
+def test_quorums_follow_from_members_and_copies(members: tuple[ReplicaId, ...], copies: int, ack: int, read: int):
+    ensemble = Ensemble(members, copies)
+    assert (ensemble.ack_quorum, ensemble.read_quorum) == (ack, read)
+
+
+@pytest.mark.parametrize(
+    "ensemble",
+    [
+        Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)),
+        Ensemble((ENSEMBLES_A, ENSEMBLES_B)),
+        Ensemble((ENSEMBLES_A,), 1),
+    ],
+)
+def test_each_read_quorum_meets_each_ack_quorum(ensemble: Ensemble):
+    for writers in combinations(ensemble.members, ensemble.ack_quorum):
+        for readers in combinations(ensemble.members, ensemble.read_quorum):
+            assert set(writers) & set(readers)
+
+
+def test_quorum_position_is_the_second_largest():
+    positions = {ENSEMBLES_A: 9, ENSEMBLES_B: 7, ENSEMBLES_C: 3}
+    assert Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)).quorum_position(positions) == 7
+    assert Ensemble((ENSEMBLES_A, ENSEMBLES_C)).quorum_position(positions) == 3
+
+
+def test_members_without_a_position_hold_nothing():
+    assert Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)).quorum_position({ENSEMBLES_A: 9}) == NO_POSITION
+
+
+def test_single_member_of_three_copies_acknowledges_nothing():
+    assert Ensemble((ENSEMBLES_A,)).quorum_position({ENSEMBLES_A: 9}) == NO_POSITION
+
+
+def test_one_copy_acknowledges_by_itself():
+    assert Ensemble((ENSEMBLES_A,), 1).quorum_position({ENSEMBLES_A: 9}) == 9
+
+
+def test_replicas_outside_the_ensemble_do_not_answer_for_it():
+    assert not Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)).is_read_quorum({ENSEMBLES_A, D})
+    assert Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)).is_read_quorum({ENSEMBLES_A, ENSEMBLES_C, D})
+
+
+@given(st.dictionaries(st.sampled_from([ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C, D]), st.integers(-1, 20)))
+def test_joint_position_never_exceeds_either_ensemble(positions: dict[ReplicaId, int]):
+    current, wanted = Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)), Ensemble((ENSEMBLES_A, ENSEMBLES_B, D))
+    joint = joint_quorum_position(current, wanted, positions)
+    assert joint == min(current.quorum_position(positions), wanted.quorum_position(positions))
+    assert joint_quorum_position(current, None, positions) == current.quorum_position(positions)

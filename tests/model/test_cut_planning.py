@@ -13,8 +13,7 @@ from stream_histories import random_histories
 from headrace.model.cut_planning import BatchRules, PlannedBatch, SegmentEnd, plan_batch
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.model.key_ranges import covers_key_space_once
-from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.segments import KeyRange, StreamSegment, covers_key_space_once, segment_id
 from headrace.model.stream_cut_ranges import epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.truncation import very_beginning

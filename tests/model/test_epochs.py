@@ -11,10 +11,9 @@ from stream_histories import Histories
 
 from headrace.model.epochs import Epoch, front_of_scale, is_same_scale, overlapping, rolled_back_epoch, scaled_epoch
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
-from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.log_classes import NUMBER_BLOCK, class_of_number
-from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.segments import KeyRange, StreamSegment, covers_key_space_once, segment_id
 from headrace.model.stream_invariants import follows
 
 HALVES = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import InvalidRequestError
-from headrace.model.key_ranges import covers_key_space_once, equal_ranges
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.scaling import BOUND_TOLERANCE, even_plan, split_range
-from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.segments import KeyRange, StreamSegment, covers_key_space_once, equal_ranges
 from headrace.model.stream_invariants import follows
 
 BOUNDS = st.one_of(

@@ -21,8 +21,7 @@ from headrace.model.group_balance import (
     to_acquire,
     to_release,
 )
-from headrace.model.group_checkpoints import silent_checkpoint_name
-from headrace.model.group_state import LAG_MS_MIN, GroupState, initial_state
+from headrace.model.group_state import LAG_MS_MIN, GroupState, initial_state, silent_checkpoint_name
 from headrace.model.group_updates import (
     AcquireSegment,
     AddReader,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from headrace.model import key_value_tables as tables
 from headrace.model.errors import ConflictError, InvalidRequestError
-from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.key_value_tables import TableConfiguration, TableState
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_PARTITIONS_MAX
+from headrace.model.segments import covers_key_space_once
 
 NEW = tables.new_table("s", "k", TableConfiguration(2, 4), 6, 1_000)
 ACTIVE = tables.table_created(NEW)

@@ -11,12 +11,12 @@ from headrace.model.container_logs import (
     ContainerLog,
     LedgerStart,
     LogState,
+    ReplicaId,
     check_transition,
     emptied,
     open_ledger,
     without_lost_members,
 )
-from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import IllegalStateError
 
 A, B, C, D = (ReplicaId(bytes([number]) * 16) for number in range(4))

@@ -9,9 +9,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.cluster import ReplicationStatus, StoreLease, StoreState, left, lost, registered, task_stopped
-from headrace.model.ensembles import COPIES, REPLICA_ID_BYTES, ReplicaId
-from headrace.model.protocol_versions import ProtocolVersions
+from headrace.model.cluster import (
+    ProtocolVersions,
+    ReplicationStatus,
+    StoreLease,
+    StoreState,
+    left,
+    lost,
+    registered,
+    task_stopped,
+)
+from headrace.model.container_logs import COPIES, REPLICA_ID_BYTES, ReplicaId
 from headrace.model.replica_placement import (
     address_of,
     first_members,

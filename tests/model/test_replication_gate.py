@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.container_logs import NO_COPIES, ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import NO_COPIES, ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.model.replication_health import missing_copies
 
 REPLICAS = [ReplicaId(bytes([number]) * 16) for number in range(6)]

@@ -22,8 +22,7 @@ from headrace.model.retention import (
 )
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import CutOrder, PlacedCut, StreamCut, compare_cuts
 from headrace.model.subscribers import lower_bound, upper_bound
 
 LEFT, RIGHT = StreamSegment(0, KeyRange(0.0, 0.5)), StreamSegment(1, KeyRange(0.5, 1.0))

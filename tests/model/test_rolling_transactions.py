@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from stream_histories import Histories
 
 from headrace.model.epochs import Epoch, front_of_epochs, scaled_epoch
-from headrace.model.key_ranges import covers_key_space_once
-from headrace.model.segments import KeyRange, segment_id
+from headrace.model.segments import KeyRange, covers_key_space_once, segment_id
 from headrace.model.stream_cut_ranges import segments_between
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_invariants import follows, repeats

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import IllegalStateError
-from headrace.model.key_ranges import covers_key_space_once, equal_ranges
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.rates import ScalingReport
 from headrace.model.scaling import (
@@ -28,7 +27,7 @@ from headrace.model.scaling import (
     split_plan,
     split_range,
 )
-from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.segments import KeyRange, StreamSegment, covers_key_space_once, equal_ranges, segment_id
 from headrace.model.stream_configuration import ScalingPolicy, ScalingType
 from headrace.model.stream_invariants import follows
 

@@ -18,8 +18,7 @@ from headrace.model.errors import ConflictError, CorruptError, IllegalStateError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_configuration import ConfigurationUpdate, ScalingPolicy, StreamConfiguration
-from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.stream_invariants import INVARIANTS, check_write
 from headrace.model.stream_state import STREAM_OPERATIONS, StreamState
 from headrace.model.streams import Stream

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.segments import KeyRange
-from headrace.model.stream_cut_order import CutOrder, compare_cuts
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import CutOrder, StreamCut, compare_cuts
 from headrace.model.subscribers import Subscriber, lower_bound, moved, upper_bound
 
 

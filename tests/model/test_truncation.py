@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.model.epochs import overlapping
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.stream_cut_order import PlacedCut, Side, side_of
+from headrace.model.stream_cuts import PlacedCut, Side, side_of
 from headrace.model.truncation import (
     Truncation,
     bytes_cut_off,

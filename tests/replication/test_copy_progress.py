@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.ensembles import NO_POSITION, ReplicaId
+from headrace.model.container_logs import NO_POSITION, ReplicaId
 from headrace.replication.copy_sources import CopyProgress
 from headrace.replication.effects import Blocked, Send, Source
 

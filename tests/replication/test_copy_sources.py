@@ -6,8 +6,7 @@ import pytest
 from takeovers import OWN, B, C, entries
 
 from headrace.codec.replica_messages import Entries, Read
-from headrace.model.container_logs import LedgerChain, LedgerStart
-from headrace.model.ensembles import NO_POSITION, Ensemble
+from headrace.model.container_logs import NO_POSITION, Ensemble, LedgerChain, LedgerStart
 from headrace.replication.copy_sources import CopySources
 from headrace.replication.effects import ReadEntries
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from takeovers import LOG, OWN, B, C, D
 
-from headrace.model.container_logs import LedgerStart
-from headrace.model.ensembles import Ensemble
+from headrace.model.container_logs import Ensemble, LedgerStart
 from headrace.replication.bounds import WriterBounds
 from headrace.replication.effects import ReadRecord, WriteRecord, WriterEffect
 from headrace.replication.ensemble_change import ChangePhase, EnsembleChange

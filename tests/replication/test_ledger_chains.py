@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from headrace.codec.replica_messages import HeldRun, Opened
-from headrace.model.container_logs import LEDGERS_MAX, ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import LEDGERS_MAX, ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.replication.bounds import RecoveryBounds
 from headrace.replication.effects import Blocked, WriteRecord, WriterEffect
 from headrace.replication.log_recovery import LogRecovery

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from takeovers import LOG, OWN, B, D
 
 from headrace.codec.replica_messages import HeldRun, Opened
-from headrace.model.container_logs import ContainerLog, LedgerChain, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LedgerChain, LedgerStart, LogState, ReplicaId
 from headrace.replication.log_ends import (
     LogEnd,
     find_log_end,

@@ -6,8 +6,7 @@ import pytest
 from takeovers import BOUNDS, EPOCH, GRACE, LOG, OWN, ZONES, B, C, D, answer, entries, no_entries, of, recovery
 
 from headrace.codec.replica_messages import NACK_FENCED, Entries, Entry, HeldRun, Nack, Opened
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.replication.effects import (
     Blocked,
     Fail,

@@ -6,8 +6,7 @@ import pytest
 from takeovers import BOUNDS, EPOCH, GRACE, OWN, ZONES, B, C, D, of
 
 from headrace.codec.replica_messages import HeldRun, Opened
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.replication.effects import DropMember, OpenMember, WriteRecord, WriterEffect
 from headrace.replication.log_recovery import LogRecovery
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.ensembles import COPIES_MIN, Ensemble, ReplicaId
+from headrace.model.container_logs import COPIES_MIN, Ensemble, ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.replication.repair_policy import (
     MemberView,

@@ -8,8 +8,7 @@ import pytest
 from takeovers import BOUNDS, EPOCH, GRACE, LOG, OWN, ZONES, B, C, D, answer, entries, no_entries, of, recovery
 
 from headrace.codec.replica_messages import NACK_FENCED, Entries, HeldRun, Nack, Open, Opened, Read
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import NO_POSITION
+from headrace.model.container_logs import NO_POSITION, ContainerLog, LedgerStart, LogState
 from headrace.replication.effects import (
     Blocked,
     DropMember,

@@ -14,9 +14,8 @@ from store_world import World
 from functions.wiring import CHUNK_LINKS_EXPIRE_S
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run
+from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run, packed_name
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
-from headrace.model.packed_objects import packed_name
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S, WRITES_PER_TRANSACTION_MAX, Create, Delete, Key
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory, fitting
 from headrace.segmentstore.tiering.garbage_collector import OBJECTS_PER_PAGE

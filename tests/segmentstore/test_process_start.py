@@ -18,7 +18,7 @@ from headrace.adapters.disk.journal_disk import DiskJournalFile
 from headrace.adapters.system_clock import SystemClock
 from headrace.metadata.cluster_records import ClusterRecords, write_lease, write_map
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
-from headrace.model import container_opening
+from headrace.model import containers
 from headrace.model.cluster import ContainerMap, StoreLease, registered
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import CorruptError, FencedError, IllegalStateError, UnavailableError
@@ -164,7 +164,7 @@ async def test_a_store_is_well_once_it_has_settled(aws, config, tmp_path_factory
     """A deployment waits for it. From then on neither an outage nor a restart during one lets its task be replaced."""
     monkeypatch.setattr(wiring, "TICK_S", 0.001)
     for name in ("RETRY_FIRST_S", "RETRY_MAX_S"):
-        monkeypatch.setattr(container_opening, name, 0.001)
+        monkeypatch.setattr(containers, name, 0.001)
 
     await _all_in_tier_2(config, tmp_path_factory.mktemp("former"))
     aws.objects.down = True

@@ -13,8 +13,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.cluster import StoreLease, StoreState, leaving, left, lost, registered
-from headrace.model.container_logs import open_ledger
-from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
+from headrace.model.container_logs import REPLICA_ID_BYTES, ReplicaId, open_ledger
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Page, Write
 from segmentstore_fargate.leave import leave_cluster

@@ -17,8 +17,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import write_lease, write_map
 from headrace.metadata.container_log import NO_VERSION, write_container_log
 from headrace.model.cluster import ContainerMap, StoreLease, registered
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.model.errors import UnavailableError
 from segmentstore_fargate.health import ReplicatedPlace, SettledLatch
 from segmentstore_fargate.layout import mark_settled

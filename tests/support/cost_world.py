@@ -20,7 +20,7 @@ from headrace.controller.services.range_plans import RangePlanService
 from headrace.controller.services.retention import RetentionService
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.workers import InTurn
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.model.epochs import Epoch, overlapping, scaled_epoch
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 
 T = TypeVar("T")
 SAMPLES = tuple(index / 64 for index in range(64))

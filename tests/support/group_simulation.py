@@ -14,8 +14,8 @@ from itertools import count
 
 from group_states import after, group
 
+from headrace.model.group_balance import SegmentTurns
 from headrace.model.group_state import GroupState
-from headrace.model.group_turns import SegmentTurns
 from headrace.model.group_updates import AcquireSegment, AddReader, GroupUpdate, NoteProgress, ReleaseSegment
 from headrace.model.names import StreamSegmentName
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.codec.replica_messages import HeldRun, Opened
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.replication.bounds import WriterBounds
 from headrace.replication.effects import WriterEffect

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.model.chunks import chunk_run, is_link
-from headrace.model.packed_objects import ObjectCount, object_count, object_partition, packed_epoch
+from headrace.model.chunks import ObjectCount, chunk_run, is_link, object_count, object_partition, packed_epoch
 
 
 def counts_of(metadata: MemoryMetadataStore, container: int = 0) -> dict[str, ObjectCount]:

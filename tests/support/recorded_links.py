@@ -9,8 +9,7 @@ from crc32c import crc32c
 
 from headrace.codec.log_record_header import RecordHeader, RecordKind
 from headrace.codec.replica_messages import Entry, Open, ReplicaMessage
-from headrace.model.container_logs import LedgerStart
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import LedgerStart, ReplicaId
 from headrace.ports.replicas import OwnerLink, OwnerMessage, ReplicaAnswer
 
 OWNER, PEER = ReplicaId(b"o" * 16), ReplicaId(b"p" * 16)

@@ -8,7 +8,7 @@ from replicated_world import ReplicatedWorld
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.ports.replicas import ReplicaLinks
 from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
 

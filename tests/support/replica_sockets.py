@@ -15,7 +15,7 @@ from headrace.adapters.tcp.replica_handshake import LinkIdentity
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
 from headrace.adapters.tcp.replica_pulses import LinkTimes
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 
 CLUSTER = b"c" * 16
 SECRET = b"do not tell this to other people"

@@ -14,8 +14,8 @@ from headrace.adapters.memory.replicas import MemoryReplicaNetwork
 from headrace.adapters.system_clock import SystemClock
 from headrace.metadata.cluster_records import find_claim, write_claim
 from headrace.metadata.container_log import ContainerLogRecords
+from headrace.model.container_logs import COPIES, ReplicaId
 from headrace.model.containers import ContainerClaim
-from headrace.model.ensembles import COPIES, ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.ports.replicas import ReplicaLinks
 from headrace.replication.bounds import RecoveryBounds, WriterBounds

@@ -22,9 +22,8 @@ from headrace.api.stream_cuts import ExplainedCutCheck
 from headrace.client import Headrace, KeyRange, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.codec.events import split_events
-from headrace.model.key_ranges import equal_ranges
 from headrace.model.names import segment_name
-from headrace.model.segments import segment_id
+from headrace.model.segments import equal_ranges, segment_id
 from headrace.model.stream_cuts import invalid_cut
 
 SCOPE, STREAM = "s", "t"

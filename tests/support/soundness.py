@@ -15,8 +15,8 @@ from headrace.metadata.scope import listing_key
 from headrace.metadata.stream import configuration_update_key, epoch_sort, transition_key
 from headrace.metadata.truncation import running_truncation_key
 from headrace.model.errors import NotFoundError, TruncatedError
-from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.names import segment_name
+from headrace.model.segments import covers_key_space_once
 from headrace.model.stream_invariants import follows
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState, transaction_text

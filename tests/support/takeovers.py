@@ -8,8 +8,7 @@ from crc32c import crc32c
 
 from headrace.codec.log_record_header import RecordHeader, RecordKind
 from headrace.codec.replica_messages import Entries, Entry, HeldRun, Opened
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.replication.bounds import RecoveryBounds
 from headrace.replication.effects import OpenMember, ReadEntries, ReadRecord, WriteClaim, WriterEffect
 from headrace.replication.log_recovery import LogRecovery

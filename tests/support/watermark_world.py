@@ -12,7 +12,7 @@ from headrace.controller.services.watermarks import WatermarkService
 from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
 from headrace.controller.ticks.due_work import LEASE_MS
 from headrace.controller.ticks.watermark_ticks import watermark_ticks
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.names import mark_segment_name
 from headrace.model.segment_attributes import REVISION_MARK
 from headrace.model.watermarks import Watermark

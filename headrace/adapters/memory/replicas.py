@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.codec.log_record_header import RecordHeader
 from headrace.codec.replica_messages import Entry, Open, ReplicaMessage, decode_message, encode_message
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, IllegalStateError
 from headrace.ports.replicas import OwnerMessage, ReplicaAnswer, ReplicaEvents, ReplicaHost
 

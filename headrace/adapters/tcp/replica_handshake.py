@@ -26,9 +26,9 @@ from headrace.codec.replica_messages import (
     decode_message,
     encode_message,
 )
-from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
+from headrace.model.cluster import REPLICA_PROTOCOL, ProtocolVersions
+from headrace.model.container_logs import REPLICA_ID_BYTES, ReplicaId
 from headrace.model.errors import CorruptError, InvalidRequestError, UnauthorizedError
-from headrace.model.protocol_versions import REPLICA_PROTOCOL, ProtocolVersions
 
 CLUSTER_ID_BYTES: Final = 16
 SECRET_BYTES_MIN: Final = 32

@@ -37,7 +37,7 @@ from headrace.codec.replica_messages import (
     decode_message,
     encode_message,
 )
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, IllegalStateError, UnavailableError
 from headrace.ports.replicas import OwnerMessage, ReplicaAnswer, ReplicaEvents
 

@@ -23,7 +23,7 @@ from headrace.adapters.tcp.replica_handshake import (
 )
 from headrace.adapters.tcp.replica_pulses import LinkTimes, PulseTimer
 from headrace.codec.replica_messages import Drop, Entry, Leaving, Open, Pulse, Read, decode_message, encode_message
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.ports.replicas import ReplicaAnswer, ReplicaHost
 from headrace.replication.bounds import LINK_WINDOW_BYTES

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.model.errors import FrozenError
-from headrace.model.group_checkpoints import Positions
-from headrace.model.key_ranges import covers_key_space_once
-from headrace.model.segments import KeyRange, segment_epoch
+from headrace.model.group_state import Positions
+from headrace.model.segments import KeyRange, covers_key_space_once, segment_epoch
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
 
 

@@ -1,6 +1,6 @@
 """One reader's part in the decisions of its group: which segments it has, checkpoints, and who has vanished.
 
-The shell around `headrace/model/group_turns.py`: it writes what the model decides, always on condition that the state
+The shell around `headrace/model/group_balance.py`: it writes what the model decides, always on condition that the state
 is the one that the decision was made for. So a segment has one owner, also if readers decide at the same time.
 """
 
@@ -17,9 +17,8 @@ from headrace.client.groups.group_cuts import stream_cuts
 from headrace.client.groups.group_segments import OwnedSegments
 from headrace.client.groups.group_synchronizer import GroupSynchronizer
 from headrace.model.errors import HeadraceError, IllegalStateError
-from headrace.model.group_balance import comparable_lag_ms, readers_before
+from headrace.model.group_balance import LAG_BALANCE_S, TURN_S, SegmentTurns, comparable_lag_ms, readers_before
 from headrace.model.group_state import GroupState
-from headrace.model.group_turns import LAG_BALANCE_S, TURN_S, SegmentTurns
 from headrace.model.group_updates import (
     AcquireSegment,
     AddReader,

@@ -19,8 +19,7 @@ from headrace.client.groups.group_synchronizer import GroupSynchronizer
 from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
-from headrace.model.group_checkpoints import Positions, silent_checkpoint_name
-from headrace.model.group_state import GroupState
+from headrace.model.group_state import GroupState, Positions, silent_checkpoint_name
 from headrace.model.group_updates import (
     BeginCheckpoint,
     ClearCheckpointsBefore,

@@ -13,7 +13,7 @@ from headrace.client.groups.group_reader import GroupReaderOptions
 from headrace.client.groups.reader_group import CHECKPOINT_TIMEOUT_S, AsyncReaderGroup, Checkpoint, ResetTo
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous.synchronous_group_reader import GroupReader
-from headrace.model.group_checkpoints import Positions
+from headrace.model.group_state import Positions
 from headrace.model.names import StreamSegmentName
 from headrace.model.stream_cuts import StreamCut
 

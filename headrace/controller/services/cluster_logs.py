@@ -16,8 +16,7 @@ from headrace.metadata.cluster_records import (
     write_claim,
 )
 from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome, StoredLog
-from headrace.model.container_logs import NO_COPIES, LogState, without_lost_members
-from headrace.model.ensembles import COPIES, ReplicaId
+from headrace.model.container_logs import COPIES, NO_COPIES, LogState, ReplicaId, without_lost_members
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.replica_placement import may_be_removed
 from headrace.ports.metadata_store import MetadataStore, Write, WriteConflictError

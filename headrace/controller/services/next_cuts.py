@@ -15,8 +15,7 @@ from headrace.metadata.stream_records import StreamRecords
 from headrace.model.cut_planning import BatchRules, PlannedBatch, plan_batch
 from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX, SEGMENTS_PER_CUT_MAX
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts, later_cut
-from headrace.model.stream_cuts import StreamCut, invalid_cut
+from headrace.model.stream_cuts import CutOrder, PlacedCut, StreamCut, compare_cuts, invalid_cut, later_cut
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
 from headrace.ports.metadata_store import MetadataStore

@@ -29,8 +29,8 @@ from headrace.model.limits import (
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.names import segment_name
 from headrace.model.segments import segment_epoch
-from headrace.model.stream_cut_order import Side, side_of
 from headrace.model.stream_cut_ranges import pieces_at_best, split_pieces, split_targets
+from headrace.model.stream_cuts import Side, side_of
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
 from headrace.ports.chunk_storage import ChunkLinks

@@ -10,8 +10,7 @@ from headrace.model.epochs import Epoch, front_of_epochs
 from headrace.model.errors import NotFoundError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.segments import StreamSegment
-from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation, very_beginning
 from headrace.ports.segment_stores import SegmentInfo, SegmentStores

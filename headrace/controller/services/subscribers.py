@@ -17,7 +17,7 @@ from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberPlaces, SubscriberRecords, register_writes, unregister_writes
 from headrace.model.errors import InvalidRequestError, UnavailableError
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
+from headrace.model.stream_cuts import CutOrder, PlacedCut, compare_cuts
 from headrace.model.streams import Stream
 from headrace.model.subscribers import (
     Subscriber,

@@ -18,9 +18,8 @@ from headrace.metadata.watermark_records import (
     watermark_key,
 )
 from headrace.model.errors import NotFoundError
-from headrace.model.key_ranges import KEY_SPACE
 from headrace.model.names import mark_segment_name
-from headrace.model.segments import StreamSegment, segment_id
+from headrace.model.segments import KEY_SPACE, StreamSegment, segment_id
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 

@@ -33,12 +33,12 @@ from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_confli
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import StoredTransaction, replace_open
 from headrace.metadata.transaction_records import TransactionRecords
-from headrace.model.commit_runs import WaitingMark
 from headrace.model.commit_sets import (
     CommitPart,
     CommitWriter,
     Members,
     PendingSet,
+    WaitingMark,
     begun,
     decided,
     forgotten,

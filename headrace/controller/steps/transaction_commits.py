@@ -36,16 +36,16 @@ from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction import StoredTransaction
 from headrace.metadata.transaction_records import TransactionRecords, complete, packed
 from headrace.metadata.watermark_records import WriterMarkRecords
-from headrace.model.commit_runs import (
+from headrace.model.commit_sets import (
     SETS_PER_RUN_MAX,
     TRANSACTIONS_PER_RUN_MAX,
+    CommitPart,
     CommitRun,
     RunSet,
     WaitingMark,
     aborted_together,
     plan_run,
 )
-from headrace.model.commit_sets import CommitPart
 from headrace.model.epochs import Epoch
 from headrace.model.errors import (
     SOURCE_INCOMPLETE,

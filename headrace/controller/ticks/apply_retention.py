@@ -23,7 +23,7 @@ from headrace.metadata.retention_records import (
     delete_cuts,
     read_due_streams,
 )
-from headrace.model.due_work import backoff_ms
+from headrace.model.backoff import backoff_ms
 from headrace.model.errors import ConflictError, HeadraceError, SealedError, TruncatedError
 from headrace.model.retention import Cuts, RetentionCut, cuts_after_head, with_cut
 from headrace.model.streams import Stream

@@ -29,7 +29,7 @@ from headrace.metadata.transaction import (
     replace_open,
 )
 from headrace.metadata.transaction_records import TransactionRecords
-from headrace.model.due_work import backoff_ms
+from headrace.model.backoff import backoff_ms
 from headrace.model.errors import CorruptError, HeadraceError, OutOfTimeError
 from headrace.model.streams import Stream
 from headrace.model.transactions import (

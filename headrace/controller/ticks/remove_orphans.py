@@ -16,7 +16,7 @@ from headrace.controller.steps.segment_creation import delete_unwanted
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.metadata.due_index import move_back
 from headrace.metadata.orphan_segments import Creation, read_due_creations
-from headrace.model.due_work import BACKOFF_MAX_MS
+from headrace.model.backoff import BACKOFF_MAX_MS
 from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Delete, Record
 from headrace.ports.workers import Workers

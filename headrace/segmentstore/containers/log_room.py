@@ -1,8 +1,8 @@
 """Limits how much log the containers of a store may hold, by the free space of the volume, and may have waiting.
 
 Each container has a share of its own, which other containers cannot use up. Together they are limited by the volume
-(`headrace/model/log_space.py`). Entries that wait for other stores or for S3 are limited for all containers together;
-the ones with the most of them reach the limit.
+(`headrace/model/store_volume.py`). Entries that wait for other stores or for S3 are limited for all containers
+together; the ones with the most of them reach the limit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Ledger
 
 HELD_LOG_BYTES_MAX: Final = 4 << 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.model.log_classes import ContainerLayout, LogClass
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Ledger, LedgerStore
 
 

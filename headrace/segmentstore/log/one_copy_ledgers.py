@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Done, LedgerEntry, Released
 from headrace.segmentstore.log.held_bytes import HeldBytes
 from headrace.segmentstore.log.journal.journal_interface import EntryJournal, holds_back_files

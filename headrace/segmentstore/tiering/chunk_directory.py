@@ -19,6 +19,7 @@ from headrace.metadata.evicted_segment import evicted_segment_key
 from headrace.model.chunks import (
     OFFSET_BEHIND_ALL,
     ChunkRun,
+    ObjectCount,
     RunLink,
     chunk_body,
     chunk_partition,
@@ -26,10 +27,12 @@ from headrace.model.chunks import (
     chunk_sort,
     is_link,
     link_body,
+    object_body,
+    object_count,
+    object_partition,
     run_link,
 )
 from headrace.model.errors import CorruptError, UnavailableError
-from headrace.model.packed_objects import ObjectCount, object_body, object_count, object_partition
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,

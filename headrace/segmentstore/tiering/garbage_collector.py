@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from headrace.model.packed_objects import object_count, packed_prefix
+from headrace.model.chunks import object_count, packed_prefix
 from headrace.ports.chunk_storage import ChunkStorage, StoredObject
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Record

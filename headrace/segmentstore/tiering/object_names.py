@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
+from headrace.model.chunks import packed_epoch, packed_name
 from headrace.model.errors import AlreadyExistsError, UnavailableError
-from headrace.model.packed_objects import packed_epoch, packed_name
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S

@@ -22,7 +22,7 @@ from headrace.client import (
     WriterOptions,
 )
 from headrace.client.reading import time_windows
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.wire import WireCommand
 
 SMALL_BLOCKS = WriterOptions(block_bytes=1_000, buffer_bytes=100_000)

@@ -24,8 +24,8 @@ from headrace.client.writing.column_writes import column_slices
 from headrace.client.writing.event_blocks import SegmentQueue, Wants
 from headrace.client.writing.event_writer import closed_error
 from headrace.client.writing.routing_table import Route
-from headrace.model.key_ranges import equal_ranges
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
+from headrace.model.segments import equal_ranges
 
 Make = Callable[[int], Cluster]
 Blocks = list[list[tuple[bytes, str | None]]]

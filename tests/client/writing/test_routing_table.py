@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from headrace.client.writing.routing_table import Route, RoutingTable
 from headrace.model.errors import CorruptError
-from headrace.model.key_ranges import equal_ranges
-from headrace.model.segments import KeyRange
+from headrace.model.segments import KeyRange, equal_ranges
 
 
 def _route(low: float, high: float, target: str) -> Route[str]:

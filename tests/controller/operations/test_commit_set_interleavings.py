@@ -27,7 +27,7 @@ from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.controller.steps import transaction_commits
 from headrace.metadata.commit_records import find_commit_part, find_commit_writer
 from headrace.metadata.due_index import bucket_of
-from headrace.model import commit_runs, commit_sets
+from headrace.model import commit_sets
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import CHECK_EVERY_MS, TransactionState
@@ -298,7 +298,7 @@ def run_case(seed: int) -> Case:
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members are prepared one by one, committed two by two and completed one by one: others come between them."""
     monkeypatch.setattr(commit_sets, "MEMBERS_PER_WRITE", 1)
-    for module in (commit_runs, transaction_commits):
+    for module in (commit_sets, transaction_commits):
         monkeypatch.setattr(module, "TRANSACTIONS_PER_RUN_MAX", 2)
     for name in ("COMPLETION_WRITES_MAX", "LAST_WRITES_MAX"):
         monkeypatch.setattr(transaction_commits, name, 5)

@@ -18,7 +18,7 @@ from fuzz.shuffled_workers import ShuffledWorkers
 from fuzz.watched_ports import Crash
 from headrace import topology
 from headrace.controller.steps import transaction_commits
-from headrace.model import commit_runs
+from headrace.model import commit_sets
 from headrace.model.errors import HeadraceError
 from headrace.model.transactions import CHECK_EVERY_MS, TransactionState
 
@@ -113,7 +113,7 @@ def test_epochs_of_a_writer_appear_in_their_order(seed: int):
 
 def test_the_entry_of_a_set_stays_at_its_key(monkeypatch: pytest.MonkeyPatch):
     """A query reads one record after the other. It could miss an entry that moves, and a later epoch come first."""
-    for module in (commit_runs, transaction_commits):
+    for module in (commit_sets, transaction_commits):
         monkeypatch.setattr(module, "TRANSACTIONS_PER_RUN_MAX", 2)
     world = StreamWorld()
     world.create(segments=1)
@@ -131,7 +131,7 @@ def test_the_entry_of_a_set_stays_at_its_key(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_seal_takes_no_merge_of_another_for_a_loss(monkeypatch: pytest.MonkeyPatch):
     """Two processes seal, and one dies when it has merged a part of the set, while the other looks for losses."""
-    for module in (commit_runs, transaction_commits):
+    for module in (commit_sets, transaction_commits):
         monkeypatch.setattr(module, "TRANSACTIONS_PER_RUN_MAX", 2)
     for position in itertools.count():
         world = StreamWorld()

@@ -12,7 +12,7 @@ from fuzz.watched_ports import Crash
 from headrace.controller.steps import transaction_commits
 from headrace.metadata.stream import current_key
 from headrace.metadata.watermark_records import writer_mark_sort
-from headrace.model.commit_runs import TRANSACTIONS_PER_RUN_MAX
+from headrace.model.commit_sets import TRANSACTIONS_PER_RUN_MAX
 from headrace.model.epochs import overlapping
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
 from headrace.model.segments import KeyRange

@@ -32,9 +32,8 @@ from headrace.model.cluster import (
     registered,
     renewed,
 )
-from headrace.model.container_logs import ContainerLog, emptied, open_ledger
+from headrace.model.container_logs import REPLICA_ID_BYTES, ContainerLog, ReplicaId, emptied, open_ledger
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer
-from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
 from headrace.model.errors import ConflictError
 from headrace.ports.metadata_store import Create, Key, Replace, WriteConflictError
 

@@ -21,7 +21,7 @@ from headrace.model.errors import (
     NotFoundError,
     UnavailableError,
 )
-from headrace.model.key_ranges import covers_key_space_once
+from headrace.model.segments import covers_key_space_once
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream

@@ -15,8 +15,8 @@ from stream_world import StreamWorld
 
 from fuzz.watched_ports import Crash
 from headrace.controller.steps import transaction_commits
-from headrace.model import commit_runs
-from headrace.model.commit_runs import TRANSACTIONS_PER_RUN_MAX
+from headrace.model import commit_sets
+from headrace.model.commit_sets import TRANSACTIONS_PER_RUN_MAX
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
@@ -221,7 +221,7 @@ def test_a_loss_after_the_first_run_of_a_set_aborts_one(world: StreamWorld):
 
 def test_a_loss_that_another_has_noted_is_not_missed(monkeypatch: pytest.MonkeyPatch):
     """A volume is lost while a run is planned. Another process notes that, and dies before it begins the run."""
-    for module in (commit_runs, transaction_commits):
+    for module in (commit_sets, transaction_commits):
         monkeypatch.setattr(module, "TRANSACTIONS_PER_RUN_MAX", 2)
     was_noted = False
     for position in itertools.count():

@@ -22,10 +22,10 @@ from headrace import topology
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.controller.ticks.due_work import LEASE_MS
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
-from headrace.model.stream_cut_order import CutOrder, PlacedCut, Side, compare_cuts, side_of
+from headrace.model.stream_cuts import CutOrder, PlacedCut, Side, compare_cuts, side_of
 from headrace.model.subscribers import lower_bound, upper_bound
 
 PERIOD_MS = 100_000

@@ -19,8 +19,7 @@ from hypothesis.stateful import (
 from stream_world import StreamWorld
 
 from headrace.model.errors import IllegalStateError, InvalidRequestError, SealedError, TruncatedError
-from headrace.model.key_ranges import covers_key_space_once
-from headrace.model.segments import KeyRange
+from headrace.model.segments import KeyRange, covers_key_space_once
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 

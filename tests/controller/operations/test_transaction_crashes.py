@@ -24,7 +24,7 @@ from fuzz.shuffled_workers import ShuffledWorkers
 from headrace.controller.operations.commit_transactions import CommitProcessor
 from headrace.controller.steps import transaction_commits
 from headrace.metadata.queue_messages import COMMIT, TransactionMessage, transaction_message_body
-from headrace.model import commit_runs
+from headrace.model import commit_sets
 from headrace.model.errors import ConflictError
 from headrace.model.transactions import LEASE_GRACE_MS, WriterTime
 
@@ -35,7 +35,7 @@ RUN = 40
 @pytest.fixture(autouse=True, scope="module")
 def _small_runs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        for module in (commit_runs, transaction_commits):
+        for module in (commit_sets, transaction_commits):
             patched.setattr(module, "TRANSACTIONS_PER_RUN_MAX", RUN)
         yield
 

@@ -20,9 +20,16 @@ from headrace.metadata.cluster_records import (
 )
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.cluster import ContainerHold, ReplicationStatus, StoreLease, left, lost, registered, task_stopped
-from headrace.model.container_logs import NO_COPIES, ContainerLog, LogState, emptied, open_ledger
+from headrace.model.container_logs import (
+    NO_COPIES,
+    REPLICA_ID_BYTES,
+    ContainerLog,
+    LogState,
+    ReplicaId,
+    emptied,
+    open_ledger,
+)
 from headrace.model.containers import ContainerClaim, SnapshotPointer
-from headrace.model.ensembles import REPLICA_ID_BYTES, ReplicaId
 from headrace.model.errors import (
     ConflictError,
     IllegalStateError,

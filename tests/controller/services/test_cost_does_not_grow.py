@@ -28,11 +28,9 @@ from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.truncation import truncation_body, truncation_key
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
-from headrace.model.key_ranges import equal_ranges
 from headrace.model.names import segment_name
-from headrace.model.segments import StreamSegment, segment_id
-from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.segments import StreamSegment, equal_ranges, segment_id
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.truncation import Truncation
 from headrace.ports.metadata_store import Create, Replace
 from headrace.ports.segment_stores import SegmentScaleRate

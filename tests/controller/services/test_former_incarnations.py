@@ -13,7 +13,7 @@ from stream_commits import states
 from stream_world import StreamWorld
 
 from headrace import topology
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.errors import NotFoundError, SealedError
 from headrace.model.transactions import CHECK_EVERY_MS, TransactionState
 

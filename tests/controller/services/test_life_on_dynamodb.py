@@ -28,8 +28,8 @@ from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.metadata.scope import CREATION_LOCKS
 from headrace.model.errors import NotFoundError
-from headrace.model.key_ranges import equal_ranges
 from headrace.model.rates import ScalingReport
+from headrace.model.segments import equal_ranges
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 

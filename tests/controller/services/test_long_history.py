@@ -24,8 +24,7 @@ from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.epochs import Epoch
 from headrace.model.names import container_of_segment, segment_name
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
-from headrace.model.stream_cut_order import PlacedCut
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.truncation import Truncation
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.ports.segment_stores import SegmentScaleRate

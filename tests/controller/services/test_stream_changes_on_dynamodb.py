@@ -22,7 +22,7 @@ from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.stream_cuts import StreamCutService
 from headrace.controller.services.streams import StreamService
-from headrace.model.key_ranges import equal_ranges
+from headrace.model.segments import equal_ranges
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 
 SEGMENTS = 300

@@ -32,7 +32,7 @@ from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.queue_messages import TransactionQueues
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import IllegalStateError
-from headrace.model.key_ranges import equal_ranges
+from headrace.model.segments import equal_ranges
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.transactions import TransactionState, WriterTime
 from headrace.ports.metadata_store import Write

@@ -13,7 +13,7 @@ from headrace.controller.operations import registry
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.metadata.transaction import due_partition, open_key
-from headrace.model.due_work import UNDECODABLE_AGAIN_MS, bucket_of_stream
+from headrace.model.backoff import UNDECODABLE_AGAIN_MS, bucket_of_stream
 from headrace.model.errors import ThrottledError
 from headrace.model.transactions import (
     CHECK_EVERY_MS,

@@ -11,7 +11,7 @@ from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.transactions import CHECK_EVERY_MS, TransactionState
 from headrace.ports.segment_stores import SegmentScaleRate

@@ -12,7 +12,7 @@ from headrace import topology
 from headrace.controller.steps.segment_creation import CREATION_LOOKED_AT_AFTER_MS
 from headrace.controller.ticks.remove_orphans import creation_ticks
 from headrace.metadata.orphan_segments import creations_partition, decode_creation
-from headrace.model.due_work import bucket_of_stream
+from headrace.model.backoff import bucket_of_stream
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 

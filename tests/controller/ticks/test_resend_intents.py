@@ -12,7 +12,7 @@ from headrace.controller.ticks.due_work import WORK_S_MAX
 from headrace.controller.ticks.resend_intents import IntentSweep
 from headrace.metadata.due_index import BUCKET_LEASES_PARTITION
 from headrace.metadata.intent import Intent, intent_body, intents_partition
-from headrace.model.due_work import BACKOFF_FIRST_MS, bucket_of_stream
+from headrace.model.backoff import BACKOFF_FIRST_MS, bucket_of_stream
 from headrace.model.errors import UnavailableError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration

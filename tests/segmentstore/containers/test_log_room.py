@@ -13,8 +13,8 @@ from store_world import World
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.model.log_space import COPY_FROM_FILES, LogSpace, copying_pays, room_bytes
 from headrace.model.names import container_of_segment
+from headrace.model.store_volume import COPY_FROM_FILES, LogSpace, copying_pays, room_bytes
 from headrace.segmentstore.containers import log_room
 from headrace.segmentstore.tiering import throttle as throttle_module
 from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL

@@ -10,8 +10,7 @@ from object_worlds import CONTAINER, World, failures, turns
 from unreliable_chunks import Fate
 
 from headrace.metadata.container_log import NO_VERSION, LogWriteOutcome
-from headrace.model.container_logs import ContainerLog, LogState, open_ledger
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, LogState, ReplicaId, open_ledger
 from headrace.model.errors import CorruptError, FencedError, HeadraceError, IllegalStateError, UnavailableError
 from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
 from headrace.segmentstore.log.objects.object_ledgers import ObjectLedger

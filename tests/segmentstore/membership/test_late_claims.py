@@ -10,7 +10,7 @@ from store_world import World
 
 from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import ClusterRecords, claim_key
-from headrace.model import container_opening
+from headrace.model import containers
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Write
 
@@ -21,7 +21,7 @@ LATE = (3, 4, 5)
 
 
 async def test_a_late_claim_leaves_no_container_without_a_store(make_world: type[World], monkeypatch: Any) -> None:
-    monkeypatch.setattr(container_opening, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(containers, "RETRY_FIRST_S", 0.001)
     world = make_world(container_count=4, s3_containers=2)
     honest = world.metadata.write
     late: dict[int, tuple[Write, ...]] = {}

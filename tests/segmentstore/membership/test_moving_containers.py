@@ -15,7 +15,7 @@ from segment_writes import created_segment
 from store_world import WAIT_S, RunningStore, WireClient, World
 
 from headrace import wire
-from headrace.model.container_opening import OpeningStep
+from headrace.model.containers import OpeningStep
 from headrace.model.errors import CorruptError
 from headrace.model.names import container_of_segment
 from headrace.segmentstore import store

@@ -17,10 +17,9 @@ from headrace.metadata.cluster_records import (
     lease_key,
     snapshot_sort,
 )
-from headrace.model import container_opening
+from headrace.model import containers
 from headrace.model.cluster import UNSERVED_MAX_MS, StoreState
-from headrace.model.container_opening import OpeningStep
-from headrace.model.containers import CLUSTER_PARTITION
+from headrace.model.containers import CLUSTER_PARTITION, OpeningStep
 from headrace.model.errors import CorruptError, ThrottledError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Create, Delete, Key
@@ -38,7 +37,7 @@ OTHERS = [each for each in range(CONTAINERS) if each != CONTAINER]
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RETRY_FIRST_S", "RETRY_MAX_S", "QUARANTINE_RETRY_S"):
-        monkeypatch.setattr(container_opening, name, 0.001)
+        monkeypatch.setattr(containers, name, 0.001)
 
 
 def epoch(world: World, container: int = CONTAINER) -> int:

@@ -13,8 +13,8 @@ from store_world import WAIT_S, World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.cluster_records import ClusterRecords, claim_key
-from headrace.model import container_opening
-from headrace.model.container_opening import OpeningStep
+from headrace.model import containers
+from headrace.model.containers import OpeningStep
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Key, Write
@@ -34,7 +34,7 @@ OTHERS = [each for each in range(CONTAINERS) if each != CONTAINER]
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RETRY_FIRST_S", "RETRY_MAX_S"):
-        monkeypatch.setattr(container_opening, name, 0.001)
+        monkeypatch.setattr(containers, name, 0.001)
 
 
 class Obstacle:
@@ -136,8 +136,8 @@ async def test_stop_claims_no_further_container(world: World, monkeypatch):
         claims.append(seen)
         raise UnavailableError("not now")
 
-    monkeypatch.setattr(container_opening, "RETRY_FIRST_S", 1e6)
-    monkeypatch.setattr(container_opening, "RETRY_MAX_S", 1e6)
+    monkeypatch.setattr(containers, "RETRY_FIRST_S", 1e6)
+    monkeypatch.setattr(containers, "RETRY_MAX_S", 1e6)
     monkeypatch.setattr(Membership, "_claim", refused)
     async with asyncio.timeout(WAIT_S):
         async with member(world, "a", range(CONTAINERS), openings_s=1e6) as a:
@@ -149,7 +149,7 @@ async def test_stop_claims_no_further_container(world: World, monkeypatch):
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after some failures in an outage."""
     for name in ("RETRY_FIRST_S", "RETRY_MAX_S"):
-        monkeypatch.setattr(container_opening, name, 1e6)
+        monkeypatch.setattr(containers, name, 1e6)
 
 
 def lose_answers_of_claims(world: World, monkeypatch: pytest.MonkeyPatch, is_written: bool) -> set[Key]:

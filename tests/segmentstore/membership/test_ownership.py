@@ -14,8 +14,7 @@ from store_world import WireClient, World
 from headrace import wire
 from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import MAP_KEY, ClusterRecords, claim_sort, lease_key
-from headrace.model.container_opening import OpeningStep
-from headrace.model.containers import CLUSTER_PARTITION
+from headrace.model.containers import CLUSTER_PARTITION, OpeningStep
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.ports.metadata_store import Key
 

@@ -11,7 +11,7 @@ from ledger_writers import append as append_entries
 from replicated_world import append, opened, payloads, replicated_world
 
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Ledger
 from headrace.replication.bounds import CATCH_UP_BYTES_PER_S, CATCH_UP_WINDOW_BYTES, CATCH_UPS_MAX
 from headrace.replication.copy_lags import (

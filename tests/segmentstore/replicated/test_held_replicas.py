@@ -11,9 +11,8 @@ from replicated_world import LOG, append, members, opened, payloads, replicated_
 from headrace.codec.log_record_header import RecordKind
 from headrace.metadata.cluster_records import write_snapshot_pointer
 from headrace.metadata.container_log import StoredLog, container_log_key
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.model.containers import SnapshotPointer
-from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Create, Delete
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore

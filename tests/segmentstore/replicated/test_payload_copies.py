@@ -27,7 +27,7 @@ from headrace.adapters.tcp.replica_assembler import CHUNK_BYTES, MessageAssemble
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
 from headrace.codec.data_frames import FRAME_HEADER_BYTES
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
 from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions

@@ -13,6 +13,7 @@ from headrace.model.cluster import (
     SILENT_S,
     UNCHANGED_S,
     UNCHANGED_WITHOUT_LINK_S,
+    ProtocolVersions,
     ReplicationStatus,
     StoreLease,
     StoreState,
@@ -20,9 +21,8 @@ from headrace.model.cluster import (
     registered,
     renewed,
 )
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import UnavailableError
-from headrace.model.protocol_versions import ProtocolVersions
 from segmentstore_fargate.peer_stores import PeerStores
 
 pytestmark = pytest.mark.anyio

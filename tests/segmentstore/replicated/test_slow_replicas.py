@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replicated_world import append, opened, replicated_world, until
 
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Ledger
 from headrace.replication.bounds import WriterBounds
 from headrace.segmentstore.cache.block_pool import BlockPool

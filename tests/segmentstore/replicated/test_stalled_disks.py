@@ -12,7 +12,7 @@ from replicated_world import LOG, ReplicatedWorld, append, numbered, opened, rep
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.model.disk_stalls import STALLED_AFTER_S, TRUSTED_AFTER_S
+from headrace.model.store_volume import STALLED_AFTER_S, TRUSTED_AFTER_S
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.member_states import MemberState
 from segmentstore_fargate.replicated_logs import ReplicatedLogs

@@ -9,9 +9,8 @@ import pytest
 from object_counts import assert_counts_agree
 from store_world import World
 
-from headrace.model.chunks import ChunkRun, RunLink, RunTimes, chunk_sort
+from headrace.model.chunks import ChunkRun, RunLink, RunTimes, chunk_sort, object_partition, packed_name
 from headrace.model.errors import FencedError, UnavailableError
-from headrace.model.packed_objects import object_partition, packed_name
 from headrace.ports.metadata_store import Key, MetadataStore, Record, Replace, Write
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 

@@ -10,9 +10,8 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import write_claim
-from headrace.model.chunks import ChunkRun
+from headrace.model.chunks import ChunkRun, object_partition, packed_name, packed_prefix
 from headrace.model.containers import ContainerClaim
-from headrace.model.packed_objects import object_partition, packed_name, packed_prefix
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S
 from headrace.segmentstore.tiering import garbage_collector
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory

@@ -6,8 +6,7 @@ import pytest
 from store_world import World
 
 from headrace.codec.container_snapshots import DirectoryPlace, MergedRange
-from headrace.model.chunks import ChunkRun, is_link
-from headrace.model.packed_objects import packed_name
+from headrace.model.chunks import ChunkRun, is_link, packed_name
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.merge_moves import move_merged

@@ -14,9 +14,8 @@ from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.model.chunks import ChunkRun, chunk_run
+from headrace.model.chunks import ChunkRun, chunk_run, packed_name
 from headrace.model.errors import UnavailableError
-from headrace.model.packed_objects import packed_name
 from headrace.ports.metadata_store import Write
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.storage_writer import StorageWriter

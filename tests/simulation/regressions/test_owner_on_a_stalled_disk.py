@@ -1,7 +1,7 @@
 """The disk of an owner stalled without an error, and its containers stayed with it for as long as the stall lasted.
 
 It went on acknowledging until its memory was full, because an owner keeps each entry until its own journal has it.
-Now it says so in its lease, and others take the containers over (`model/disk_stalls.py`). It gets copies still (49).
+Now it says so in its lease, and others take the containers over (`model/store_volume.py`). It gets copies still (49).
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 from crc32c import crc32c
 
 from headrace.codec.log_record_header import ENTRY_BYTES_MAX, RECORD_HEADER_BYTES, RecordKind
-from headrace.model import log_space
+from headrace.model import store_volume
 from headrace.model.container_logs import LedgerChain
 from headrace.model.errors import InvalidRequestError
-from headrace.model.log_space import COPY_FROM_FILES, LogSpace
+from headrace.model.store_volume import COPY_FROM_FILES, LogSpace
 from headrace.ports.journal_disk import JournalDisk
 from headrace.segmentstore.log.journal.entry_runs import NotedRecord
 from headrace.segmentstore.log.journal.file_copies import FileCopy, Portion
@@ -375,7 +375,7 @@ class JournalCommits:
     def space(self) -> LogSpace:
         """The space that the journal uses on the volume, and its limit. Callable from any thread."""
         found, volume_bytes = self._disk.space(), self.files.volume_bytes
-        room_bytes = log_space.room_bytes(found.total_bytes, found.free_bytes, volume_bytes, self._logs_on_volume)
+        room_bytes = store_volume.room_bytes(found.total_bytes, found.free_bytes, volume_bytes, self._logs_on_volume)
         return LogSpace(self.files.log_bytes, volume_bytes, room_bytes, self._file_bytes)
 
     # Copies of old entries
@@ -402,7 +402,7 @@ class JournalCommits:
         if len(used) < self._copy_from_files or not self.files.room_for_copies(needed_bytes(oldest.values())):
             return False
         needed = sum(needed_bytes(each.needed(self.index.truncated_before).values()) for each in used)
-        return log_space.copying_pays(self.files.log_bytes, needed, len(used), self._copy_from_files)
+        return store_volume.copying_pays(self.files.log_bytes, needed, len(used), self._copy_from_files)
 
     def write_portion(self, copy: FileCopy, portion: Portion) -> None:
         """Write a portion that `copy` has read, in a commit of its own.

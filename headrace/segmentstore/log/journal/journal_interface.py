@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Done
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal.journal_index import JournalIndex

@@ -17,7 +17,7 @@ from threading import Event, Lock, Thread
 from typing import Final
 
 from headrace.model.errors import HeadraceError, UnavailableError
-from headrace.model.log_space import COPY_FROM_FILES, LogSpace
+from headrace.model.store_volume import COPY_FROM_FILES, LogSpace
 from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.ledger import Done
 from headrace.segmentstore.log.journal.file_copies import FileCopy, Portion

@@ -30,7 +30,7 @@ from headrace.model.errors import (
     ThrottledError,
     UnavailableError,
 )
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.ledger import Done, LedgerEntry, Released
 from headrace.segmentstore.log.objects.log_object_chain import (

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordHeader, RecordKind
 from headrace.codec.replica_messages import Drop, Entries, Entry, Nack, Opened, Pulse, PulseItem
 from headrace.metadata.container_log import LogWriteOutcome
-from headrace.model.container_logs import ContainerLog
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ContainerLog, ReplicaId
 from headrace.model.errors import CorruptError, FencedError, HeadraceError, UnavailableError
 from headrace.ports.ledger import Done, Released
 from headrace.replication.bounds import LINK_UNSENT_BYTES_MAX

@@ -30,9 +30,9 @@ from headrace.codec.replica_messages import (
     Read,
 )
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, UnavailableError
-from headrace.model.needed_stores import is_copy_unneeded
+from headrace.model.replication_health import is_copy_unneeded
 from headrace.ports.replicas import OwnerLink, OwnerMessage
 from headrace.replication.bounds import RECEIVED_BYTES_MAX
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordHeader
 from headrace.codec.replica_messages import Ack, AckItem
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.model.container_logs import LedgerChain, LedgerStart
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import LedgerChain, LedgerStart, ReplicaId
 from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
-from headrace.model.log_space import LogSpace
+from headrace.model.store_volume import LogSpace
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import Done, LedgerEntry, Released
 from headrace.ports.replicas import OwnerMessage, ReplicaAnswer, ReplicaLinks

@@ -12,7 +12,7 @@ from headrace.codec.replica_messages import (
     NACK_PROTOCOL,
     NACK_STOPPING,
 )
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.segmentstore.metrics import LATENCY_BOUNDS_S, SIZE_BOUNDS_BYTES, Histogram
 
 _NACK_NAMES: Final = {

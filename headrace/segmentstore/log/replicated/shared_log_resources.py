@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.codec.log_record_header import RecordHeader
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.model.ensembles import ReplicaId
+from headrace.model.container_logs import ReplicaId
 from headrace.model.replica_placement import Placement
 from headrace.ports.clock import Clock
 from headrace.ports.replicas import OwnerMessage

@@ -18,7 +18,7 @@ from headrace.metadata.subscriber import Subscriptions
 from headrace.model.dead_letters import Cause, Delivery
 from headrace.model.errors import IllegalStateError
 from headrace.model.reader_groups import GroupStream
-from headrace.model.stream_cut_order import CutOrder, compare_cuts
+from headrace.model.stream_cuts import CutOrder, compare_cuts
 from headrace.model.truncation import Truncation
 from headrace.ports.metadata_store import ANY_VERSION, Check
 

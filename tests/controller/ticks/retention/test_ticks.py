@@ -16,7 +16,7 @@ from headrace.controller.ticks.due_work import LEASE_MS, WORK_S_MAX
 from headrace.metadata import retention_plans
 from headrace.metadata.retention_plans import RetentionPlanner
 from headrace.metadata.retention_records import DueStream, create_due_stream
-from headrace.model.due_work import backoff_ms, bucket_of_stream
+from headrace.model.backoff import backoff_ms, bucket_of_stream
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.streams import Stream

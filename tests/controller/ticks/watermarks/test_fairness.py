@@ -12,7 +12,7 @@ from headrace.controller.ticks import watermark_ticks
 from headrace.controller.ticks.due_work import WORK_S_MAX
 from headrace.controller.ticks.watermark_ticks import ScheduleEntry
 from headrace.metadata.watermark_records import ScheduledStream, watermark_schedule_body, watermark_schedule_key
-from headrace.model.due_work import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
+from headrace.model.backoff import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Create
 

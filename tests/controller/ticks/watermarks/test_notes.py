@@ -6,7 +6,7 @@ import pytest
 from watermark_world import S2, WatermarkWorld
 
 from headrace.model.errors import InvalidRequestError, NotFoundError
-from headrace.model.key_ranges import covers_key_space_once
+from headrace.model.segments import covers_key_space_once
 from headrace.model.transactions import WriterTime
 from headrace.model.watermarks import is_at_or_behind
 

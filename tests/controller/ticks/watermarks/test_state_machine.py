@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from watermark_world import SILENT_MS, fresh_marks
 
 from headrace.model.errors import InvalidRequestError, NotFoundError
-from headrace.model.key_ranges import covers_key_space_once
+from headrace.model.segments import covers_key_space_once
 from headrace.model.watermarks import is_at_or_behind
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.disk_stalls import STALLED_AFTER_S, TRUSTED_AFTER_S, DiskWatch
+from headrace.model.store_volume import STALLED_AFTER_S, TRUSTED_AFTER_S, DiskWatch
 
 
 def test_commit_that_does_not_end_is_a_stall():

@@ -1,14 +1,15 @@
-"""The space on a store's volume: the share of each container, and the rule for copying old files of the log.
-
-A container may use its share of half of the space. As soon as less than half of the log is needed, the needed entries
-of old files are copied and the files are deleted. So the log takes at most twice the bytes that the containers need. A
-container that lags slows down only its own clients, and the other containers have space.
-"""
+"""The volume of a store: the space of its logs, and whether its disk stalls."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
+
+# The space on a store's volume: the share of each container, and the rule for copying old files of the log.
+#
+# A container may use its share of half of the space. As soon as less than half of the log is needed, the needed entries
+# of old files are copied and the files are deleted. So the log takes at most twice the bytes that the containers need.
+# A container that lags slows down only its own clients, and the other containers have space.
 
 FILES_KEPT_FREE: Final = 3
 """Files of the space that clients cannot use. One is for the rest of the file that is being written. In the two
@@ -59,3 +60,36 @@ def room_bytes(total_bytes: int, free_bytes: int, volume_bytes: int, logs_on_vol
 def copying_pays(log_bytes: int, needed_bytes: int, files: int, copy_from_files: int) -> bool:
     """Whether to copy the needed entries of the oldest file. Copying all files then writes less than it frees."""
     return files >= copy_from_files and 2 * needed_bytes <= log_bytes
+
+
+# Whether the disk of a store stalls: a commit of its journal does not end, and no error says so.
+#
+# An owner goes on without its own disk for a while, because two other members acknowledge. But it keeps the memory of
+# each entry until its own journal has it, and a takeover needs the own replica. So such a store should own nothing.
+
+STALLED_AFTER_S: Final = 10.0
+"""A commit that takes longer has met a disk that stalls. The longest stalls of a healthy volume are a few seconds."""
+
+TRUSTED_AFTER_S: Final = 60.0
+"""After a stall the disk must do without another one for this long, so that containers do not come and go with it."""
+
+
+class DiskWatch:
+    """Judges one disk by the commit that is under way whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self._commit: int | None = None
+        self._since_s = 0.0
+        self._stalled_s: float | None = None
+
+    def commit_age_s(self, now_s: float) -> float:
+        """For how long the commit that was seen last has been under way; 0 if none is."""
+        return 0.0 if self._commit is None else now_s - self._since_s
+
+    def has_stalled(self, commit: int | None, now_s: float) -> bool:
+        """Whether the disk stalls, or did so not long ago. `commit` is the number of the one that is under way."""
+        if commit != self._commit:
+            self._commit, self._since_s = commit, now_s
+        if self.commit_age_s(now_s) >= STALLED_AFTER_S:
+            self._stalled_s = now_s
+        return self._stalled_s is not None and now_s - self._stalled_s < TRUSTED_AFTER_S

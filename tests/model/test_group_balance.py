@@ -10,9 +10,8 @@ from group_states import after, group, segment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.group_balance import to_acquire, to_release
+from headrace.model.group_balance import KEPT_S, OVERDUE_S, TURN_S, SegmentTurns, to_acquire, to_release
 from headrace.model.group_state import GroupState
-from headrace.model.group_turns import KEPT_S, OVERDUE_S, TURN_S, SegmentTurns
 from headrace.model.group_updates import (
     AcquireSegment,
     AddReader,
