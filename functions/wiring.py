@@ -41,19 +41,16 @@ if TYPE_CHECKING:
     from headrace.controller.services.history import HistoryService
     from headrace.controller.services.key_value_tables import KeyValueTableService
     from headrace.controller.services.reader_groups import ReaderGroupService
-    from headrace.controller.services.retention import RetentionService
-    from headrace.controller.services.scaling_events import ScalingEventService
-    from headrace.controller.services.scope_deletion import ScopeDeletionService
-    from headrace.controller.services.scopes import ScopeService
+    from headrace.controller.services.retention import RetentionService, SubscriberService
+    from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
     from headrace.controller.services.segments import SegmentService
     from headrace.controller.services.stream_cuts import StreamCutService
-    from headrace.controller.services.streams import StreamService
-    from headrace.controller.services.subscribers import SubscriberService
+    from headrace.controller.services.streams import ScalingEventService, StreamService
     from headrace.controller.services.transactions import TransactionService
     from headrace.controller.services.watermarks import WatermarkService
+    from headrace.controller.ticks.advance_watermarks import ScheduleEntry
     from headrace.controller.ticks.apply_retention import RetentionTicks
     from headrace.controller.ticks.due_work import DueWorkTicks
-    from headrace.controller.ticks.watermark_ticks import ScheduleEntry
     from headrace.metadata.fixed_settings import FixedSettingsReader
     from headrace.metadata.optimistic_retry import ConflictBackoff
     from headrace.metadata.queue_messages import RequestQueues, TransactionQueues
@@ -194,7 +191,7 @@ def scope_service() -> ScopeService:
 
 @_once
 def scope_deletion_service() -> ScopeDeletionService:
-    from headrace.controller.services.scope_deletion import ScopeDeletionService
+    from headrace.controller.services.scopes import ScopeDeletionService
 
     return ScopeDeletionService(metadata_store(), request_queue(), clock())
 
@@ -219,7 +216,7 @@ def auto_scaling_service() -> AutoScalingService:
 
 
 def _check_written() -> CheckWritten:
-    from headrace.controller.services.written_cuts import WrittenCuts
+    from headrace.controller.services.stream_ends import WrittenCuts
 
     return WrittenCuts(segment_stores()).check
 
@@ -270,8 +267,7 @@ def watermark_service() -> WatermarkService:
 
 @_once
 def watermark_ticks() -> DueWorkTicks[ScheduleEntry]:
-    from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
-    from headrace.controller.ticks.watermark_ticks import watermark_ticks
+    from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer, watermark_ticks
 
     advancer = WatermarkAdvancer(metadata_store(), segment_stores(), clock(), is_store_unreachable)
     return watermark_ticks(metadata_store(), clock(), advancer.advance, workers(), note_undecodable)
@@ -286,14 +282,14 @@ def stream_cut_service() -> StreamCutService:
 
 @_once
 def scaling_event_service() -> ScalingEventService:
-    from headrace.controller.services.scaling_events import ScalingEventService
+    from headrace.controller.services.streams import ScalingEventService
 
     return ScalingEventService(metadata_store())
 
 
 @_once
 def subscriber_service() -> SubscriberService:
-    from headrace.controller.services.subscribers import SubscriberService
+    from headrace.controller.services.retention import SubscriberService
 
     return SubscriberService(metadata_store(), clock(), _check_written())
 

@@ -21,12 +21,10 @@ from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.dead_letters import DeadLetterService
 from headrace.controller.services.key_value_tables import KeyValueTableService
 from headrace.controller.services.reader_groups import ReaderGroupService
-from headrace.controller.services.scaling_events import ScalingEventService
-from headrace.controller.services.scope_deletion import ScopeDeletionService
-from headrace.controller.services.scopes import ScopeService
+from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
 from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.stream_cuts import StreamCutService
-from headrace.controller.services.streams import StreamService
+from headrace.controller.services.streams import ScalingEventService, StreamService
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.controller.ticks.resend_intents import IntentSweep

@@ -7,7 +7,7 @@ from typing import Final
 
 from fuzz.controller_model import SCOPE, STREAMS
 from fuzz.controller_run import ControllerRun
-from headrace.controller.services.subscribers import SubscriberService
+from headrace.controller.services.retention import SubscriberService
 from headrace.controller.services.watermarks import WatermarkService
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.key_value_tables import TableConfiguration

@@ -15,10 +15,9 @@ from headrace import topology
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.abort_transaction import AbortProcessor
 from headrace.controller.operations.commit_transactions import CommitProcessor
-from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
+from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer, watermark_ticks
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.controller.ticks.remove_orphans import creation_ticks
-from headrace.controller.ticks.watermark_ticks import watermark_ticks
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.metadata.due_index import bucket_of
 from headrace.model.dead_letters import Delivery, cause_of

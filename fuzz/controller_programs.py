@@ -35,7 +35,7 @@ from fuzz.controller_successors import Successors
 from fuzz.process_turns import CALLS_MAX, Faults, Process, Turns
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random
-from headrace.controller.steps import settle_transactions, transaction_aborts, transaction_commits
+from headrace.controller.steps import transaction_aborts, transaction_commits
 from headrace.model import commit_sets
 from headrace.model.errors import NotFoundError
 from headrace.model.stream_state import StreamState
@@ -87,7 +87,7 @@ def _small_batches(random: Random) -> Iterator[None]:
         (transaction_commits, "SETS_PER_RUN_MAX", 2),
         (transaction_commits, "COMPLETION_WRITES_MAX", 5),
         (transaction_commits, "LAST_WRITES_MAX", 8),
-        (settle_transactions, "_RECORDS_PER_PAGE", 3),
+        (transaction_aborts, "_RECORDS_PER_PAGE", 3),
         (transaction_aborts, "_TRANSACTIONS_PER_READ", 2),
     )
     with ExitStack() as patches:

@@ -60,7 +60,7 @@ from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.log.journal import journal_format
 from headrace.segmentstore.log.journal.journal_format import Format2
 from headrace.segmentstore.log.journal.journal_scan import RecordScan
-from headrace.wire.commands import LAYOUTS
+from headrace.wire.fields import LAYOUTS
 
 _TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)
 _SALT: Final = 0x0102030405060708

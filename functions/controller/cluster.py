@@ -7,17 +7,18 @@ from typing import Annotated
 from functions import wiring
 from functions.controller.parameters import path_number
 from functions.http_api import HttpApi, lambda_handler
-from headrace.api.cluster import ClusterView, ContainerMapView
-from headrace.api.cluster_logs import (
+from headrace.api.cluster import (
     AcceptedLoss,
+    ClusterView,
     ContainerLogsView,
     ContainerLogView,
+    ContainerMapView,
     Copies,
     CopiesChanged,
     EpochsRaised,
     RaisedEpochs,
 )
-from headrace.controller.services.cluster_logs import ClusterLogService
+from headrace.controller.services.cluster import ClusterLogService
 
 api = HttpApi()
 

@@ -10,7 +10,7 @@ from functions import wiring
 from functions.controller.parameters import PAGE_LIMIT_DEFAULT, PageLimit, ScopeName, SegmentId, StreamName
 from functions.http_api import HttpApi, lambda_handler
 from functions.operations import QueryParameter
-from headrace.api.chunks import Chunks
+from headrace.api.plans import Chunks
 from headrace.api.stream_cuts import OFFSET_MAX
 
 api = HttpApi()

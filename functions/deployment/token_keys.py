@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from functions import wiring
 from functions.observability import count, logger
-from headrace.codec.delegation_tokens import KEY_BYTES, TokenKeys, token_keys_text
-from headrace.codec.token_key_changes import follows, new_key_id, stored_keys, with_new_key
+from headrace.codec.delegation_tokens import (
+    KEY_BYTES,
+    TokenKeys,
+    follows,
+    new_key_id,
+    stored_keys,
+    token_keys_text,
+    with_new_key,
+)
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError
 
 if TYPE_CHECKING:

@@ -16,8 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from headrace.codec.delegation_tokens import KEY_BYTES, TokenKeys, token_keys_text
-from headrace.codec.token_key_changes import new_key_id, stored_keys, with_new_key, without_key
+from headrace.codec.delegation_tokens import (
+    KEY_BYTES,
+    TokenKeys,
+    new_key_id,
+    stored_keys,
+    token_keys_text,
+    with_new_key,
+    without_key,
+)
 from headrace.model.errors import (
     ConflictError,
     CorruptError,

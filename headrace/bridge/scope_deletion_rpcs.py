@@ -8,8 +8,7 @@ from typing import Any
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.waiting import Waits
-from headrace.controller.services.scope_deletion import ScopeDeletionService
-from headrace.controller.services.scopes import ScopeService
+from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
 from headrace.model.errors import ConflictError, NotFoundError
 
 Rpc = Callable[[Any], Any | Awaitable[Any]]

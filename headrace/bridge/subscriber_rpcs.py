@@ -6,7 +6,7 @@ from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.service import Rpc
 from headrace.controller.services.reader_groups import ReaderGroupService
-from headrace.controller.services.subscribers import SubscriberService
+from headrace.controller.services.retention import SubscriberService
 from headrace.model.errors import IllegalStateError, NotFoundError
 from headrace.model.limits import PAGE_ITEMS_MAX
 

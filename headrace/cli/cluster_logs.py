@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.api.cluster_logs import ContainerLogView, LogMemberView
+from headrace.api.cluster import ContainerLogView, LogMemberView
 from headrace.cli.actions import action
 from headrace.cli.outcome import Outcome, cell
 from headrace.cli.parameters import number

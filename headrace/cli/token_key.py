@@ -110,7 +110,7 @@ def _clock() -> Clock:
 
 
 def _shown(keys: TokenKeys | None, details: list[tuple[str, str]]) -> Outcome:
-    from headrace.codec.token_key_changes import key_states
+    from headrace.codec.delegation_tokens import key_states
 
     states = key_states(keys, _clock().now_ms() / 1_000)
     rows = [

@@ -20,17 +20,14 @@ from headrace.wire.append import (
     SetupAppend,
     encode_data_appended,
 )
-from headrace.wire.commands import (
-    WireCommand,
+from headrace.wire.client_end import (
+    OLDEST_COMPATIBLE_VERSION,
+    OWN_HELLO,
+    WIRE_VERSION,
+    Hello,
+    KeepAlive,
 )
 from headrace.wire.error_table import (
-    Refused,
-    error_of_reply,
-    failure_reply,
-    reply_of_error,
-    temporary_error,
-)
-from headrace.wire.errors import (
     ERROR_CODE_ILLEGAL_ARGUMENT,
     ERROR_CODE_SEGMENT_QUARANTINED,
     ERROR_CODE_SOURCE_INCOMPLETE,
@@ -43,12 +40,21 @@ from headrace.wire.errors import (
     InvalidEventNumber,
     NoSuchSegment,
     OperationUnsupported,
+    Refused,
     SegmentAlreadyExists,
     SegmentIsSealed,
     SegmentIsTruncated,
     WrongHost,
+    error_of_reply,
+    failure_reply,
+    reply_of_error,
+    temporary_error,
 )
-from headrace.wire.fields import Buffer, WireFormatError
+from headrace.wire.fields import (
+    Buffer,
+    WireCommand,
+    WireFormatError,
+)
 from headrace.wire.framing import (
     FRAME_HEADER,
     FRAME_PAYLOAD_BYTES_MAX,
@@ -60,13 +66,6 @@ from headrace.wire.framing import (
     encode_joined,
     encode_parts,
 )
-from headrace.wire.handshake import (
-    OLDEST_COMPATIBLE_VERSION,
-    OWN_HELLO,
-    WIRE_VERSION,
-    Hello,
-    KeepAlive,
-)
 from headrace.wire.read import (
     GetStreamSegmentInfo,
     LocateOffset,
@@ -75,17 +74,18 @@ from headrace.wire.read import (
     SegmentRead,
     StreamSegmentInfo,
 )
-from headrace.wire.segment_fields import AttributeUpdate, MergedSource
 from headrace.wire.segments import (
     NO_ATTRIBUTE_VALUE,
     SCALE_TYPE_EVENTS_PER_SEC,
     SCALE_TYPE_KBYTES_PER_SEC,
     SCALE_TYPE_NONE,
+    AttributeUpdate,
     CreateSegment,
     CreateTransientSegment,
     DeleteSegment,
     DeleteSegmentUpTo,
     GetSegmentAttribute,
+    MergedSource,
     MergeSegments,
     MergeSegmentsBatch,
     SealSegment,
@@ -104,15 +104,11 @@ from headrace.wire.segments import (
     UpdateSegmentAttributeUpTo,
     UpdateSegmentPolicy,
 )
-from headrace.wire.table_changes import Change, TableChanges, TablePrefix, read_table_prefix
-from headrace.wire.table_fields import (
-    NO_VERSION,
-    NOT_EXISTS,
-    TableEntry,
-    TableKey,
-)
 from headrace.wire.tables import (
     NO_TABLE_OFFSET,
+    NO_VERSION,
+    NOT_EXISTS,
+    Change,
     CreateTableSegment,
     DeleteTableSegment,
     GetTableSegmentInfo,
@@ -121,17 +117,22 @@ from headrace.wire.tables import (
     ReadTableEntriesDelta,
     ReadTableKeys,
     RemoveTableKeys,
+    TableChanges,
     TableEntriesDeltaRead,
     TableEntriesRead,
     TableEntriesUpdated,
+    TableEntry,
+    TableKey,
     TableKeyBadVersion,
     TableKeyDoesNotExist,
     TableKeysRead,
     TableKeysRemoved,
+    TablePrefix,
     TableRead,
     TableSegmentInfo,
     TableSegmentNotEmpty,
     UpdateTableEntries,
+    read_table_prefix,
 )
 
 __all__ = [

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from headrace.wire.commands import WireCommand, command
-from headrace.wire.fields import I32, I64, Data, Event, Rest, SegmentName, Text, Uuid
+from headrace.wire.fields import I32, I64, Data, Event, Rest, SegmentName, Text, Uuid, WireCommand, command
 
 _DATA_APPENDED_FRAME = struct.Struct(">iiQQqqqq")
 _UINT64_MASK = (1 << 64) - 1

@@ -10,10 +10,10 @@ only for U+0000 and beyond the BMP, which no name contains).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
 from struct import Struct
-from typing import Annotated, Any, Protocol, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypeVar, dataclass_transform, get_type_hints
 
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.model.limits import SEGMENT_NAME_BYTES_MAX
@@ -331,17 +331,17 @@ class Layout:
 
     def __init__(self, command: type[Any], optional_from: str | None) -> None:
         """`optional_from` names the first field that old peers leave out; it and all after it need defaults."""
-        names = [field.name for field in fields(command)]
+        names = [each.name for each in fields(command)]
         required_count = names.index(optional_from) if optional_from else len(names)
-        for field in fields(command)[required_count:]:
-            if field.default is MISSING:
-                raise TypeError(f"{command.__name__}.{field.name} may be missing on the wire but has no default")
+        for each in fields(command)[required_count:]:
+            if each.default is MISSING:
+                raise TypeError(f"{command.__name__}.{each.name} may be missing on the wire but has no default")
         hints = get_type_hints(command, include_extras=True)
         declared = [hints[name].__metadata__[0] for name in names]
         self._command = command
         self._names = names
         self._required = _steps(declared[:required_count])
-        self._optional = [step for field in declared[required_count:] for step in _steps([field])]
+        self._optional = [step for each in declared[required_count:] for step in _steps([each])]
         self._get = attrgetter(*names) if names else None
 
     def read(self, payload: memoryview) -> Any:
@@ -372,14 +372,53 @@ class Layout:
 def _steps(declared: Sequence[Fixed | Step]) -> list[Step]:
     steps: list[Step] = []
     run: list[Fixed] = []
-    for field in declared:
-        if isinstance(field, Fixed):
-            run.append(field)
+    for each in declared:
+        if isinstance(each, Fixed):
+            run.append(each)
             continue
         if run:
             steps.append(FixedRun(run))
             run = []
-        steps.append(field)
+        steps.append(each)
     if run:
         steps.append(FixedRun(run))
     return steps
+
+
+# The base class of all wire commands, and the table of commands by type code.
+
+_TOKEN: Final = "delegation_token"
+
+
+class WireCommand:
+    """A wire command. Its fields, in order, are its payload."""
+
+    __slots__ = ()
+    TYPE: ClassVar[int]
+
+
+LAYOUTS: dict[type[WireCommand], Layout] = {}
+LAYOUTS_BY_TYPE: dict[int, Layout] = {}
+
+K = TypeVar("K", bound=WireCommand)
+
+
+@dataclass_transform(frozen_default=True)
+def command(type_code: int, *, optional_from: str | None = None) -> Callable[[type[K]], type[K]]:
+    """Make the class a frozen dataclass for the command with this type code, and add it to the table.
+
+    `optional_from` is the name of the first trailing field that older peers do not send.
+    """
+
+    def declare(kind: type[K]) -> type[K]:
+        if _TOKEN in kind.__annotations__:  # a token opens segments to its reader, so it must not be in logs
+            shown: Any = field(default=vars(kind).get(_TOKEN, MISSING), repr=False)
+            setattr(kind, _TOKEN, shown)
+        declared = dataclass(frozen=True, slots=True)(kind)
+        declared.TYPE = type_code
+        if type_code in LAYOUTS_BY_TYPE:
+            raise TypeError(f"wire command type {type_code} is declared twice")
+        LAYOUTS[declared] = LAYOUTS_BY_TYPE[type_code] = Layout(declared, optional_from)
+        return declared
+
+    return declare

@@ -10,8 +10,7 @@ import struct
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
-from headrace.wire.commands import LAYOUTS, LAYOUTS_BY_TYPE, WireCommand
-from headrace.wire.fields import Buffer, Sink, WireFormatError
+from headrace.wire.fields import LAYOUTS, LAYOUTS_BY_TYPE, Buffer, Sink, WireCommand, WireFormatError
 
 FRAME_HEADER = struct.Struct(">ii")
 FRAME_PAYLOAD_BYTES_MAX = WIRE_FRAME_PAYLOAD_BYTES_MAX

@@ -7,8 +7,7 @@ fields that older peers neither send nor miss.
 
 from __future__ import annotations
 
-from headrace.wire.commands import WireCommand, command
-from headrace.wire.fields import I32, I64, Bool, Data, SegmentName, Text, Token
+from headrace.wire.fields import I32, I64, Bool, Data, SegmentName, Text, Token, WireCommand, command
 
 
 @command(9, optional_from="request_id")

@@ -9,7 +9,7 @@ from headrace.model import names
 from headrace.model.access import Access, is_reader_group_segment, is_table_segment
 from headrace.model.segment_attributes import is_core
 from headrace.wire.append import SetupAppend
-from headrace.wire.commands import WireCommand
+from headrace.wire.fields import WireCommand
 from headrace.wire.read import GetStreamSegmentInfo, LocateOffset, ReadSegment
 from headrace.wire.segments import (
     CreateSegment,

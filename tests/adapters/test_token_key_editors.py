@@ -21,8 +21,7 @@ from headrace.adapters.token_key_editors import (
 )
 from headrace.adapters.token_key_secret import secrets_client
 from headrace.adapters.token_keys import TokenKeyFile
-from headrace.codec.delegation_tokens import parse_token_keys
-from headrace.codec.token_key_changes import NO_KEYS_TEXT, stored_keys
+from headrace.codec.delegation_tokens import NO_KEYS_TEXT, parse_token_keys, stored_keys
 from headrace.model.errors import (
     ConflictError,
     CorruptError,

@@ -11,20 +11,24 @@ from jsonschema import Draft202012Validator
 from rich.pretty import pretty_repr
 
 from functions.openapi import DOCUMENT
-from headrace.api.chunks import Chunk, Chunks
-from headrace.api.cluster import ClusterView, ContainerMapView, ContainerView, StoreView
-from headrace.api.cluster_logs import (
+from headrace.api.cluster import (
+    ClusterView,
     ContainerLogsView,
     ContainerLogView,
+    ContainerMapView,
+    ContainerView,
     CopiesChanged,
     EpochsRaised,
     LedgerView,
     LogMemberView,
+    StoreView,
 )
 from headrace.api.dead_letters import DeadLetterCause, DeadLetterView
 from headrace.api.delegation_tokens import IssuedToken
 from headrace.api.key_value_tables import CreateTableRequest, TableSegments, TableView
 from headrace.api.plans import (
+    Chunk,
+    Chunks,
     LostBytes,
     NextCutRequest,
     NextCutView,

@@ -10,8 +10,7 @@ from command_line import ReadJson, Run, Show
 from secrets_in_memory import SECRET, SecretsInMemory
 
 from headrace.adapters import token_key_secret
-from headrace.codec.delegation_tokens import parse_token_keys
-from headrace.codec.token_key_changes import NO_KEYS_TEXT
+from headrace.codec.delegation_tokens import NO_KEYS_TEXT, parse_token_keys
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from real_cluster import RealCluster, transport_to
 
-from headrace.api.chunks import Chunk
+from headrace.api.plans import Chunk
 from headrace.client import (
     AsyncHeadrace,
     AsyncRangeReader,

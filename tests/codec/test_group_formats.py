@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.codec.group_state import parse_state, state_bytes
-from headrace.codec.group_updates import parse_update, update_bytes
+from headrace.codec.group_state import parse_state, parse_update, state_bytes, update_bytes
 from headrace.codec.serialized_fields import FieldReader, compact_long, compact_signed_long, text
 from headrace.codec.synchronizer_entries import InitialEntry, UpdatesEntry, entry_bytes, parse_entry
 from headrace.model.errors import CorruptError, InvalidRequestError

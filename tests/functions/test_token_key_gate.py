@@ -16,8 +16,7 @@ from headrace import topology
 from headrace.adapters import token_key_secret
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.token_key_editors import TokenKeySecretEditor, rotate
-from headrace.codec.delegation_tokens import KEY_BYTES, TokenKey, TokenKeys, token_keys_text
-from headrace.codec.token_key_changes import NO_KEYS_TEXT
+from headrace.codec.delegation_tokens import KEY_BYTES, NO_KEYS_TEXT, TokenKey, TokenKeys, token_keys_text
 
 LONG = FunctionContext(lambda: 10**9)
 

@@ -19,8 +19,7 @@ from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.token_key_editors import TokenKeySecretEditor, revoke, rotate
 from headrace.adapters.token_key_secret import REFRESH_S
-from headrace.codec.delegation_tokens import TokenKeys
-from headrace.codec.token_key_changes import NO_KEYS_TEXT, stored_keys
+from headrace.codec.delegation_tokens import NO_KEYS_TEXT, TokenKeys, stored_keys
 from headrace.model.errors import ConflictError, HeadraceError, IllegalStateError, InvalidRequestError
 
 LIFE_S = 600

@@ -10,7 +10,7 @@ import pytest
 from chunk_history import History
 from hypothesis import given
 
-from headrace.api.chunks import Chunks
+from headrace.api.plans import Chunks
 from headrace.controller.services import paging
 from headrace.controller.services.history import OFFSET_MAX
 from headrace.model.chunks import ChunkRun, RunLink, chunk_sort, link_body

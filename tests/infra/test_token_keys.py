@@ -9,7 +9,7 @@ from cdk_assembly import Assembly
 
 from functions.deployment.custom_resources import TIME_LEFT_MIN_MS
 from functions.deployment.token_key_gate import PATIENCE_MS
-from headrace.codec.token_key_changes import stored_keys
+from headrace.codec.delegation_tokens import stored_keys
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 STACK = "HeadraceTokenKeys"

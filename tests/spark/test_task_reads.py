@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble
 
-from headrace.api.chunks import Chunk
+from headrace.api.plans import Chunk
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.ranges.range_bytes import Listing
 from headrace.client.ranges.segment_ranges import SegmentRange

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from headrace import wire
 from headrace.wire import fields as vocabulary
-from headrace.wire import segment_fields, table_fields
-from headrace.wire.commands import LAYOUTS
+from headrace.wire import segments, tables
+from headrace.wire.fields import LAYOUTS
 
 ANY_I64 = st.integers(-(2**63), 2**63 - 1)
 ANY_UUID = st.integers(0, 2**128 - 1)
@@ -36,16 +36,16 @@ def any_command(
         (vocabulary.Token, st.binary(max_size=256)),
         (vocabulary.Rest, st.binary(max_size=100)),
         (vocabulary.Event, st.binary(max_size=100)),
-        (segment_fields.SourceNames, st.lists(text, max_size=4).map(tuple)),
+        (segments.SourceNames, st.lists(text, max_size=4).map(tuple)),
         (
-            segment_fields.AttributeUpdates,
+            segments.AttributeUpdates,
             st.lists(st.builds(wire.AttributeUpdate, uuid, st.integers(0, 4), i64, i64), max_size=4).map(tuple),
         ),
-        (table_fields.Versions, st.lists(i64, max_size=4).map(tuple)),
-        (table_fields.ReadKeys, st.lists(st.builds(wire.TableKey, small, i64), max_size=4).map(tuple)),
-        (table_fields.TableKeys, st.lists(st.builds(wire.TableKey, small, i64), max_size=4).map(tuple)),
-        (table_fields.TableEntries, st.lists(st.builds(wire.TableEntry, small, i64, small), max_size=4).map(tuple)),
-        (segment_fields.MergedSources, st.lists(st.builds(wire.MergedSource, text, i64), max_size=4).map(tuple)),
+        (tables.Versions, st.lists(i64, max_size=4).map(tuple)),
+        (tables.ReadKeys, st.lists(st.builds(wire.TableKey, small, i64), max_size=4).map(tuple)),
+        (tables.TableKeys, st.lists(st.builds(wire.TableKey, small, i64), max_size=4).map(tuple)),
+        (tables.TableEntries, st.lists(st.builds(wire.TableEntry, small, i64, small), max_size=4).map(tuple)),
+        (segments.MergedSources, st.lists(st.builds(wire.MergedSource, text, i64), max_size=4).map(tuple)),
     ]
 
     def commands(kind: type[Any]) -> st.SearchStrategy[Any]:

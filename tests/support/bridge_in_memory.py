@@ -28,7 +28,7 @@ from headrace.bridge.transaction_rpcs import TransactionRpcs
 from headrace.bridge.waiting import Waits
 from headrace.codec.grpc_users import Users
 from headrace.controller.services.delegation_tokens import DelegationTokens
-from headrace.controller.services.subscribers import SubscriberService
+from headrace.controller.services.retention import SubscriberService
 from headrace.controller.services.watermarks import MarkStreamService, WatermarkService
 from headrace.ports.token_keys import TokenKeySource
 

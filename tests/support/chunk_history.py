@@ -9,7 +9,7 @@ from typing import Any
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.api.chunks import Chunks
+from headrace.api.plans import Chunks
 from headrace.controller.services.history import HistoryService
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.names import segment_name

@@ -9,9 +9,8 @@ from headrace import topology
 from headrace.codec.events import iter_events
 from headrace.codec.watermark_event import watermark_of_payload
 from headrace.controller.services.watermarks import WatermarkService
-from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
+from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer, watermark_ticks
 from headrace.controller.ticks.due_work import LEASE_MS
-from headrace.controller.ticks.watermark_ticks import watermark_ticks
 from headrace.model.backoff import bucket_of_stream
 from headrace.model.names import mark_segment_name
 from headrace.model.segment_attributes import REVISION_MARK

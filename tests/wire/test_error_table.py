@@ -23,8 +23,8 @@ from headrace.model.errors import (
     error_classes,
     source_incomplete,
 )
-from headrace.wire.commands import LAYOUTS
 from headrace.wire.error_table import ERROR_TABLE
+from headrace.wire.fields import LAYOUTS
 
 NAME = "s/t/0.#epoch.0"
 REQUEST = wire.Refused(7, NAME)
@@ -140,5 +140,5 @@ def test_only_temporary_errors_are_repeated(reply: wire.WireCommand, temporary: 
 
 
 def test_every_error_command_is_in_the_table() -> None:
-    commands = {kind for kind in LAYOUTS if kind.__module__ == "headrace.wire.errors"}
+    commands = {kind for kind in LAYOUTS if kind.__module__ == "headrace.wire.error_table"}
     assert commands <= {row.reply for row in ERROR_TABLE}

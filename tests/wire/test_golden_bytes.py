@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from headrace import wire
-from headrace.wire.commands import LAYOUTS
+from headrace.wire.fields import LAYOUTS
 
 ID = "0000000000000007"
 WRITER_ID = 0x000102030405060708090A0B0C0D0E0F

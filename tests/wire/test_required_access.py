@@ -10,7 +10,7 @@ import pytest
 from headrace import wire
 from headrace.model import names, segment_attributes
 from headrace.model.access import Access
-from headrace.wire.commands import LAYOUTS
+from headrace.wire.fields import LAYOUTS
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 SEGMENT = "s/t/0.#epoch.0"

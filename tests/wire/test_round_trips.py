@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from headrace import wire
 from headrace.model.errors import InvalidRequestError
-from headrace.wire.commands import LAYOUTS
-from headrace.wire.fields import ListStep, Sink
+from headrace.wire.fields import LAYOUTS, ListStep, Sink
 
 ANY_COMMAND = any_command()
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from headrace.api.chunks import Chunks
 from headrace.api.plans import (
+    Chunks,
     NextCutRequest,
     NextCutView,
     OnTruncation,

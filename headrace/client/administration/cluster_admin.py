@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.api.cluster import ClusterView, ContainerMapView
-from headrace.api.cluster_logs import ContainerLogsView, ContainerLogView, CopiesChanged, EpochsRaised
+from headrace.api.cluster import (
+    ClusterView,
+    ContainerLogsView,
+    ContainerLogView,
+    ContainerMapView,
+    CopiesChanged,
+    EpochsRaised,
+)
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.arguments import checked_calls
 

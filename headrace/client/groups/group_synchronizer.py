@@ -10,8 +10,7 @@ from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
 from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S
 from headrace.client.single_segment.state_synchronizer import AsyncStateSynchronizer, StateForm
-from headrace.codec.group_state import parse_state, state_bytes
-from headrace.codec.group_updates import parse_update, update_bytes
+from headrace.codec.group_state import parse_state, parse_update, state_bytes, update_bytes
 from headrace.model.errors import NotFoundError
 from headrace.model.group_state import GroupState, SharedConfiguration, initial_state
 from headrace.model.group_updates import GroupUpdate, NoteUpdating, ReplaceState

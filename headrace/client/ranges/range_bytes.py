@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
-from headrace.api.chunks import Chunk
+from headrace.api.plans import Chunk
 from headrace.client.reading.object_reads import ObjectReadError, ObjectReads
 from headrace.model.errors import CorruptError, UnavailableError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.api.chunks import Chunk
 from headrace.api.delegation_tokens import IssuedToken
+from headrace.api.plans import Chunk
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.reading.segment_reads import SegmentReads
 from headrace.client.synchronous.synchronous_admin import Admin

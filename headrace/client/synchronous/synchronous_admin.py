@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headrace.api.chunks import Chunks
-from headrace.api.plans import NextCutView, OnTruncation, RangePlan, RangeToPlan
+from headrace.api.plans import Chunks, NextCutView, OnTruncation, RangePlan, RangeToPlan
 from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, StartedSegment, Successors
 from headrace.api.streams import ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
 from headrace.client.administration.admin import AsyncAdmin, At, CutLike

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.api.cluster import ClusterView, ContainerMapView
-from headrace.api.cluster_logs import ContainerLogsView, ContainerLogView, CopiesChanged, EpochsRaised
+from headrace.api.cluster import (
+    ClusterView,
+    ContainerLogsView,
+    ContainerLogView,
+    ContainerMapView,
+    CopiesChanged,
+    EpochsRaised,
+)
 from headrace.client.administration.cluster_admin import AsyncClusterAdmin
 from headrace.client.loop_thread import LoopCaller
 

@@ -6,7 +6,7 @@ from headrace.api.streams import StreamView
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.segment_creation import create_segments
+from headrace.controller.steps.stream_segments import create_segments
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.scope import creation_lock_key, keep_scope, no_such_scope, scope_exists, scope_guard_key
 from headrace.metadata.stream import current_key, first_segment_number, is_stream

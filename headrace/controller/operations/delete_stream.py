@@ -13,9 +13,9 @@ from itertools import pairwise
 from headrace.api.streams import StreamDeletion
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
-from headrace.controller.steps.leftovers import delete_leftovers
 from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.settle_transactions import forget_transactions
+from headrace.controller.steps.stream_segments import delete_leftovers
+from headrace.controller.steps.transaction_aborts import forget_transactions
 from headrace.metadata.history_records import delete_epoch
 from headrace.metadata.record_layout import stream_partition
 from headrace.metadata.stream import CURRENT_SORT, read_epochs

@@ -1,8 +1,8 @@
 """Scale a stream: create the new segments, record the new epoch, seal the old segments, activate the epoch.
 
 A scale can be rolled back until its epoch is recorded, because nothing irrevocable has happened before. Segments that
-it may have created remain, empty, and are noted: the next scale removes them (`steps/leftovers.py`). An epoch that
-changes nothing uses up the number, so that a later scale cannot be confused with this one.
+it may have created remain, empty, and are noted: the next scale removes them (`steps/stream_segments.py`). An epoch
+that changes nothing uses up the number, so that a later scale cannot be confused with this one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 from headrace.api.streams import ScaleProgress, ScaleStatus
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
-from headrace.controller.steps.leftovers import note_leftovers
 from headrace.controller.steps.next_epoch import (
     STEPS_AFTER_RECORDING,
     create_new_segments,
@@ -23,6 +22,7 @@ from headrace.controller.steps.next_epoch import (
 )
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
+from headrace.controller.steps.stream_segments import note_leftovers
 from headrace.metadata.commit_records import check_commit_does_not_roll
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream import create_transition, delete_transition

@@ -6,8 +6,8 @@ from headrace.api.streams import StreamView
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.segment_sealing import close_sealed, record_sizes, seal_segments
-from headrace.controller.steps.settle_transactions import settle_transactions
+from headrace.controller.steps.stream_segments import close_sealed, record_sizes, seal_segments
+from headrace.controller.steps.transaction_aborts import settle_transactions
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.requests import RequestKind
 from headrace.model.streams import started

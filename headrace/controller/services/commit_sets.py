@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from headrace.api.transactions import CommitSetView, CommittedEpochView
-from headrace.controller.services.transaction_marks import TransactionMarks
-from headrace.controller.services.writable_streams import check_accepts_transactions
+from headrace.controller.services.transaction_marks import TransactionMarks, check_accepts_transactions
 from headrace.controller.steps.commit_sets import CommitSets, prepared_by_set
 from headrace.metadata.commit_records import StoredWriter, commit_writer_key, find_commit_writer, stored_writer
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict

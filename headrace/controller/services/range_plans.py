@@ -6,14 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from headrace.api.chunks import Chunk
-from headrace.api.plans import PlannedPiece, RangePlan, RangePlans, RangeToPlan
+from headrace.api.plans import Chunk, PlannedPiece, RangePlan, RangePlans, RangeToPlan
 from headrace.api.segments import SegmentEndpoint
-from headrace.controller.services.chunk_runs import ChunkRuns, StoredRuns
-from headrace.controller.services.history import linked_chunk
-from headrace.controller.services.segment_starts import SegmentStarts
+from headrace.controller.services.history import ChunkRuns, StoredRuns, linked_chunk
 from headrace.controller.services.segments import created_stream
-from headrace.controller.services.stream_ends import StreamEnds
+from headrace.controller.services.stream_ends import SegmentStarts, StreamEnds
 from headrace.metadata.cluster_records import find_claims
 from headrace.metadata.placed_cuts import check_incarnation
 from headrace.metadata.stream_records import StreamRecords

@@ -1,23 +1,44 @@
-"""Retention status of a stream: how much is kept, since when, and what will be truncated next and why.
-
-The service reads the records that the retention tick reads and applies the same rules, but writes nothing.
-"""
+"""Retention of a stream, and the subscribers that it waits for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+
+from headrace.api.pages import Listing
 from headrace.api.retention import NextTruncation, RetentionDescription
 from headrace.api.stream_cuts import StreamCutView
+from headrace.controller.cut_rules import CheckWritten
+from headrace.controller.services.paging import check_page_limit
+from headrace.metadata.optimistic_retry import repeat_on_conflict
+from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
 from headrace.metadata.retention_plans import Plan, RetentionPlanner, tail_of
 from headrace.metadata.retention_records import RetainedStream, RetentionRecords
 from headrace.metadata.stream import no_such_stream
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.subscriber import SubscriberRecords
-from headrace.model.errors import UnavailableError
+from headrace.metadata.subscriber import SubscriberPlaces, SubscriberRecords, register_writes, unregister_writes
+from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.model.retention import WORDS, RetentionCut, cuts_after_head
 from headrace.model.stream_configuration import RetentionPolicy
+from headrace.model.stream_cuts import CutOrder, PlacedCut, compare_cuts
+from headrace.model.streams import Stream
+from headrace.model.subscribers import (
+    Subscriber,
+    check_generation,
+    check_group_generation,
+    check_subscriber_name,
+    cut_not_valid,
+    moved,
+    registered_again,
+)
 from headrace.ports.clock import Clock
+from headrace.ports.deadlines import time_limit
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
+
+# Retention status of a stream: how much is kept, since when, and what will be truncated next and why.
+#
+# The service reads the records that the retention tick reads and applies the same rules, but writes nothing.
 
 NO_POLICY = "the stream has no retention policy: nothing is truncated"
 NOTHING_YET = "there are no bytes before the place where the stream may be truncated: nothing is truncated"
@@ -94,3 +115,140 @@ def _words(plan: Plan, policy: RetentionPolicy | None) -> str:
     if policy is None:
         return NO_POLICY
     return NOTHING_YET if plan.target is None and plan.decision.cut else WORDS[plan.decision.case]
+
+
+# Subscribers of streams: reader groups that retention waits for. List, register, publish a position, unregister.
+#
+# A reader group registers with the generation of its configuration. It then publishes stream cuts, at its checkpoints
+# or on request: it no longer needs the events before the cut. A position never moves backwards within a generation.
+
+GENERATION_MAX = (1 << 63) - 1
+
+TAIL_CHECK_S = 3.0
+"""How long a published position waits for the stores to say where the tail is. The reader that publishes waits for the
+answer, and enough time must be left to note the position."""
+
+
+class SubscriberService:
+    """Called by the subscriber routes of the API and by reader groups; safe for any number of threads.
+
+    Every method raises NotFoundError if there is no such stream, and InvalidRequestError, code "invalid_name", for an
+    invalid subscriber name.
+    """
+
+    def __init__(self, store: MetadataStore, clock: Clock, check_written: CheckWritten | None = None) -> None:
+        """`check_written` refuses positions beyond the tail of the stream; without it they are accepted."""
+        self._store = store
+        self._streams = StreamRecords(store)
+        self._records = SubscriberRecords(store)
+        self._places = SubscriberPlaces(self._streams.history)
+        self._groups = ReaderGroupRecords(store)
+        self._clock = clock
+        self._check_written = check_written
+
+    def list_subscribers(self, scope: str, stream: str, limit: int, after: str | None = None) -> Listing[Subscriber]:
+        """Subscribers in the order of their names, after `after`."""
+        found = self._streams.get(scope, stream).stream
+        page = self._records.page(found, check_page_limit(limit), after)
+        return Listing(page.subscribers, page.next_after)
+
+    def get_subscriber(self, scope: str, stream: str, name: str) -> Subscriber:
+        """The subscriber of this name; raises NotFoundError, code "subscriber_not_found"."""
+        return self._records.get(self._streams.get(scope, stream).stream, check_subscriber_name(name)).subscriber
+
+    def register(
+        self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None = None
+    ) -> Subscriber:
+        """Register a reader group that needs all events from `start` (offset by segment id), or from the head.
+
+        While the stream is being truncated, the position is at the new head or after it; the answer contains it.
+
+        A repeat with the same generation changes nothing. A later generation replaces an earlier one, and moves the
+        position to `start` if that is given. If `name` is that of an existing reader group (`scope/group`), the
+        generation must be the present one of that group.
+
+        Raises:
+            InvalidRequestError: code "stream_cut_not_valid".
+            IllegalStateError: code "generation_mismatch": the group is in another generation.
+        """
+        check_subscriber_name(name)
+        return repeat_on_conflict(lambda: self._try_to_register(scope, stream, name, generation, start))
+
+    def update_stream_cut(
+        self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]
+    ) -> Subscriber:
+        """Publish the cut before which the group needs no events; a repeat with the same cut changes nothing.
+
+        An offset of -1 is the end of a sealed segment, or marks a segment that the group has not reached (`cut_ends`).
+
+        Raises:
+            NotFoundError: code "subscriber_not_found".
+            IllegalStateError: code "generation_mismatch".
+            InvalidRequestError: code "stream_cut_not_valid": not a cut of the stream, or before the present position.
+        """
+        check_subscriber_name(name)
+        return repeat_on_conflict(lambda: self._try_to_update(scope, stream, name, generation, offsets))
+
+    def unregister(self, scope: str, stream: str, name: str, generation: int) -> None:
+        """Remove a subscriber, so that retention no longer waits for it; no effect if it is not registered.
+
+        Raises:
+            IllegalStateError: code "generation_mismatch": the group is in a later generation.
+        """
+        check_subscriber_name(name)
+
+        def attempt() -> None:
+            found = self._streams.get(scope, stream).stream
+            before = self._records.find(found, name)
+            writes = unregister_writes(found, before, generation)
+            if writes:
+                self._store.write(*writes)
+
+        repeat_on_conflict(attempt)
+
+    def _try_to_register(
+        self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None
+    ) -> Subscriber:
+        stored, truncation, running = self._streams.get_with_truncations(scope, stream)
+        group = self._group_of(name)
+        if group is not None:
+            check_group_generation(name, group.group.generation, generation)
+        before, retention = self._records.find_with_retention(stored.stream, name)
+        place = self._places.begin(stored.stream, truncation, running, start)
+        if start is not None:
+            self._refuse_unwritten(stored.stream, place)
+        after = Subscriber(name, generation, place, self._clock.now_ms())
+        writes = register_writes(stored, before, after, retention, from_start=start is not None)
+        if writes:
+            self._store.write(*writes, *([group.unchanged] if group else []))
+        return registered_again(before.subscriber, after, from_start=start is not None) if before else after
+
+    def _refuse_unwritten(self, stream: Stream, place: PlacedCut) -> None:
+        """A position beyond the tail would let retention delete events that no reader has seen."""
+        if self._check_written is None:
+            return
+        try:
+            self._check_written(stream, place.cut)
+        except InvalidRequestError as error:
+            raise cut_not_valid(error.message, error.details) from error
+
+    def _group_of(self, name: str) -> StoredGroup | None:
+        """The reader group of this name, or None."""
+        scope, slash, group = name.rpartition("/")
+        return self._groups.find(scope, group) if slash else None
+
+    def _try_to_update(
+        self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]
+    ) -> Subscriber:
+        found = self._streams.get(scope, stream).stream
+        stored = self._records.get(found, name)
+        check_generation(stored.subscriber, generation)
+        place = self._places.place(found, offsets)
+        after = moved(stored.subscriber, generation, place, self._clock.now_ms())
+        if compare_cuts(stored.subscriber.position, place) is CutOrder.EQUAL_OR_AFTER:
+            return stored.subscriber
+        # A group goes on while a store is away; a truncation checks the length again.
+        with suppress(UnavailableError), time_limit(self._clock, TAIL_CHECK_S):
+            self._refuse_unwritten(found, place)
+        self._records.replace(found, stored, after)
+        return after

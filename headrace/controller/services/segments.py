@@ -25,8 +25,7 @@ from headrace.api.segments import (
     Successors,
 )
 from headrace.controller.acceptance import Acceptance
-from headrace.controller.services.stream_ends import StreamEnds
-from headrace.controller.services.written_cuts import WrittenCuts
+from headrace.controller.services.stream_ends import StreamEnds, WrittenCuts
 from headrace.metadata.cluster_records import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StoredStream, StreamRecords

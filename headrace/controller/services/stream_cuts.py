@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.controller.services.segments import SegmentService
-from headrace.controller.services.written_cuts import WrittenCuts
+from headrace.controller.services.stream_ends import WrittenCuts
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError, UnavailableError

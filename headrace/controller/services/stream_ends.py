@@ -1,19 +1,21 @@
-"""Where a stream begins and ends now, and the lengths of its sealed segments: from records, and from the stores."""
+"""Where streams and segments begin and end now, and whether a stream cut is within the bytes that are written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream import no_such_stream
 from headrace.model.epochs import Epoch, front_of_epochs
-from headrace.model.errors import NotFoundError, UnavailableError
+from headrace.model.errors import NotFoundError, TruncatedError, UnavailableError
 from headrace.model.names import segment_name
-from headrace.model.segments import StreamSegment
-from headrace.model.stream_cuts import PlacedCut, StreamCut
+from headrace.model.segments import StreamSegment, segment_epoch
+from headrace.model.stream_cuts import PlacedCut, StreamCut, invalid_cut
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation, very_beginning
 from headrace.ports.segment_stores import SegmentInfo, SegmentStores
+
+# Where a stream begins and ends now, and the lengths of its sealed segments: from records, and from the stores.
 
 
 class StreamEnds:
@@ -84,3 +86,73 @@ class StreamEnds:
     def coming(self, stream: Stream) -> list[Epoch]:
         """The recorded epochs after the active one, in order: a running scale or commit moves the stream to them."""
         return list(self._history.epochs(stream, range(stream.epoch.number + 1, stream.recorded_epoch + 1)))
+
+
+# Where segments start now: what tier 2 has before that was truncated, and is not handed out any more.
+#
+# Objects stay for a while after a truncation, and longer if they hold bytes that are left. Only the segment's store
+# knows the start: byte streams and revisioned streams are truncated there, without the controller.
+
+
+class SegmentStarts:
+    """Safe for any number of threads."""
+
+    def __init__(self, segment_stores: SegmentStores) -> None:
+        self._segment_stores = segment_stores
+
+    def check(self, offsets: Mapping[str, int]) -> None:
+        """Refuses offsets before the start of the segments with these names; one call to the segment stores.
+
+        Raises:
+            TruncatedError: the bytes at an offset were truncated; `details` tells where the segment starts.
+            NotFoundError: a segment was deleted.
+            UnavailableError: a segment store could not be reached.
+        """
+        for info in self._segment_stores.segment_infos(list(offsets)) if offsets else ():
+            if offsets[info.name] < info.start_offset:
+                raise truncated_before(info.name, offsets[info.name], info.start_offset)
+
+
+def truncated_before(name: str, offset: int, start: int) -> TruncatedError:
+    """The error for bytes at `offset` of a segment that starts at `start`."""
+    return TruncatedError(
+        f"segment {name} starts at {start}: the bytes at {offset} were truncated",
+        details={"segment": name, "offset": offset, "startOffset": start},
+    )
+
+
+# Whether a stream cut is within the bytes that are written: the part of its validity that only the stores know.
+
+
+class WrittenCuts:
+    """Safe for any number of threads."""
+
+    def __init__(self, segment_stores: SegmentStores) -> None:
+        self._segment_stores = segment_stores
+
+    def check(self, stream: Stream, cut: StreamCut) -> None:
+        """Refuses a cut beyond the tail: a reader that starts there would skip what is written up to it later.
+
+        The cut is one of the stream. It costs one call to the segment stores, or none if the cut is only at the
+        beginnings of active segments. Sealed segments are not looked at, see `PlacedCuts.check_ends`.
+
+        Raises:
+            InvalidRequestError: code "invalid_stream_cut".
+            UnavailableError: a segment store could not be reached.
+        """
+        if stream.state.is_sealed:
+            return
+        growing = [one for one, offset in cut.positions if offset > 0 and _may_grow(stream, one)]
+        names = [segment_name(stream.scope, stream.name, identifier) for identifier in growing]
+        infos = self._segment_stores.segment_infos(names) if names else []
+        offsets = cut.offsets
+        for identifier, info in zip(growing, infos, strict=True):
+            if offsets[identifier] > info.length:
+                raise invalid_cut(
+                    f"it is at {offsets[identifier]} of segment {identifier}, which has {info.length} bytes"
+                )
+
+
+def _may_grow(stream: Stream, identifier: int) -> bool:
+    """Whether the segment is active, or one of an epoch to which a running scale or commit moves the stream."""
+    return identifier in stream.epoch.by_id or segment_epoch(identifier) > stream.epoch.number

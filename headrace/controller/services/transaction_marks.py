@@ -1,7 +1,4 @@
-"""What follows a mark of a transaction: the message to the workflow; and marks for abort on many transactions.
-
-A message that is not sent is not an error: the transaction tick finds the mark.
-"""
+"""Marks of transactions: whether a stream accepts transactions, and what follows a mark."""
 
 from __future__ import annotations
 
@@ -12,11 +9,16 @@ from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_confli
 from headrace.metadata.queue_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction import StoredTransaction, replace_open
 from headrace.metadata.transaction_records import TransactionRecords
-from headrace.model.errors import ThrottledError, UnavailableError
+from headrace.model.errors import SealedError, ThrottledError, UnavailableError
+from headrace.model.streams import Stream, frozen_error
 from headrace.model.transactions import Transaction, TransactionState, marked_for_abort
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, WriteConflictError
 from headrace.ports.workers import Workers
+
+# What follows a mark of a transaction: the message to the workflow; and marks for abort on many transactions.
+#
+# A message that is not sent is not an error: the transaction tick finds the mark.
 
 _log = logging.getLogger(__name__)
 
@@ -122,3 +124,35 @@ class TransactionMarks:
             self._queues.send(message, attempt)
         except (UnavailableError, ThrottledError) as error:
             _log.warning("%s of %s/%s not sent: %s", message.kind, message.scope, message.stream, error)
+
+
+# Whether a stream accepts transactions, and those that were begun a moment ago.
+
+
+def is_closed(stream: Stream) -> bool:
+    """Whether the stream is sealed or frozen, or will be when the operation that runs is complete."""
+    return not stream.shown_state.takes_events
+
+
+def check_accepts_transactions(stream: Stream) -> Stream:
+    """Raises UnavailableError, code "stream_not_ready", SealedError or FrozenError."""
+    if not stream.state.is_readable:
+        raise UnavailableError(
+            f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
+        )
+    if stream.shown_state.is_frozen:
+        raise frozen_error(stream.scope, stream.name)
+    if is_closed(stream):
+        raise SealedError(
+            f"stream {stream.scoped_name} is {stream.shown_state}: it accepts no transactions",
+            details={"state": str(stream.shown_state)},
+        )
+    return stream
+
+
+def takes_transactions_of(stream: Stream, earlier: Stream) -> bool:
+    """Whether the stream is not closed, and transactions that were begun on it earlier merge into its segments."""
+    return (stream.first_segment_number, stream.epoch.reference_epoch) == (
+        earlier.first_segment_number,
+        earlier.epoch.reference_epoch,
+    ) and not is_closed(stream)

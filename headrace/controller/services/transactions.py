@@ -14,8 +14,12 @@ from headrace.api.pages import Listing
 from headrace.api.transactions import CompletedTransaction, LabelledAborts, NewTransaction, TransactionSegmentView
 from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.paging import check_page_limit
-from headrace.controller.services.transaction_marks import TransactionMarks
-from headrace.controller.services.writable_streams import check_accepts_transactions, is_closed, takes_transactions_of
+from headrace.controller.services.transaction_marks import (
+    TransactionMarks,
+    check_accepts_transactions,
+    is_closed,
+    takes_transactions_of,
+)
 from headrace.controller.steps.commit_sets import CommitSets
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache

@@ -8,9 +8,7 @@ finds its segment sealed queries the successors at once.
 from __future__ import annotations
 
 from headrace.controller.engine import Step, Tools
-from headrace.controller.steps.leftovers import remove_leftovers
-from headrace.controller.steps.segment_creation import create_segments
-from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
+from headrace.controller.steps.stream_segments import create_segments, record_sizes, remove_leftovers, seal_segments
 from headrace.metadata.cold_mark import COLD_MARKS_FIRST, COLD_MARKS_LAST, segment_of_cold_mark
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.record_layout import stream_partition

@@ -17,8 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.controller.engine import Tools
-from headrace.controller.steps.segment_creation import create_segments
-from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
+from headrace.controller.steps.stream_segments import create_segments, record_sizes, seal_segments
 from headrace.metadata.commit_records import (
     StoredPart,
     commit_part_key,

@@ -7,27 +7,38 @@ or was overtaken by another tick. It then continues from the content of the segm
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from headrace.codec.events import frame_event, iter_events
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
-from headrace.controller.ticks.watermark_ticks import ScheduleEntry
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.watermark_records import (
     ScheduledStream,
     StoredWatermarkState,
     make_mark_segment,
+    read_schedule,
     read_watermark_state,
     read_writer_marks,
+    replace_scheduled,
     up_to_incarnation,
     watermark_key,
     write_watermark_state,
     write_writers_left,
 )
-from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError
+from headrace.model.backoff import backoff_ms, failures_in_a_row
+from headrace.model.errors import (
+    ConflictError,
+    CorruptError,
+    HeadraceError,
+    NotFoundError,
+    TruncatedError,
+    UnavailableError,
+)
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
 from headrace.model.segment_attributes import REVISION_MARK
@@ -36,7 +47,58 @@ from headrace.model.watermarks import Watermark, WatermarkState, next_watermark_
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Delete, MetadataStore, Record
 from headrace.ports.segment_stores import SegmentStores
+from headrace.ports.workers import Workers
 from headrace.wire.fields import WireFormatError
+
+# The schedule of the watermark tick: it visits the streams that have marks of writers, in order.
+
+TICK_KIND = "watermarks"
+_RECORDS_PER_READ = 500
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleEntry:
+    """A stream on the schedule with its record."""
+
+    scheduled: ScheduledStream
+    record: Record
+
+
+def watermark_ticks(
+    store: MetadataStore,
+    clock: Clock,
+    advance: Callable[[ScheduleEntry], None],
+    workers: Workers | None = None,
+    note_undecodable: NoteUndecodable | None = None,
+) -> DueWorkTicks[ScheduleEntry]:
+    """Ticks that call `advance` for each stream that is due.
+
+    A tick costs one query, and a lease if there are due streams. A stream that fails costs one write.
+    """
+
+    def read(shard: int, after: str) -> DuePage[ScheduleEntry]:
+        now_ms = clock.now_ms()
+        page = read_schedule(store, shard, after, _RECORDS_PER_READ)
+        due = [
+            (record.key.sort, ScheduleEntry(scheduled, record))
+            for record, scheduled in page.entries
+            if scheduled.not_before_ms <= now_ms
+        ]
+        return DuePage(due, page.next_after, page.undecodable)
+
+    def put_off(entry: ScheduleEntry, error: HeadraceError) -> None:
+        scheduled, now_ms = entry.scheduled, clock.now_ms()
+        failures = failures_in_a_row(scheduled.failures, scheduled.not_before_ms, now_ms) + 1
+        later = replace(scheduled, failures=failures, not_before_ms=now_ms + backoff_ms(failures))
+        if failures == 1:  # An unavailable segment store makes thousands of streams fail in each tick.
+            _log.warning("no watermark for %s/%s now: %s", scheduled.scope, scheduled.stream, error)
+        store.write(replace_scheduled(entry.record.key, later, entry.record.version))
+
+    due_work = DueWork(TICK_KIND, read, advance, put_off, is_cyclic=True)
+    return DueWorkTicks(store, clock, due_work, workers, note_undecodable)
+
 
 _MARKS_REMOVED_AT_ONCE = 90
 """Less than WRITES_PER_TRANSACTION_MAX, so that the transaction can also write the schedule entry."""

@@ -2,7 +2,7 @@
 
 A process may stall before it creates segments, while their stream is deleted. If it then crashes after the creation, it
 cannot check whether the segments are still wanted. So it notes the segments before it creates them
-(`steps/segment_creation.py`). This tick reads the note when the process must have ended. It deletes those of the
+(`steps/stream_segments.py`). This tick reads the note when the process must have ended. It deletes those of the
 segments that belong to no stream, and then the note.
 """
 
@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass
 
 from headrace.controller.engine import Tools
-from headrace.controller.steps.segment_creation import delete_unwanted
+from headrace.controller.steps.stream_segments import delete_unwanted
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.metadata.due_index import move_back
 from headrace.metadata.orphan_segments import Creation, read_due_creations

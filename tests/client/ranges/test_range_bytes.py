@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from object_server import FAILURES, ObjectServer, serving_object
 
-from headrace.api.chunks import Chunk
+from headrace.api.plans import Chunk
 from headrace.client.ranges import range_bytes
 from headrace.client.ranges.range_bytes import (
     GATHERED_BYTES_MIN,

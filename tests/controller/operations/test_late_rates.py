@@ -9,7 +9,7 @@ from interruptions import after_each_sleep, sleep_at, work_on_request
 from stream_world import StreamWorld
 
 from headrace.controller.operations.registry import undo_request
-from headrace.controller.steps.segment_creation import scale_rate
+from headrace.controller.steps.stream_segments import scale_rate
 from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.controller.steps import leftovers
+from headrace.controller.steps import stream_segments
 from headrace.metadata.orphan_segments import leftovers_body, leftovers_key
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.segments import segment_id
@@ -69,7 +69,7 @@ def test_truncating_many_segments_resumes_and_repeats_nothing(world: StreamWorld
 
 
 def test_removing_leftovers_resumes_and_repeats_nothing(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(leftovers, "SEGMENTS_PER_CALL", 2)
+    monkeypatch.setattr(stream_segments, "SEGMENTS_PER_CALL", 2)
     world.create()
     gone = [segment_id(9, number) for number in range(50, 80)]
     names = [f"s/t/{one & 0xFFFFFFFF}.#epoch.{one >> 32}" for one in gone]

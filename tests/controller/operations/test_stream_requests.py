@@ -40,7 +40,7 @@ from headrace.client import (
 from headrace.client.groups.group_cuts import complete_cut
 from headrace.controller.operations.registry import ALL_OPERATIONS, request_processor
 from headrace.controller.services import transactions
-from headrace.controller.steps.segment_creation import scale_rate
+from headrace.controller.steps.stream_segments import scale_rate
 from headrace.metadata.history_records import SealedSegment, sealed_segments_body, sealed_segments_key
 from headrace.metadata.intent import Intent
 from headrace.metadata.queue_messages import parse_request_message, request_message_body

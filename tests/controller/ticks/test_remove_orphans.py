@@ -9,7 +9,7 @@ from interruptions import sleep_and_die
 from stream_world import StreamWorld, ranges
 
 from headrace import topology
-from headrace.controller.steps.segment_creation import CREATION_LOOKED_AT_AFTER_MS
+from headrace.controller.steps.stream_segments import CREATION_LOOKED_AT_AFTER_MS
 from headrace.controller.ticks.remove_orphans import creation_ticks
 from headrace.metadata.orphan_segments import creations_partition, decode_creation
 from headrace.model.backoff import bucket_of_stream

@@ -8,7 +8,7 @@ from cost_world import BUCKET, CostWorld, Step, configuration, tail
 
 from headrace import topology
 from headrace.controller.services.auto_scaling import AutoScalingService
-from headrace.controller.steps.segment_creation import CREATION_LOOKED_AT_AFTER_MS
+from headrace.controller.steps.stream_segments import CREATION_LOOKED_AT_AFTER_MS
 from headrace.controller.ticks.remove_orphans import creation_ticks
 from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim

@@ -8,9 +8,9 @@ import pytest
 from watermark_world import SILENT_MS, WatermarkWorld
 
 from fuzz.watched_ports import Crash
-from headrace.controller.ticks import watermark_ticks
+from headrace.controller.ticks import advance_watermarks
+from headrace.controller.ticks.advance_watermarks import ScheduleEntry
 from headrace.controller.ticks.due_work import WORK_S_MAX
-from headrace.controller.ticks.watermark_ticks import ScheduleEntry
 from headrace.metadata.watermark_records import ScheduledStream, watermark_schedule_body, watermark_schedule_key
 from headrace.model.backoff import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from headrace.model.errors import UnavailableError
@@ -100,7 +100,7 @@ def test_a_stream_that_kills_its_process_stops_no_later_page(
 ):
     """Nor those before and behind it, however often the tick has crashed."""
     monkeypatch.setattr("headrace.topology.BUCKET_COUNT", 1)
-    monkeypatch.setattr(watermark_ticks, "_RECORDS_PER_READ", 2)
+    monkeypatch.setattr(advance_watermarks, "_RECORDS_PER_READ", 2)
     streams = [f"u{number}" for number in range(6)]
     for stream in streams:
         marks.world.create(stream, timestamp_aggregation_timeout_ms=10_000_000)
@@ -141,7 +141,7 @@ def test_a_tick_begins_behind_the_one_before(marks: WatermarkWorld, monkeypatch:
         turns.append(entry.scheduled.stream)
         world.clock.advance(int(WORK_S_MAX * 1000))
 
-    ticks = watermark_ticks.watermark_ticks(world.bare_store, world.clock, look)
+    ticks = advance_watermarks.watermark_ticks(world.bare_store, world.clock, look)
     for _ in range(8):  # one more each time to find that all had their turn
         ticks.run(0)
     assert turns[:6] == streams * 2

@@ -12,8 +12,7 @@ import pytest
 from interruptions import Work, after_each_sleep
 from watermark_world import SILENT_MS, WatermarkWorld, fresh_marks
 
-from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
-from headrace.controller.ticks.watermark_ticks import watermark_ticks
+from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer, watermark_ticks
 from headrace.metadata.watermark_records import (
     decode_watermark_schedule,
     decode_watermark_state,

@@ -8,9 +8,9 @@ import pytest
 
 from fuzz.watched_ports import Calls, WatchedStore
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
-from headrace.api.cluster_logs import EpochsRaised
-from headrace.controller.services import cluster_logs
-from headrace.controller.services.cluster_logs import EPOCH_JUMP_MAX, ClusterLogService
+from headrace.api.cluster import EpochsRaised
+from headrace.controller.services import cluster as cluster_service
+from headrace.controller.services.cluster import EPOCH_JUMP_MAX, ClusterLogService
 from headrace.metadata.cluster_records import (
     ClusterRecords,
     find_claim,
@@ -242,7 +242,7 @@ def test_epochs_are_raised_above_the_given_one(cluster: Cluster):
 
 
 def test_epochs_are_raised_in_several_requests(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cluster_logs, "CLAIM_WRITES_PER_REQUEST", 10)
+    monkeypatch.setattr(cluster_service, "CLAIM_WRITES_PER_REQUEST", 10)
     for container in range(3):
         cluster.bare.write(write_claim(container, CLAIM, None))
     requests: list[EpochsRaised] = []

@@ -1,0 +1,205 @@
+"""Steps on the segments of a stream: create them, seal them, and remove those that a rolled-back scale left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from headrace.controller.engine import Tools
+from headrace.metadata.commit_records import commit_run_key
+from headrace.metadata.history_records import SealedSegment, Shard, extend_sealed_segments, shard_of_segment
+from headrace.metadata.orphan_segments import (
+    Creation,
+    StoredLeftovers,
+    create_creation,
+    delete_leftovers_record,
+    find_leftovers,
+    write_leftovers,
+)
+from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
+from headrace.model.epochs import Epoch
+from headrace.model.errors import NotFoundError, UnavailableError
+from headrace.model.names import segment_name
+from headrace.model.segments import StreamSegment, segment_epoch
+from headrace.model.stream_configuration import ScalingPolicy, ScalingType
+from headrace.model.streams import Stream, completed
+from headrace.model.truncation import segments_left
+from headrace.ports.deadlines import is_time_short, require_time_for_piece
+from headrace.ports.metadata_store import Check, Create, Replace, WriteConflictError
+from headrace.ports.segment_stores import SegmentScaleRate
+
+# Creates segments in the stores that own them, with the rate of their stream's policy.
+#
+# A process may stall before its request, while others complete the operation and a later one removes the segments. So
+# the stream is read after the segments were created, and those that no later operation would remove are deleted again.
+# That is safe at any time, because the name of a stream segment is never reused. A process may also stop before that
+# read. So the segments are noted before the request, and a tick checks them when the process has certainly ended.
+
+CREATION_LOOKED_AT_AFTER_MS = 3_600_000
+"""Far longer than a process runs: its function ends after a minute, and its requests are answered or lost then."""
+
+_SCALE_TYPES = {
+    ScalingType.FIXED_NUM_SEGMENTS: 0,
+    ScalingType.BY_RATE_IN_KBYTES_PER_SEC: 1,
+    ScalingType.BY_RATE_IN_EVENTS_PER_SEC: 2,
+}
+"""The scale type in CreateSegment for each policy."""
+
+
+def create_segments(tools: Tools, stored: StoredStream, segments: Sequence[StreamSegment]) -> StoredStream | None:
+    """Create the segments. Returns the stream as it is afterwards, for the next step; None if it was deleted.
+
+    One write and one read of metadata.
+    """
+    stream = stored.stream
+    rate = scale_rate(stream.configuration.scaling)
+    identifiers = tuple(one.segment_id for one in segments)
+    creation = Creation(stream.scope, stream.name, stream.first_segment_number, identifiers)
+    _note(tools, creation)
+    try:
+        tools.segment_stores.create_segments(_names(creation), rate, stream.configuration.rollover_size_bytes)
+    except UnavailableError:
+        _delete_unless_pending(tools, stored, creation)  # some of the requests may have been carried out
+        raise
+    return _delete_unless_pending(tools, stored, creation)
+
+
+def delete_unwanted(tools: Tools, creation: Creation) -> None:
+    """Delete the segments that the stream does not have, and that no operation on it would remove."""
+    unwanted = _unwanted(tools, creation)
+    if unwanted:
+        tools.segment_stores.delete_segments(_names(creation, unwanted))
+
+
+def _note(tools: Tools, creation: Creation) -> None:
+    due_ms = tools.clock.now_ms() + CREATION_LOOKED_AT_AFTER_MS
+    with suppress(WriteConflictError):  # another processor has noted the same at this moment
+        tools.records.store.write(create_creation(creation, due_ms))
+
+
+def _delete_unless_pending(tools: Tools, stored: StoredStream, creation: Creation) -> StoredStream | None:
+    """Delete the segments that were created too late. Returns the present stream."""
+    found = tools.records.find(creation.scope, creation.stream)
+    if found is None or found.stream.pending != stored.stream.pending:
+        delete_unwanted(tools, creation)
+    return found
+
+
+def _unwanted(tools: Tools, creation: Creation) -> Sequence[int]:
+    """The segments of an operation that has ended that no deletion, truncation or scale will remove."""
+    try:
+        present, truncation = tools.records.get_with_truncation(creation.scope, creation.stream)
+        if present.stream.first_segment_number != creation.first_segment_number or present.stream.is_deleting:
+            return creation.segments
+        numbers = sorted({segment_epoch(one) for one in creation.segments})
+        if numbers[-1] > present.stream.recorded_epoch:
+            return ()  # the operation runs
+        recorded = {
+            identifier: segment
+            for epoch in tools.history.epochs(present.stream, numbers)
+            for identifier, segment in epoch.by_id.items()
+        }
+    except NotFoundError:
+        return creation.segments
+    present_segments = [recorded[one] for one in creation.segments if one in recorded]
+    kept = {one.segment_id for one in segments_left(present_segments, truncation)}
+    return [one for one in creation.segments if one not in kept]
+
+
+def _names(creation: Creation, identifiers: Iterable[int] | None = None) -> list[str]:
+    chosen = creation.segments if identifiers is None else identifiers
+    return [segment_name(creation.scope, creation.stream, one) for one in chosen]
+
+
+def scale_rate(policy: ScalingPolicy) -> SegmentScaleRate:
+    return SegmentScaleRate(_SCALE_TYPES[policy.type], policy.target_rate)
+
+
+# Empty segments of a scale that was rolled back. The rollback notes them, and the next scale removes them.
+#
+# The rollback cannot remove them, because a late process may be creating them. It uses up the number of their epoch, so
+# that no later scale uses their names.
+
+LEFTOVERS_MAX = 10_000
+"""The number of segments that are noted for one stream: those of ten of the largest scales. Others are not removed."""
+
+SEGMENTS_PER_CALL = 1_000
+
+
+def note_leftovers(records: StreamRecords, stream: Stream, planned: Epoch) -> Create | Replace:
+    """The write that belongs to the rollback of a scale to `planned`; one read."""
+    known = find_leftovers(records.store, stream)
+    noted = {*(known.identifiers if known else ()), *(segment.segment_id for segment in planned.created)}
+    return write_leftovers(stream, sorted(noted)[:LEFTOVERS_MAX], known.version if known else None)
+
+
+def remove_leftovers(tools: Tools, stored: StoredStream) -> None:
+    """Delete the leftovers once the epoch of a scale is recorded."""
+    found = find_leftovers(tools.records.store, stored.stream)
+    if found is not None:
+        _delete(tools, stored, found)
+        tools.records.while_unchanged(stored, delete_leftovers_record(stored.stream, found.version))
+
+
+def delete_leftovers(tools: Tools, stored: StoredStream) -> None:
+    """Delete the leftovers of a stream that is deleted. Their record is deleted with its partition."""
+    found = find_leftovers(tools.records.store, stored.stream)
+    if found is not None:
+        _delete(tools, stored, found)
+
+
+def _delete(tools: Tools, stored: StoredStream, found: StoredLeftovers) -> None:
+    stream, left = stored.stream, found.identifiers
+    while left:
+        names = [segment_name(stream.scope, stream.name, one) for one in left[:SEGMENTS_PER_CALL]]
+        tools.segment_stores.delete_segments(names)
+        left = left[SEGMENTS_PER_CALL:]
+        if left and is_time_short():
+            tools.records.while_unchanged(stored, write_leftovers(stream, left, found.version))
+            require_time_for_piece(f"deletion of leftover segments of {stream.scoped_name}")
+
+
+# Seals segments and records their sizes: part of scales, rolling commits, and the seal and the freeze of a stream.
+
+
+def seal_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
+    tools.segment_stores.seal_segments(
+        [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
+    )
+
+
+def record_sizes(
+    tools: Tools, stored: StoredStream, segments: Sequence[StreamSegment], replaced_in: int | None
+) -> None:
+    """Record the final lengths, shard by shard. Entries that exist already stay unchanged.
+
+    Raises:
+        UnavailableError: a segment is not sealed yet; seal it again.
+    """
+    stream = stored.stream
+    names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
+    shards: dict[Shard, dict[int, SealedSegment]] = {}
+    for segment, info in zip(segments, tools.segment_stores.segment_infos(names), strict=True):
+        if not info.is_sealed:
+            raise UnavailableError(f"segment {info.name} was to be sealed but is not: trying again")
+        of_shard = shards.setdefault(shard_of_segment(segment.segment_id), {})
+        of_shard[segment.segment_id] = SealedSegment(info.length, replaced_in)
+    for shard, found in sorted(shards.items()):
+        _extend_shard(tools, stored, shard, found)
+
+
+def close_sealed(tools: Tools, stored: StoredStream) -> None:
+    """End a seal or a freeze if the segments that were sealed are still the active ones, and no run commits into them.
+
+    A transaction that was begun late may be marked after the others were settled. A run that commits it, perhaps in
+    another process, must end before, because it replaces the segments.
+    """
+    stream = stored.stream
+    no_run = Check(commit_run_key(stream.scope, stream.name), None)
+    tools.records.replace(stored, completed(stream), delete_intent(stream), no_run)
+
+
+def _extend_shard(tools: Tools, stored: StoredStream, shard: Shard, sealed: dict[int, SealedSegment]) -> None:
+    write = extend_sealed_segments(tools.records.store, stored.stream, shard, sealed)
+    if write is not None:
+        tools.records.while_unchanged(stored, write)
