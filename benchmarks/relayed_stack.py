@@ -17,8 +17,8 @@ from typing import Final
 from fuzz.network_cuts import NetworkCuts, network_cuts
 from fuzz.replicated_stores import StoreGroup
 from headrace.local.data_directory import World
-from headrace.local.segment_store_processes import SegmentStoreProcesses, StoreStatus, replica_settings
 from headrace.local.stack import LocalStack, StackOptions
+from headrace.local.stack_processes import SegmentStoreProcesses, StoreStatus, replica_settings
 from headrace.model.container_logs import COPIES
 
 ZONES: Final = ("a", "b", "c")

@@ -19,11 +19,10 @@ from fuzz.sink_files import COMMIT_POINTS
 from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
+from headrace.local.event_sources import QueuePoller, ScheduleTimer
 from headrace.local.http_gateway import HttpGateway
 from headrace.local.lambda_host import LambdaHost
-from headrace.local.queue_pollers import QueuePoller
 from headrace.local.resources import aws_client
-from headrace.local.schedules import ScheduleTimer
 from headrace.metadata.commit_records import commit_writer_key
 from headrace.ports.metadata_store import Write
 

@@ -25,8 +25,8 @@ from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
 from headrace.local.aws_emulator import READY_PREFIX
-from headrace.local.child_process import ChildProcess
 from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
+from headrace.local.stack_processes import ChildProcess
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.container_logs import COPIES

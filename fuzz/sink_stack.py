@@ -16,10 +16,10 @@ from fuzz.processes import kill_nine
 from fuzz.store_process import StoreProcess
 from headrace import topology
 from headrace.local.aws_emulator import READY_PREFIX
-from headrace.local.child_process import ChildProcess
 from headrace.local.failures import LocalStackError
 from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
 from headrace.local.stack import FUNCTION_ENVIRONMENT
+from headrace.local.stack_processes import ChildProcess
 
 _READY_S: Final = 120.0
 _STOP_S: Final = 10.0

@@ -11,8 +11,8 @@ from typing import Final
 
 from headrace import topology
 from headrace.local.aws_emulator import READY_PREFIX
-from headrace.local.child_process import ChildProcess
 from headrace.local.resources import aws_environment, create_resources
+from headrace.local.stack_processes import ChildProcess
 
 _READY_S: Final = 60.0
 _STOP_S: Final = 60.0

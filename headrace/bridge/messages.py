@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
+from headrace.api.pages import Listing
 from headrace.api.segments import ScaledSegment, SegmentView
 from headrace.bridge import controller_pb2 as pb
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.log_classes import LogClass
 from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.stream_configuration import (
-    RetentionPolicy,
-    ScalingPolicy,
-    ScalingType,
-    StreamConfiguration,
-)
+from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, ScalingType, StreamConfiguration
 from headrace.model.stream_cuts import END_OF_SEGMENT
 
 ACKNOWLEDGED_BY_TAG: Final = "headrace.acknowledged-by="
@@ -163,3 +159,14 @@ def offsets_of(cut: Mapping[int, int]) -> dict[int, int] | None:
 def key_ranges_of(entries: Iterable[pb.ScaleRequest.KeyRangeEntry]) -> list[KeyRange]:
     """Raises InvalidRequestError for a range that is empty or not within [0, 1)."""
     return [KeyRange(one.start, one.end) for one in entries]
+
+
+# Pages of lists for Pravega's clients: each page has a token for the next one, and an empty page ends the list.
+
+T = TypeVar("T")
+
+
+def continuation(page: Listing[T], asked_after: str, name: Callable[[T], str]) -> pb.ContinuationToken:
+    """The token of a page. The last page has one too: it leads to the empty page that ends a client's listing."""
+    last = name(page.items[-1]) if page.items else asked_after
+    return pb.ContinuationToken(token=page.next_after or last)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
-from headrace.bridge.continuation import continuation
+from headrace.bridge.messages import continuation
 from headrace.bridge.waiting import Waits
 from headrace.controller.services.key_value_tables import KeyValueTableService
 from headrace.model.errors import AlreadyExistsError, InvalidRequestError, NotFoundError, UnavailableError

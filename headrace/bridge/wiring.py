@@ -17,19 +17,15 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
 from headrace.adapters.token_keys import token_key_source, token_life_s
-from headrace.bridge.authentication import Authentication
+from headrace.bridge.authentication import Authentication, ReplyTokens
 from headrace.bridge.config import BridgeConfig, UsersConfig
-from headrace.bridge.credentials import Credentials
-from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs
-from headrace.bridge.reply_tokens import ReplyTokens
-from headrace.bridge.scope_deletion_rpcs import ScopeDeletionRpcs
+from headrace.bridge.credentials import FILE_REFRESH_S, Credentials, UserSource
+from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs, SubscriberRpcs
 from headrace.bridge.server import BridgeServer, CallThreads
-from headrace.bridge.service import ControllerService
+from headrace.bridge.service import ControllerService, ScopeDeletionRpcs
 from headrace.bridge.stream_change_rpcs import StreamChangeRpcs, WatermarkRpcs
-from headrace.bridge.subscriber_rpcs import SubscriberRpcs
 from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
-from headrace.bridge.users import FILE_REFRESH_S, UserSource
 from headrace.bridge.waiting import Waits
 from headrace.controller.services.delegation_tokens import DelegationTokens
 from headrace.controller.services.key_value_tables import KeyValueTableService

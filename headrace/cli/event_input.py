@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from io import BufferedIOBase
 from typing import Any, Literal, NamedTuple
 
-from headrace.cli.local_zone import Tell, tell_nothing
 from headrace.cli.standard_streams import unreadable
+from headrace.cli.times import Tell, tell_nothing
 from headrace.codec.strict_json import RefusedJsonError, has_half_pairs, parse_json, text_of
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE

@@ -14,7 +14,7 @@ All errors are subclasses of `HeadraceError`; `error.retry` tells whether a retr
 neither boto3 nor Spark.
 """
 
-from headrace.client.groups.group_lag import GroupLag, SegmentLag
+from headrace.client.groups.group_positions import GroupLag, SegmentLag
 from headrace.client.groups.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
 from headrace.client.groups.reader_group import AsyncReaderGroup, Checkpoint
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect

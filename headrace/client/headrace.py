@@ -17,17 +17,15 @@ from headrace.client.closing import Block, exit_all
 from headrace.client.groups.reader_group import AsyncReaderGroup
 from headrace.client.http_api import HttpApi
 from headrace.client.loop_thread import LoopCaller, LoopThread
-from headrace.client.ranges.range_bytes import HistorySource
+from headrace.client.ranges.range_bytes import HistorySource, StreamRanges
 from headrace.client.ranges.range_listing import list_ranges
 from headrace.client.ranges.range_reader import AsyncRangeReader
 from headrace.client.ranges.segment_ranges import SegmentRange
-from headrace.client.ranges.stream_ranges import StreamRanges
 from headrace.client.ranges.time_cuts import stream_cut_at
 from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions, Start
-from headrace.client.single_segment.byte_segment import ByteSegment, only_segment
 from headrace.client.single_segment.byte_stream import AsyncByteStream
 from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
-from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S
+from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S, ByteSegment, only_segment
 from headrace.client.single_segment.state_synchronizer import STATE_TRUNCATED, AsyncStateSynchronizer, StateForm
 from headrace.client.synchronous.synchronous_admin import Admin
 from headrace.client.synchronous.synchronous_bases import EventReader, EventWriter

@@ -22,21 +22,21 @@ from headrace import topology
 from headrace.adapters.system_clock import SystemClock
 from headrace.local import aws_snapshot
 from headrace.local.aws_emulator import READY_PREFIX
-from headrace.local.child_process import ChildProcess
 from headrace.local.data_directory import DataDirectory, World
+from headrace.local.event_sources import QueuePoller, ScheduleTimer
 from headrace.local.failures import LocalStackError
-from headrace.local.grpc_bridge_process import GrpcBridgeProcess, check_port
 from headrace.local.http_gateway import HttpGateway
 from headrace.local.lambda_host import LambdaHost
-from headrace.local.queue_pollers import QueuePoller
 from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
-from headrace.local.schedules import ScheduleTimer
-from headrace.local.segment_store_processes import (
+from headrace.local.stack_processes import (
     ONE_COPY_NOTE,
     STOP_PATIENCE_S,
+    ChildProcess,
+    GrpcBridgeProcess,
     SegmentStoreProcess,
     SegmentStoreProcesses,
     StoreStatus,
+    check_port,
     replica_settings,
 )
 from headrace.local.tokens import local_tokens

@@ -14,8 +14,7 @@ from dataclasses import replace
 from threading import Event
 
 from headrace.client.headrace import Headrace
-from headrace.client.ranges.range_bytes import RangeBytes, Window
-from headrace.client.ranges.stream_ranges import StreamRanges
+from headrace.client.ranges.range_bytes import RangeBytes, StreamRanges, Window
 from headrace.client.reading.object_reads import ObjectReads
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.stream_cuts import StreamCut

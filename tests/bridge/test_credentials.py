@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.adapters.grpc_user_storage import GrpcUserFile
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.bridge import credentials
 from headrace.bridge.credentials import (
@@ -22,11 +25,12 @@ from headrace.bridge.credentials import (
     BoundedMap,
     Credentials,
     FailedAttempts,
+    UserSource,
     address_of,
 )
 from headrace.bridge.status_codes import UNAUTHENTICATED
-from headrace.codec.grpc_users import PasswordHash, User, Users
-from headrace.model.errors import ThrottledError, UnauthorizedError
+from headrace.codec.grpc_users import PasswordHash, User, Users, users_text
+from headrace.model.errors import CorruptError, ThrottledError, UnauthorizedError, UnavailableError
 
 PEER = "ipv4:10.0.0.1:5000"
 ANN = User("ann", PasswordHash.of(b"correct horse", b"0123456789abcdef"))
@@ -242,3 +246,66 @@ def test_a_bounded_map_keeps_what_was_used_last(keys: list[int]):
     kept = list(dict.fromkeys(reversed(keys)))
     assert len(bounded) == min(5, len(kept))
     assert [bounded.get(key) for key in kept] == [str(key) if index < 5 else None for index, key in enumerate(kept)]
+
+
+USERS_ANN = Users({"ann": User("ann", PasswordHash(b"0" * 16, b"1" * 32))})
+
+
+async def until(condition: object, source: UserSource) -> None:
+    async with asyncio.timeout(20):
+        while source.users() != condition:
+            await asyncio.sleep(0.005)
+
+
+async def test_changed_users_are_noticed(tmp_path: Path):
+    storage = GrpcUserFile(tmp_path / "users.json")
+    storage.write(users_text(Users({})))
+    source = UserSource(storage, refresh_s=0.01)
+    await source.start()
+    assert source.users() == Users({})
+    storage.write(users_text(USERS_ANN))
+    await until(USERS_ANN, source)
+    source.stop()
+
+
+async def test_without_a_file_there_are_no_users_yet(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    storage = GrpcUserFile(tmp_path / "users.json")
+    source = UserSource(storage, refresh_s=0.01)
+    await source.start()
+    assert source.users() == Users({})
+    assert "event=users_not_read" in caplog.text
+    storage.write(users_text(USERS_ANN))
+    await until(USERS_ANN, source)
+    source.stop()
+
+
+async def test_damaged_users_end_the_start(tmp_path: Path):
+    (tmp_path / "users.json").write_text("{}")
+    with pytest.raises(CorruptError):
+        await UserSource(GrpcUserFile(tmp_path / "users.json")).start()
+
+
+@pytest.mark.parametrize("failure", [UnavailableError("away"), CorruptError("damaged"), RuntimeError("a defect")])
+async def test_users_are_kept_while_they_cannot_be_read(failure: Exception, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.ERROR)
+    read = 0
+
+    class Storage:
+        def read(self) -> str:
+            nonlocal read
+            read += 1
+            if read in (2, 3):
+                raise failure
+            return users_text(USERS_ANN if read == 1 else Users({}))
+
+        def write(self, text: str) -> None:
+            raise AssertionError
+
+    source = UserSource(Storage(), refresh_s=0.01)
+    await source.start()
+    while read < 3:
+        assert source.users() == USERS_ANN
+        await asyncio.sleep(0.001)
+    await until(Users({}), source)
+    assert caplog.text.count("event=users_not_read") == 2
+    source.stop()

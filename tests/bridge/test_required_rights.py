@@ -6,8 +6,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.bridge import controller_pb2 as pb
-from headrace.bridge.authentication import LISTS
-from headrace.bridge.reply_tokens import TOKEN_REPLIES
+from headrace.bridge.authentication import LISTS, TOKEN_REPLIES
 from headrace.bridge.required_rights import REQUIRED_RIGHTS, Right
 from headrace.bridge.server import SERVICE
 from headrace.model.access import Access

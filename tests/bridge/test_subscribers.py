@@ -51,7 +51,7 @@ def _publish(
 
 
 def test_they_are_listed(bridge: Bridge, subscribers: SubscriberService, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.bridge.subscriber_rpcs.PAGE_ITEMS_MAX", 2)
+    monkeypatch.setattr("headrace.bridge.reader_group_rpcs.PAGE_ITEMS_MAX", 2)
     for name in ("s/a", "s/b", "other/c", "d"):
         subscribers.register("s", "t", name, 0)
     found = bridge.call("listSubscribers", _info())

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.cli import segment, times
-from headrace.cli.local_zone import LocalZone, local_now
 from headrace.cli.quantities import BYTES_MAX, duration_text, parse_size, rate_text, size_text
-from headrace.cli.times import parse_point, parse_time, parse_time_ms
+from headrace.cli.times import LocalZone, local_now, parse_point, parse_time, parse_time_ms
 from headrace.model.errors import InvalidRequestError
 
 NOW = datetime(2026, 11, 23, 0, 30, tzinfo=timezone(timedelta(hours=1)))

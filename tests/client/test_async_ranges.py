@@ -24,8 +24,7 @@ from headrace.client import (
 )
 from headrace.client import headrace as entry_points
 from headrace.client.ranges import range_bytes, range_reader
-from headrace.client.ranges.range_bytes import GATHERED_BYTES_MIN
-from headrace.client.ranges.stream_ranges import StreamRanges
+from headrace.client.ranges.range_bytes import GATHERED_BYTES_MIN, StreamRanges
 from headrace.client.reading import object_reads
 
 T = TypeVar("T")

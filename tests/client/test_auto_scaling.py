@@ -20,8 +20,8 @@ from functions import wiring
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.sqs.scaling_reports import SqsScalingReports
 from headrace.client import Headrace, ScalingPolicy
+from headrace.local.event_sources import QueuePoller
 from headrace.local.lambda_host import LambdaHost
-from headrace.local.queue_pollers import QueuePoller
 from headrace.topology import SCALING_REPORTS_QUEUE
 
 TICK_S = 6

@@ -11,7 +11,7 @@ import foreign_client
 import pytest
 
 from headrace.adapters.grpc_user_storage import GrpcUserFile
-from headrace.bridge.users import FILE_REFRESH_S
+from headrace.bridge.credentials import FILE_REFRESH_S
 from headrace.codec.grpc_users import Grant, PasswordHash, User, Users, users_text
 from headrace.local.running import running_stack
 from headrace.model.access import Access

@@ -19,7 +19,7 @@ from headrace import client
 from headrace.client import StreamCut
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.http_api import HttpApi
-from headrace.local.gateway_events import match_route
+from headrace.local.http_gateway import match_route
 from headrace.topology import ROUTES
 from headrace.topology.kinds import Access, Route
 from infra.constructs.caller_policies import ALL_ROUTES, MANAGED_ROUTES, resources_of

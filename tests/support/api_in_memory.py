@@ -21,7 +21,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornRea
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.write_dead_letter import handle_dead_letter
-from headrace.local.gateway_events import HttpRequest, gateway_message, match_route, request_event, response_of
+from headrace.local.http_gateway import HttpRequest, gateway_message, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.metadata.queue_messages import TransactionQueues

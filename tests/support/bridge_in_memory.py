@@ -14,15 +14,12 @@ from google.protobuf.message_factory import GetMessageClass
 from stream_world import StreamWorld
 
 from headrace.adapters.token_keys import LIFE_DEFAULT_S
-from headrace.bridge.authentication import Authentication
+from headrace.bridge.authentication import Authentication, ReplyTokens
 from headrace.bridge.credentials import Credentials
-from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs
-from headrace.bridge.reply_tokens import ReplyTokens
-from headrace.bridge.scope_deletion_rpcs import ScopeDeletionRpcs
+from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs, SubscriberRpcs
 from headrace.bridge.server import SERVICE, BridgeServer, CallThreads
-from headrace.bridge.service import ControllerService
+from headrace.bridge.service import ControllerService, ScopeDeletionRpcs
 from headrace.bridge.stream_change_rpcs import StreamChangeRpcs, WatermarkRpcs
-from headrace.bridge.subscriber_rpcs import SubscriberRpcs
 from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
 from headrace.bridge.waiting import Waits

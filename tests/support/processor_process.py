@@ -10,8 +10,8 @@ import threading
 
 from headrace import topology
 from headrace.adapters.system_clock import SystemClock
+from headrace.local.event_sources import QueuePoller
 from headrace.local.lambda_host import LambdaHost
-from headrace.local.queue_pollers import QueuePoller
 from headrace.local.resources import aws_client
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from headrace.client import Headrace, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.registry import request_processor
-from headrace.local.gateway_events import HttpRequest, match_route, request_event, response_of
+from headrace.local.http_gateway import HttpRequest, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim

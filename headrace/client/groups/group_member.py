@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
-from headrace.client.groups.group_cuts import stream_cuts
+from headrace.client.groups.group_positions import stream_cuts
 from headrace.client.groups.group_segments import OwnedSegments
 from headrace.client.groups.group_synchronizer import GroupSynchronizer
 from headrace.model.errors import HeadraceError, IllegalStateError

@@ -12,8 +12,7 @@ from typing import Literal
 from uuid import uuid4
 
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.groups.group_cuts import stream_cuts
-from headrace.client.groups.group_lag import GroupLag, lag_of_state, recorded_cuts
+from headrace.client.groups.group_positions import GroupLag, lag_of_state, recorded_cuts, stream_cuts
 from headrace.client.groups.group_reader import AsyncGroupReader, GroupReaderOptions
 from headrace.client.groups.group_synchronizer import GroupSynchronizer
 from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S

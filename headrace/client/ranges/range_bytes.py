@@ -14,8 +14,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
+from headrace.api.delegation_tokens import IssuedToken
 from headrace.api.plans import Chunk
+from headrace.api.segments import SegmentEndpoint
 from headrace.client.reading.object_reads import ObjectReadError, ObjectReads
+from headrace.client.reading.segment_reads import SegmentReads
+from headrace.client.synchronous.synchronous_admin import Admin
 from headrace.model.errors import CorruptError, UnavailableError
 
 SMALL_CHUNK_BYTES = 1024 * 1024
@@ -230,3 +234,37 @@ def _check_contiguous(segment_id: int, chunks: Sequence[Chunk], start: int, stop
 def _wait_s(failures: int, spread: int) -> float:
     """Doubles with each failure; `spread` keeps tasks that failed together from coming back together."""
     return min(LONGEST_WAIT_S, FIRST_WAIT_S * (1 << (failures - 1))) * (0.5 + spread % 1009 / 1009)
+
+
+# The bytes of segment ranges of one stream, for threads without an event loop.
+
+
+class StreamRanges:
+    """One stream; a `range_bytes.SegmentSource`. Not for use by several threads at once; not picklable."""
+
+    def __init__(self, admin: Admin, scope: str, stream: str, *, give_up_after_s: float = 60.0) -> None:
+        """After `give_up_after_s` without progress, reads raise the last error."""
+        self._admin = admin
+        self._tokens = admin.delegation_tokens
+        self._scope, self._stream = scope, stream
+        self._reads = SegmentReads(admin, scope, stream, give_up_after_s=give_up_after_s)
+
+    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[Chunk]:
+        return self._admin.chunks(
+            self._scope, self._stream, segment_id, from_offset=start, to_offset=stop, limit=limit
+        ).chunks
+
+    def expect(self, segment_id: int, endpoint: SegmentEndpoint) -> None:
+        """See `SegmentReads.expect`."""
+        self._reads.expect(segment_id, endpoint)
+
+    def offer(self, token: IssuedToken) -> None:
+        """See `AsyncDelegationTokens.offer`."""
+        self._tokens.offer(self._scope, self._stream, token)
+
+    def read(self, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:
+        return self._reads.read(segment_id, start, stop)
+
+    def close(self) -> None:
+        """Closes the connections to the stores."""
+        self._reads.close()

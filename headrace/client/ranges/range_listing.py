@@ -4,15 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from headrace.api.plans import OnTruncation, RangeToPlan
 from headrace.client.administration.admin import AsyncAdmin, CutLike
-from headrace.client.ranges.cut_check import refuse_invalid_cut
 from headrace.client.ranges.segment_ranges import SegmentRange, joined_ranges, ranges_to_read, segment_ranges
-from headrace.model.errors import InvalidRequestError, TruncatedError
+from headrace.model.errors import InvalidRequestError, TruncatedError, UnauthorizedError, UnavailableError
 from headrace.model.limits import PIECES_PER_PLAN_MAX, RANGES_PER_PLAN_MAX
 from headrace.model.stream_cut_ranges import pieces_at_best
 from headrace.model.stream_cuts import StreamCut
+
+# Refuses stream cuts at which a reader would skip events or wait for ever.
+
+_REFUSED: Final = ("invalid_stream_cut", "stream_recreated")
+"""Codes of errors for cuts that no reader can use, however long it waits."""
+
+
+async def refuse_invalid_cut(admin: AsyncAdmin, cut: StreamCut) -> None:
+    """Asks the controller: a reader beyond the tail would wait there, and skip what is written up to it.
+
+    Truncated bytes are for the reads to skip or to report. While a store is away the cut cannot be checked, and
+    callers whose policy does not have this route may not ask.
+
+    Raises:
+        InvalidRequestError: code "invalid_stream_cut" or "stream_recreated".
+    """
+    try:
+        await admin.check_stream_cut(cut.scope, cut.stream, cut, retry_s=0.0)
+    except InvalidRequestError as problem:
+        if problem.specific_code in _REFUSED:
+            raise
+    except (TruncatedError, UnauthorizedError, UnavailableError):
+        pass
 
 
 async def list_ranges(

@@ -16,9 +16,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.ownership import Ownership
-from headrace.client.ranges.range_bytes import HistorySource, RangeBytes, Window, gathered, read_ahead_thread
+from headrace.client.ranges.range_bytes import (
+    HistorySource,
+    RangeBytes,
+    StreamRanges,
+    Window,
+    gathered,
+    read_ahead_thread,
+)
 from headrace.client.ranges.segment_ranges import SegmentRange
-from headrace.client.ranges.stream_ranges import StreamRanges
 from headrace.client.reading.event_reader import AnyBatch, Assemble, EventRead, arrow_assembler, events_of
 from headrace.client.reading.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.reading.object_reads import ObjectReads

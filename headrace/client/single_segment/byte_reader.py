@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from headrace.client.backoff import Backoff
 from headrace.client.ownership import Ownership
 from headrace.client.reading.segment_stream import SegmentStream
-from headrace.client.single_segment.byte_segment import ByteSegment
 from headrace.client.single_segment.byte_writer import byte_view
+from headrace.client.single_segment.segment_requests import ByteSegment
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, NotFoundError, TruncatedError
 

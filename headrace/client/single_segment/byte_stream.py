@@ -10,8 +10,8 @@ from types import TracebackType
 
 from headrace.client.closing import close_all, exit_all_async
 from headrace.client.single_segment.byte_reader import AsyncByteReader, ByteStart, check_offset
-from headrace.client.single_segment.byte_segment import RETRY_TIMEOUT_S, ByteSegment
 from headrace.client.single_segment.byte_writer import AsyncByteWriter
+from headrace.client.single_segment.segment_requests import BYTES_RETRY_TIMEOUT_S, ByteSegment
 from headrace.client.writing.batch_accumulator import BUFFER_BYTES
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import IllegalStateError
@@ -36,7 +36,7 @@ class AsyncByteStream:
         *,
         expected_offset: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
-        give_up_after_s: float = RETRY_TIMEOUT_S,
+        give_up_after_s: float = BYTES_RETRY_TIMEOUT_S,
     ) -> AsyncByteWriter:
         """Opens a writer, which appends at the tail.
 
@@ -63,7 +63,9 @@ class AsyncByteStream:
             raise
         return opened
 
-    async def reader(self, start: ByteStart = "head", *, give_up_after_s: float = RETRY_TIMEOUT_S) -> AsyncByteReader:
+    async def reader(
+        self, start: ByteStart = "head", *, give_up_after_s: float = BYTES_RETRY_TIMEOUT_S
+    ) -> AsyncByteReader:
         """Opens a reader at the head, the tail, or an offset. After `give_up_after_s` without its store, reads fail.
 
         Raises:

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from headrace.client.backoff import Backoff
 from headrace.client.ownership import Ownership
-from headrace.client.single_segment.byte_segment import ByteSegment
+from headrace.client.single_segment.segment_requests import ByteSegment
 from headrace.client.writing.batch_accumulator import BLOCK_BYTES, BatchAccumulator
 from headrace.client.writing.event_writer import Event, closed_error
 from headrace.client.writing.routing_table import Route

@@ -9,8 +9,8 @@ from types import TracebackType
 
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.single_segment.byte_reader import ByteStart
-from headrace.client.single_segment.byte_segment import RETRY_TIMEOUT_S
 from headrace.client.single_segment.byte_stream import AsyncByteStream
+from headrace.client.single_segment.segment_requests import BYTES_RETRY_TIMEOUT_S
 from headrace.client.synchronous.synchronous_byte_reader import ByteReader
 from headrace.client.synchronous.synchronous_byte_writer import ByteWriter
 from headrace.client.writing.batch_accumulator import BUFFER_BYTES
@@ -32,7 +32,7 @@ class ByteStream:
         *,
         expected_offset: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
-        give_up_after_s: float = RETRY_TIMEOUT_S,
+        give_up_after_s: float = BYTES_RETRY_TIMEOUT_S,
     ) -> ByteWriter:
         """Opens a writer, which appends at the tail.
 
@@ -56,7 +56,7 @@ class ByteStream:
             ),
         )
 
-    def reader(self, start: ByteStart = "head", *, give_up_after_s: float = RETRY_TIMEOUT_S) -> ByteReader:
+    def reader(self, start: ByteStart = "head", *, give_up_after_s: float = BYTES_RETRY_TIMEOUT_S) -> ByteReader:
         """Opens a reader at the head, the tail, or an offset. After `give_up_after_s` without its store, reads fail.
 
         Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from headrace.client.groups.group_lag import GroupLag
+from headrace.client.groups.group_positions import GroupLag
 from headrace.client.groups.group_reader import GroupReaderOptions
 from headrace.client.groups.reader_group import CHECKPOINT_TIMEOUT_S, AsyncReaderGroup, Checkpoint, ResetTo
 from headrace.client.loop_thread import LoopCaller

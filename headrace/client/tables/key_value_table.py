@@ -17,8 +17,13 @@ from headrace import wire
 from headrace.api.key_value_tables import TableSegments
 from headrace.client.administration.tables_admin import AsyncTablesAdmin
 from headrace.client.tables.table_entries import KeyLengths, TableEntry, TableKey, check_value
-from headrace.client.tables.table_iteration import merged, pages_of_entries, pages_of_keys
-from headrace.client.tables.table_segments import Attempts, TableSegmentRequests
+from headrace.client.tables.table_segments import (
+    Attempts,
+    TableSegmentRequests,
+    merged,
+    pages_of_entries,
+    pages_of_keys,
+)
 from headrace.client.writing.routing_table import Route, RoutingTable
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import AlreadyExistsError, ConflictError, InvalidRequestError

@@ -28,8 +28,7 @@ from headrace.client import (
 )
 from headrace.client import headrace as entry_points
 from headrace.client.ranges import range_reader
-from headrace.client.ranges.range_bytes import GATHERED_BYTES_MIN
-from headrace.client.ranges.stream_ranges import StreamRanges
+from headrace.client.ranges.range_bytes import GATHERED_BYTES_MIN, StreamRanges
 
 KEYS = 13
 

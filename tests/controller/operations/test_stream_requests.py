@@ -37,7 +37,7 @@ from headrace.client import (
     ReadOrder,
     WriterOptions,
 )
-from headrace.client.groups.group_cuts import complete_cut
+from headrace.client.groups.group_positions import complete_cut
 from headrace.controller.operations.registry import ALL_OPERATIONS, request_processor
 from headrace.controller.services import transactions
 from headrace.controller.steps.stream_segments import scale_rate

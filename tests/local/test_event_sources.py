@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
+from hypothesis import given
+from hypothesis import strategies as st
 
+from headrace.adapters.system_clock import SystemClock
+from headrace.local.event_sources import THREADS_PER_QUEUE_MAX, QueuePoller, ScheduleTimer, failed_ids, next_due_s
 from headrace.local.lambda_host import HandlerFailedError
-from headrace.local.queue_pollers import THREADS_PER_QUEUE_MAX, QueuePoller, failed_ids
-from headrace.topology import REQUESTS_QUEUE, Queue
+from headrace.topology import REQUESTS_QUEUE, SCHEDULES, Queue, Schedule
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.literals import QueueAttributeFilterType, QueueAttributeNameType
+
 
 MAX_RECEIVE = 3
 
@@ -275,3 +279,42 @@ def test_failed_poll_is_logged_as_one_line_and_repeated(
     line = caplog.records[0]
     assert line.getMessage() == f"queue {queue.name} cannot be polled: {error}"
     assert bool(line.exc_info) == with_traceback
+
+
+@given(last=st.floats(0, 1e6), late=st.floats(0, 1e6), period=st.sampled_from([60.0, 300.0, 3600.0]))
+def test_the_next_run_is_on_the_timetable_and_in_the_future(last: float, late: float, period: float):
+    now = last + late
+    due = next_due_s(last, now, period)
+    assert now < due or due == pytest.approx(now)
+    assert due - now <= period + 1e-6
+    assert ((due - last) / period) == pytest.approx(round((due - last) / period))
+
+
+def test_a_laptop_that_slept_gets_one_run():
+    assert next_due_s(0.0, 3 * 3600.0 + 10, 60.0) == 3 * 3600.0 + 60
+
+
+def test_fire_now_calls_the_function_with_the_declared_event():
+    calls: list[tuple[str, Any]] = []
+
+    def invoke(name: str, event: Any) -> str:
+        calls.append((name, event))
+        return "done"
+
+    timer = ScheduleTimer(Schedule("s", "f", 5, {"a": "b"}), invoke, SystemClock())
+    assert timer.fire_now() == "done"
+    assert calls == [("f", {"a": "b"})]
+
+
+def test_it_fires_when_started_survives_a_failure_and_stops():
+    fired = threading.Event()
+
+    def invoke(_name: str, _event: Any) -> None:
+        fired.set()
+        raise HandlerFailedError("boom")
+
+    timer = ScheduleTimer(SCHEDULES[0], invoke, SystemClock())
+    timer.start()
+    assert fired.wait(30)
+    timer.ask_to_stop()
+    assert timer.join(30)

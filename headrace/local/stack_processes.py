@@ -1,32 +1,207 @@
-"""Segment store processes: they are started together, watched, and restarted when they end unexpectedly.
-
-A store keeps its directory and, if possible, its port over a restart, so that clients find it at the same address. If a
-store ends too often within a minute, the stack fails, because endless restarts would hide a bug.
-"""
+"""The processes of the local stack: how a child process runs, the bridge, and the segment stores."""
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import socket
+import subprocess
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace import topology
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX
-from headrace.local.child_process import ChildProcess
-from headrace.local.failures import LocalStackError
+from headrace.local.failures import EXIT_USAGE, LocalStackError
 from headrace.model.backoff import doubled_pause
 from headrace.model.container_logs import COPIES
 from headrace.ports.clock import Clock
 
+# A child process that ends with its parent: it is started, awaited until it reports that it is ready, and stopped.
+#
+# Each child has its own session, so that Ctrl-C in a terminal reaches only the parent, which then stops the children in
+# order. The output of a child goes to its log file. The parent also keeps the first line of standard output that starts
+# with "ready".
+
+READY_WORD = "ready"
+_LOG_TAIL_BYTES = 2000
+_KILL_WAIT_S = 5.0
+
+
+class ChildProcess:
+    """A running `python -m module`; messages refer to it by `name`."""
+
+    def __init__(
+        self, name: str, module: str, arguments: Sequence[str], environment: Mapping[str, str], log_file: Path
+    ) -> None:
+        """Start the process. Its output is appended to the log file."""
+        self.name = name
+        self._log_file = log_file
+        self._ready_line: str | None = None
+        self._said_something = threading.Event()
+        self._asked_to_stop = False
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        with log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "headrace.local.parent_watchdog", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read_output, name=f"{name}-output", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def await_ready(self, timeout_s: float) -> str:
+        """Wait for the line with which the process reports that it is ready, and return it.
+
+        Raises:
+            LocalStackError: the process ended, or was not ready in time.
+        """
+        self._said_something.wait(timeout_s)
+        if self._ready_line is None:
+            ended = not self.is_running or self._said_something.is_set()
+            what = f"ended with code {self.wait()}" if ended else f"was not ready within {timeout_s:.0f} s"
+            raise LocalStackError(f"{self.name} {what}; its log {self._log_file} ends: {self._log_tail()}")
+        return self._ready_line
+
+    def wait(self) -> int:
+        """Block until the process has ended; return its exit code, negative for a signal."""
+        return self._process.wait()
+
+    def terminate(self) -> None:
+        """Send SIGTERM unless it was sent before, and return at once; no effect if the process has ended."""
+        if not self._asked_to_stop:  # a second signal would make the process skip its graceful shutdown
+            self._asked_to_stop = True
+            self._process.terminate()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop the process, and kill it after `timeout_s`. Return whether it ended by a graceful shutdown."""
+        self.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_KILL_WAIT_S)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._reader.join(_KILL_WAIT_S)
+        return self._process.returncode == 0
+
+    def _read_output(self) -> None:
+        assert self._process.stdout is not None
+        with self._log_file.open("a") as log, self._process.stdout as output:
+            for line in output:
+                log.write(line)
+                log.flush()
+                if self._ready_line is None and line.startswith(READY_WORD):
+                    self._ready_line = line.strip()
+                    self._said_something.set()
+        self._said_something.set()
+
+    def _log_tail(self) -> str:
+        tail = self._log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        return tail.splitlines()[-1] if tail else "(empty)"
+
+
+# The bridge for Pravega's own clients as a process of the stack. If it ends by itself, the stack fails.
+
+LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 60.0
-STOP_DEADLINE_S = 20
+BRIDGE_STOP_DEADLINE_S = 5
+_STOP_SLACK_S = 2.0
+_READY_LINE = re.compile(r"ready grpc host=(\S+) port=(\d+)")
+
+
+def check_port(port: int) -> None:
+    """Check that the port is free before the other parts start, because the bridge itself starts last.
+
+    Raises:
+        LocalStackError: another process uses the port; exit code 2.
+    """
+    try:
+        socket.create_server((LOOPBACK, port)).close()
+    except OSError as error:
+        raise LocalStackError(
+            f"cannot serve Pravega's clients on {LOOPBACK}:{port}: {os.strerror(error.errno or 0)}; choose another "
+            "port with --grpc-port, or --grpc-port off",
+            exit_code=EXIT_USAGE,
+        ) from error
+
+
+class GrpcBridgeProcess:
+    """The bridge on loopback, with the environment of the functions; with `port` 0 the system chooses the port."""
+
+    def __init__(self, port: int, environment: Mapping[str, str], log_file: Path) -> None:
+        self._port = port
+        self._child = ChildProcess(
+            "gRPC bridge",
+            "headrace.bridge",
+            (),
+            dict(environment)
+            | {
+                "HEADRACE_GRPC_LISTEN_HOST": LOOPBACK,
+                "HEADRACE_GRPC_LISTEN_PORT": str(port),
+                "HEADRACE_STOP_DEADLINE_S": str(BRIDGE_STOP_DEADLINE_S),
+            },
+            log_file,
+        )
+        self._stopping = threading.Event()
+
+    def start(self, on_failure: Callable[[str], None]) -> None:
+        """Return when the bridge serves. From then on `on_failure` is called if it ends before `stop`.
+
+        Raises:
+            LocalStackError: the bridge does not start.
+        """
+        match = _READY_LINE.fullmatch(self._child.await_ready(READY_TIMEOUT_S))
+        if match is None:
+            raise LocalStackError("the gRPC bridge did not report its address")
+        self._port = int(match[2])
+        threading.Thread(target=self._watch, args=(on_failure,), name="watch-grpc", daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """The address in the form that Pravega's clients accept."""
+        return f"tcp://{LOOPBACK}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._child.stop(BRIDGE_STOP_DEADLINE_S + _STOP_SLACK_S)
+
+    def _watch(self, on_failure: Callable[[str], None]) -> None:
+        code = self._child.wait()
+        if not self._stopping.is_set():
+            on_failure(f"the gRPC bridge ended with code {code}")
+
+
+# Segment store processes: they are started together, watched, and restarted when they end unexpectedly.
+#
+# A store keeps its directory and, if possible, its port over a restart, so that clients find it at the same address. If
+# a store ends too often within a minute, the stack fails, because endless restarts would hide a bug.
+
+STORE_STOP_DEADLINE_S = 20
 """The time in which a store can write its remaining data after SIGTERM."""
 
-STOP_PATIENCE_S = STOP_DEADLINE_S + 5.0
+STOP_PATIENCE_S = STORE_STOP_DEADLINE_S + 5.0
 """After this time the store is killed."""
 
 RESTARTS_MAX = 20
@@ -41,7 +216,7 @@ ONE_COPY_NOTE = (
 
 PER_ADDRESS_VARIABLE = "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX"
 
-_READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([\d,]*)")
+_SEGMENT_STORE_PROCESSES_READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([\d,]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +272,7 @@ class SegmentStoreProcess:
                 "HEADRACE_DATA_DIR": str(self.status.data_dir),
                 "HEADRACE_LISTEN_HOST": "127.0.0.1",
                 "HEADRACE_ZONE": "local",
-                "HEADRACE_STOP_DEADLINE_S": str(STOP_DEADLINE_S),
+                "HEADRACE_STOP_DEADLINE_S": str(STORE_STOP_DEADLINE_S),
             }
         )
         self._clock = clock
@@ -121,7 +296,7 @@ class SegmentStoreProcess:
         """Raises LocalStackError if the process ends or takes too long."""
         child = self._running_child()
         line = child.await_ready(READY_TIMEOUT_S)
-        match = _READY_LINE.fullmatch(line)
+        match = _SEGMENT_STORE_PROCESSES_READY_LINE.fullmatch(line)
         if match is None or match[1] != self.status.store_id:
             raise LocalStackError(f"{child.name} printed {line!r} instead of its ready line")
         containers = tuple(int(number) for number in match[4].split(",") if number)

@@ -16,7 +16,7 @@ from headrace.client import (
     StreamSegmentName,
     TruncatedError,
 )
-from headrace.client.groups.group_lag import READ_BYTES_MAX
+from headrace.client.groups.group_positions import READ_BYTES_MAX
 
 MANY = READ_BYTES_MAX // 8
 """Events of 8 to 18 bytes each, so many that their range is not read."""

@@ -12,9 +12,9 @@ import pytest
 
 from headrace import topology
 from headrace.adapters.system_clock import SystemClock
-from headrace.local import segment_store_processes
+from headrace.local import stack_processes
 from headrace.local.failures import LocalStackError
-from headrace.local.segment_store_processes import SegmentStoreProcess, SegmentStoreProcesses
+from headrace.local.stack_processes import SegmentStoreProcess, SegmentStoreProcesses
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -131,8 +131,8 @@ def test_a_store_that_says_nonsense_is_refused(stores: Stores):
 
 
 def test_a_store_that_does_not_come_up_again_is_given_up(stores: Stores, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(segment_store_processes, "RESTARTS_MAX", 3)
-    monkeypatch.setattr(segment_store_processes, "BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr(stack_processes, "RESTARTS_MAX", 3)
+    monkeypatch.setattr(stack_processes, "BACKOFF_FIRST_S", 0.001)
     store = stores.make(SERVES_ONCE)
     start(store)
     assert store.status.pid is not None
@@ -141,8 +141,8 @@ def test_a_store_that_does_not_come_up_again_is_given_up(stores: Stores, monkeyp
 
 
 def test_stopping_ends_the_wait_for_a_restart(stores: Stores, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(segment_store_processes, "BACKOFF_FIRST_S", 3600.0)
-    monkeypatch.setattr(segment_store_processes, "BACKOFF_MAX_S", 3600.0)
+    monkeypatch.setattr(stack_processes, "BACKOFF_FIRST_S", 3600.0)
+    monkeypatch.setattr(stack_processes, "BACKOFF_MAX_S", 3600.0)
     store = stores.make(SERVES)
     started = start(store)
     assert store.status.pid is not None
