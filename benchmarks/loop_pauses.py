@@ -37,7 +37,7 @@ from headrace.adapters.s3.client import s3_client
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.segment_states import AcceptedState
-from headrace.segmentstore.tiering.object_packing import pack
+from headrace.segmentstore.tiering.object_uploads import pack
 from segmentstore_fargate.__main__ import SWITCH_INTERVAL_S
 
 APPENDS: Final = 4_000

@@ -19,10 +19,10 @@ from crc32c import crc32c
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.adapters.tcp.replica_assembler import MessageAssembler
-from headrace.adapters.tcp.replica_handshake import (
+from headrace.adapters.tcp.replica_protocol import (
     HANDSHAKE_MESSAGE_BYTES_MAX,
     LinkIdentity,
+    MessageAssembler,
     OwnerHandshake,
     ReplicaHandshake,
 )

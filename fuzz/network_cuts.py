@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final
 
-from headrace.adapters.tcp.replica_handshake import HELLO_BYTES
+from headrace.adapters.tcp.replica_protocol import HELLO_BYTES
 from headrace.codec.replica_messages import Hello, decode_message
 
 LISTEN_HOST: Final = "127.0.0.1"

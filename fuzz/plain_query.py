@@ -24,12 +24,11 @@ from headrace.spark.client_sink import open_sink
 from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import ReadOptions, read_options
 from headrace.spark.partitions import Partition
-from headrace.spark.repeated_batches import is_repetition
 from headrace.spark.sink_commits import commit_batch, prepare_streams
 from headrace.spark.sink_tasks import TaskAttempt, write_task
 from headrace.spark.task_reads import read_partition
 from headrace.spark.write_options import WriteOptions, write_options
-from headrace.spark.written_batches import BatchName, TaskReport
+from headrace.spark.written_batches import BatchName, TaskReport, is_repetition
 
 _TASKS: Final = 2
 _KEYS: Final = 7

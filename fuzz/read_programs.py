@@ -24,7 +24,7 @@ from fuzz.segment_model import require
 from fuzz.segment_programs import STEPS, STORES, TARGETS, SegmentProgram, small_sizes, storage_limits
 from headrace.segmentstore.connections import read_processor
 from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering import chunk_directory, read_ahead, storage_reader
+from headrace.segmentstore.tiering import chunk_directory, range_cache, storage_reader
 from headrace.segmentstore.tiering.limits import StorageLimits
 
 _PEERS_MAX: Final = 3
@@ -54,7 +54,7 @@ def _small_reads(random: Random) -> Iterator[None]:
     sizes = (
         (storage_reader, "SMALL_PIECE_BYTES", small),
         (storage_reader, "PIECE_BYTES", large),
-        (read_ahead, "PIECE_BYTES", large),
+        (range_cache, "PIECE_BYTES", large),
         (storage_reader, "LARGE_READ_BYTES_MIN", random.choice((100, 256 << 10))),
         (storage_reader, "REMEMBERED_WINDOWS_MAX", random.choice((2, 256))),
         (read_processor, "STORAGE_READS_MAX", random.choice((1, 8))),

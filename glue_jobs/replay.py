@@ -17,7 +17,7 @@ from headrace.client import connect
 from headrace.model.errors import InvalidRequestError
 from headrace.spark.job_arguments import job_arguments
 from headrace.spark.jobs.job_files import HadoopFiles
-from headrace.spark.jobs.raw_events import EVENT_COLUMNS, RawEvents
+from headrace.spark.jobs.parquet_lake import EVENT_COLUMNS, RawEvents
 from headrace.spark.jobs.run_stream import SOURCE_REQUIRED, only_stream, run_stream, source_options, target_options
 from headrace.spark.jobs.stream_copies import StreamCopy
 from headrace.spark.jobs.time_ranges import parse_time, recorded_range

@@ -61,8 +61,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.adapters.system_clock import SystemClock
-from headrace.adapters.tcp.connection_bounds import Network
-from headrace.adapters.tcp.listener import CONNECTIONS_MAX
+from headrace.adapters.tcp.listener import CONNECTIONS_MAX, Network
 from headrace.adapters.token_keys import token_key_source
 from headrace.deployment_defaults import CONTAINER_COUNT, S3_CONTAINERS_MAX
 from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S

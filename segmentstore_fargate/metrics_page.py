@@ -16,12 +16,10 @@ from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from headrace.adapters.tcp.connection_bounds import Bound
-from headrace.adapters.tcp.listener import WireListener
+from headrace.adapters.tcp.listener import Bound, WireListener
 from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
 from headrace.segmentstore.log.journal.journal_thread import Journal
-from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredMetadataStore
-from headrace.segmentstore.metrics import JournalMetrics, RequestMetrics
+from headrace.segmentstore.metrics import JournalMetrics, MeasuredChunkStorage, MeasuredMetadataStore, RequestMetrics
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.container_metrics import CONTAINER_METRICS, MeasuredContainer
 from segmentstore_fargate.metric_families import Metric, Value, metric_family

@@ -7,9 +7,9 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 from headrace.adapters.tcp.listener import bind_socket
-from headrace.adapters.tcp.replica_handshake import LinkIdentity
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
+from headrace.adapters.tcp.replica_protocol import LinkIdentity
 from headrace.model.cluster import ReplicationStatus
 from headrace.model.container_logs import ReplicaId
 from headrace.ports.clock import Clock

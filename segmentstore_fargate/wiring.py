@@ -23,7 +23,7 @@ from headrace.segmentstore.cache.arenas import prepare_in_thread
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal.journal_thread import Journal
-from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
+from headrace.segmentstore.metrics import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig

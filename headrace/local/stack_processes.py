@@ -216,7 +216,7 @@ ONE_COPY_NOTE = (
 
 PER_ADDRESS_VARIABLE = "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX"
 
-_SEGMENT_STORE_PROCESSES_READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([\d,]*)")
+_STORE_READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([\d,]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ class SegmentStoreProcess:
         """Raises LocalStackError if the process ends or takes too long."""
         child = self._running_child()
         line = child.await_ready(READY_TIMEOUT_S)
-        match = _SEGMENT_STORE_PROCESSES_READY_LINE.fullmatch(line)
+        match = _STORE_READY_LINE.fullmatch(line)
         if match is None or match[1] != self.status.store_id:
             raise LocalStackError(f"{child.name} printed {line!r} instead of its ready line")
         containers = tuple(int(number) for number in match[4].split(",") if number)

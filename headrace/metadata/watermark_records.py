@@ -351,7 +351,7 @@ def read_writer_marks(store: MetadataStore, stream: Stream) -> list[tuple[Record
 # belongs to. The value only grows. A late deletion, truncation or revision mark cannot change the segment of a later
 # incarnation, because the store compares the attribute and acts in one step.
 
-_MARK_SEGMENTS_ATTEMPTS_MAX = 5
+_CREATE_ATTEMPTS_MAX = 5
 """An attempt fails only because of another late call: a deletion, or a claim for a former incarnation."""
 
 
@@ -368,7 +368,7 @@ def make_mark_segment(records: StreamRecords, segment_stores: SegmentStores, str
         UnavailableError: late calls of others made every attempt fail; repeat.
     """
     name = mark_segment_name(stream.scope, stream.name)
-    for _ in range(_MARK_SEGMENTS_ATTEMPTS_MAX):
+    for _ in range(_CREATE_ATTEMPTS_MAX):
         segment_stores.create_segment(name, SegmentScaleRate())
         found = records.find(stream.scope, stream.name)
         is_over = found is None or found.stream.first_segment_number != stream.first_segment_number

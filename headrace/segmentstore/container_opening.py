@@ -23,8 +23,7 @@ from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts, assemble
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.loss_reconciliation import reconcile_after_loss
-from headrace.segmentstore.tiering.restoration import restore_container
+from headrace.segmentstore.tiering.restoration import reconcile_after_loss, restore_container
 from headrace.segmentstore.tiering.segment_records import SegmentRecords
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 

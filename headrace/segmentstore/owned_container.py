@@ -18,21 +18,18 @@ from headrace.segmentstore.containers.operation_log import OrderingClock
 from headrace.segmentstore.containers.writer_expiry import SWEEP_EVERY_S
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.tables.index_store import IndexStore
-from headrace.segmentstore.tables.table_memory import TableMemory
-from headrace.segmentstore.tables.table_store import TableStore
+from headrace.segmentstore.tables.table_store import TableMemory, TableStore
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.compactor import CompactionBudget, Compactor
+from headrace.segmentstore.tiering.compactor import CompactionBudget, Compactor, SmallRuns
 from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep
 from headrace.segmentstore.tiering.evictor import SWEEPS_PER_IDLE_TIME, Evictor
 from headrace.segmentstore.tiering.garbage_collector import GarbageCollector
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.maintenance import MaintenanceTasks, Sweep
-from headrace.segmentstore.tiering.object_names import ObjectNames
+from headrace.segmentstore.tiering.owner_writes import ObjectNames
 from headrace.segmentstore.tiering.range_cache import RangeCache
 from headrace.segmentstore.tiering.segment_records import SegmentRecords
-from headrace.segmentstore.tiering.small_runs import SmallRuns
-from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
-from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
+from headrace.segmentstore.tiering.snapshot_store import SnapshotStore, SnapshotWriter
 from headrace.segmentstore.tiering.storage_reader import StorageReader
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
 

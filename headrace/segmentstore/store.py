@@ -33,7 +33,7 @@ from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts
 from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tables.table_memory import TableMemory
+from headrace.segmentstore.tables.table_store import TableMemory
 from headrace.segmentstore.tiering.compactor import CompactionBudget
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.range_cache import RangeCache

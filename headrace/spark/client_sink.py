@@ -9,7 +9,7 @@ from headrace.client.synchronous.synchronous_transactions import Transaction
 from headrace.model.errors import NotFoundError
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.transactions import TransactionState
-from headrace.spark.shared_clients import SharedClient, shared_client
+from headrace.spark.python_workers import SharedClient, shared_client
 from headrace.spark.sink_access import LabelledTransaction
 from headrace.spark.write_options import WriteOptions
 

@@ -25,9 +25,9 @@ from functools import partial
 from headrace.client.ranges.segment_ranges import SegmentRange, joined_ranges
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.spark.backlogs import Backlogs
+from headrace.spark.checkpoints import offset_positions, offset_text
 from headrace.spark.concurrent_calls import calls_at_once
 from headrace.spark.lost_bytes import log_stream_skipped
-from headrace.spark.offsets import offset_positions, offset_text
 from headrace.spark.option_values import invalid_option
 from headrace.spark.options import TIME_PREFIX, ReadOptions
 from headrace.spark.partitions import Partition

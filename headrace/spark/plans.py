@@ -8,10 +8,10 @@ from typing import Final, TypeVar
 from headrace.client.ranges.segment_ranges import SegmentRange, ranges_to_read
 from headrace.model.errors import HeadraceError, TruncatedError
 from headrace.model.stream_cuts import END_OF_SEGMENT
+from headrace.spark.checkpoints import offset_text, option_for_stream
 from headrace.spark.client_access import open_streams
 from headrace.spark.concurrent_calls import results_at_once
 from headrace.spark.lost_bytes import is_stream_gone, log_stream_skipped
-from headrace.spark.offsets import offset_text, option_for_stream
 from headrace.spark.options import TIME_PREFIX, ReadOptions
 from headrace.spark.partitions import Partition, pack_pieces, piece_bytes
 from headrace.spark.range_filters import EVERYTHING, RangeFilter

@@ -6,11 +6,13 @@ twice, have transactions of their own, which the commit aborts by their labels.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from headrace.adapters.system_clock import SystemClock
 from headrace.model.commit_sets import SET_TRANSACTIONS_MAX, in_commit_order
 from headrace.model.errors import (
     CorruptError,
@@ -22,6 +24,7 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.transactions import TransactionState, parse_transaction_id, transaction_text
+from headrace.ports.clock import Clock
 from headrace.spark.concurrent_calls import results_at_once
 from headrace.spark.sink_access import SinkAccess
 from headrace.spark.write_options import WriteOptions
@@ -260,3 +263,29 @@ def _check_committed(access: SinkAccess, batch: BatchName, transactions: Mapping
                 },
                 code="transaction_aborted",
             )
+
+
+# The check of the target streams before a write: at most once a minute, since a query asks for it with each batch.
+
+CHECKED_FOR_S: Final = 60.0
+
+
+class PreparedStreams:
+    """Remembers when the streams of which options were checked. Thread-safe."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._checked_s: dict[WriteOptions, float] = {}
+
+    def prepare(self, access: SinkAccess, options: WriteOptions) -> None:
+        """See `prepare_streams`."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            recent = {one: at_s for one, at_s in self._checked_s.items() if now_s - at_s < CHECKED_FOR_S}
+            self._checked_s = recent
+            if options in recent:
+                return
+        prepare_streams(access, options)
+        with self._lock:
+            self._checked_s[options] = now_s

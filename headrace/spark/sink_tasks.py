@@ -20,11 +20,10 @@ import pyarrow as pa
 
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
-from headrace.spark.repeated_batches import is_repetition
 from headrace.spark.sink_access import EventOutput, OpenTransaction, OpenWriter, SinkAccess
 from headrace.spark.write_columns import split_by_stream
 from headrace.spark.write_options import WriteOptions
-from headrace.spark.written_batches import BatchName, TaskReport
+from headrace.spark.written_batches import BatchName, TaskReport, is_repetition
 
 SLOW_S: Final = 5.0
 """From the start of an attempt to its begin of a transaction: then it may have a copy that was faster."""

@@ -21,7 +21,7 @@ from headrace.model.stream_cuts import StreamCut
 from headrace.spark.client_access import ClientStreamAccess
 from headrace.spark.options import ReadOptions
 from headrace.spark.partitions import Partition
-from headrace.spark.shared_clients import shared_client
+from headrace.spark.python_workers import shared_client
 from headrace.spark.stream_access import PlannedRange
 
 IDLE_S_MAX = 30.0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_links import entry
 
-from headrace.adapters.tcp.replica_assembler import (
+from headrace.adapters.tcp.replica_protocol import (
     CHUNK_BYTES,
     LARGE_BYTES,
     SHORT_RECEIVE_BYTES,

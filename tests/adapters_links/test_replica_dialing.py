@@ -11,7 +11,7 @@ from recorded_links import OWNER, PEER, RecordingEvents, open_message
 from replica_sockets import DOWN, PATIENT, identity, replica_ends
 
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
-from headrace.adapters.tcp.replica_pulses import LinkTimes
+from headrace.adapters.tcp.replica_protocol import LinkTimes
 from headrace.model.container_logs import ReplicaId
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import secrets
 import pytest
 from recorded_links import OWNER, PEER
 
-from headrace.adapters.tcp.replica_handshake import (
+from headrace.adapters.tcp.replica_protocol import (
     HELLO_BYTES,
     HELLO_OK_BYTES,
     LinkIdentity,

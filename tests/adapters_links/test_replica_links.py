@@ -15,7 +15,7 @@ from replica_sockets import DOWN, SECRET, UP, Ends, identity, replica_ends
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
-from headrace.adapters.tcp.replica_pulses import LinkTimes
+from headrace.adapters.tcp.replica_protocol import LinkTimes
 from headrace.codec.replica_messages import (
     MESSAGE_HEADER,
     Ack,

@@ -11,8 +11,7 @@ import pytest
 from recorded_links import OWNER, PEER, open_message
 from replica_sockets import CLUSTER, PATIENT, Ends, identity, raw_connection, replica_ends
 
-from headrace.adapters.tcp.replica_handshake import HELLO_BYTES, HELLO_OK_BYTES, LinkIdentity, OwnerHandshake
-from headrace.adapters.tcp.replica_pulses import LinkTimes
+from headrace.adapters.tcp.replica_protocol import HELLO_BYTES, HELLO_OK_BYTES, LinkIdentity, LinkTimes, OwnerHandshake
 from headrace.codec.replica_messages import MESSAGE_HEADER, Entry, Hello, Proof, encode_message
 from headrace.model.container_logs import ReplicaId
 

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from headrace.adapters.tcp.connection_bounds import Bound, ConnectionBounds
+from headrace.adapters.tcp.listener import Bound, ConnectionBounds
 
 CLIENT, OTHER, FUNCTION = "10.0.9.1", "10.0.9.2", "10.0.0.7"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.tcp.store_calls import StoreCalls
-from headrace.adapters.tcp.unreachable_containers import PROBE_EVERY_S, UnreachableContainers
+from headrace.adapters.tcp.store_calls import PROBE_EVERY_S, StoreCalls, UnreachableContainers
 from headrace.model.errors import OutOfTimeError
 from headrace.ports.deadlines import time_limit
 

@@ -204,7 +204,7 @@ OLD_RIGHT = StreamSegment(segment_id(0, 1), KeyRange(0.5, 1.0))
 NEW = StreamSegment(segment_id(1, 2), KeyRange(0.0, 1.0))
 
 
-def _writer_marks_mark(time: int, **offsets: int) -> WriterMark:
+def _noted_mark(time: int, **offsets: int) -> WriterMark:
     segments = {"left": OLD_LEFT, "right": OLD_RIGHT, "new": NEW}
     return WriterMark("w", time, positions_of({segments[name]: offset for name, offset in offsets.items()}))
 
@@ -212,40 +212,40 @@ def _writer_marks_mark(time: int, **offsets: int) -> WriterMark:
 @pytest.mark.parametrize(
     "after",
     [
-        _writer_marks_mark(10, left=5, right=5),
-        _writer_marks_mark(11, left=6, right=5),
-        _writer_marks_mark(11, right=9),
-        _writer_marks_mark(11, new=0),
-        _writer_marks_mark(11, left=5, new=0),
+        _noted_mark(10, left=5, right=5),
+        _noted_mark(11, left=6, right=5),
+        _noted_mark(11, right=9),
+        _noted_mark(11, new=0),
+        _noted_mark(11, left=5, new=0),
     ],
 )
 def test_marks_that_are_taken(after: WriterMark):
-    assert noted(_writer_marks_mark(10, left=5, right=5), after) == after
+    assert noted(_noted_mark(10, left=5, right=5), after) == after
 
 
 @pytest.mark.parametrize(
     ("after", "code"),
     [
-        (_writer_marks_mark(9, left=6, right=6), "invalid_time"),
-        (_writer_marks_mark(11, left=4, right=6), "invalid_position"),
-        (_writer_marks_mark(11, left=4, new=0), "invalid_position"),
-        (_writer_marks_mark(11, left=9), "invalid_position"),
+        (_noted_mark(9, left=6, right=6), "invalid_time"),
+        (_noted_mark(11, left=4, right=6), "invalid_position"),
+        (_noted_mark(11, left=4, new=0), "invalid_position"),
+        (_noted_mark(11, left=9), "invalid_position"),
     ],
 )
 def test_marks_that_go_back_are_refused(after: WriterMark, code: str):
     with pytest.raises(InvalidRequestError) as refused:
-        noted(_writer_marks_mark(10, left=5, right=5), after)
+        noted(_noted_mark(10, left=5, right=5), after)
     assert refused.value.specific_code == code
 
 
 def test_the_first_mark_is_always_taken():
-    assert noted(None, _writer_marks_mark(-7, left=0)) == _writer_marks_mark(-7, left=0)
+    assert noted(None, _noted_mark(-7, left=0)) == _noted_mark(-7, left=0)
 
 
 def test_a_writer_is_alive_again_with_a_mark_after_its_shutdown():
-    gone = shut_down(_writer_marks_mark(10, left=5))
+    gone = shut_down(_noted_mark(10, left=5))
     assert not gone.is_alive
-    assert noted(gone, _writer_marks_mark(10, left=5)).is_alive
+    assert noted(gone, _noted_mark(10, left=5)).is_alive
 
 
 @pytest.mark.parametrize("name", ["", "_w", "a/b", "w" * (WRITER_NAME_CHARACTERS_MAX + 1), "ü"])

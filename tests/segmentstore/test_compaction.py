@@ -19,10 +19,11 @@ from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S, WRITES_PER_TRANSACTION_MAX
 from headrace.segmentstore.tiering.chunk_directory import REPLACED_WRITES_MAX, fitting
-from headrace.segmentstore.tiering.compactor import RUNS_LOOKED_AT, CompactionBudget
-from headrace.segmentstore.tiering.small_runs import (
+from headrace.segmentstore.tiering.compactor import (
     COMPACTED_CHUNK_BYTES_MIN,
     HINTED_SEGMENTS_MAX,
+    RUNS_LOOKED_AT,
+    CompactionBudget,
     SmallRuns,
     runs_to_merge,
 )

@@ -12,8 +12,7 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.model.errors import NotFoundError
 from headrace.ports.metadata_store import Create, Key, WriteConflictError
-from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
-from headrace.segmentstore.metrics import Histogram
+from headrace.segmentstore.metrics import Histogram, MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from store_world import World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
+from headrace.segmentstore.metrics import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
 from segmentstore_fargate.container_metrics import CONTAINER_METRICS
 from segmentstore_fargate.metrics_page import STORE_METRICS, MeasuredStore, MetricsPage
 from segmentstore_fargate.replication_metrics import REPLICATION_METRICS

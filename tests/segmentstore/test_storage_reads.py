@@ -14,11 +14,12 @@ from headrace import wire
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.segmentstore.connections.limits import STORAGE_READS_MAX
-from headrace.segmentstore.tiering.range_cache import Range, RangeCache
-from headrace.segmentstore.tiering.read_ahead import (
+from headrace.segmentstore.tiering.range_cache import (
     PIECE_BYTES,
     PIECES_AHEAD,
     SMALL_PIECE_BYTES,
+    Range,
+    RangeCache,
     piece_at,
     pieces_behind,
 )

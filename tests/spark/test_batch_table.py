@@ -11,7 +11,7 @@ from job_files_in_memory import FilesInMemory, Killed
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, UnavailableError
-from headrace.spark.jobs import spark_tables
+from headrace.spark.jobs import batch_table
 from headrace.spark.jobs.batch_table import BatchRows, BatchTable, read_version
 from headrace.spark.jobs.table_versions import StoredPart, TableVersion, parts_to_merge
 
@@ -209,9 +209,9 @@ def test_an_attempt_never_writes_where_another_one_wrote():
 
 def test_two_tables_of_an_application_do_not_share_directories(monkeypatch: pytest.MonkeyPatch):
     files = FilesInMemory()
-    monkeypatch.setattr(spark_tables, "HadoopFiles", lambda _spark: files)
+    monkeypatch.setattr(batch_table, "HadoopFiles", lambda _spark: files)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="app"))
-    one, other = (spark_tables.open_table(spark, ROOT) for _ in range(2))
+    one, other = (batch_table.open_table(spark, ROOT) for _ in range(2))
 
     def write(rows: list[int]) -> Callable[[Callable[[str], str]], BatchRows]:
         def write_rows(path: Callable[[str], str]) -> BatchRows:

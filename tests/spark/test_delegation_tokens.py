@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble
 
-from headrace.spark import shared_clients
+from headrace.spark import python_workers
 from headrace.spark.manifests import ManifestHead, manifest_bytes
 from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import ReadOptions, read_options
@@ -166,4 +166,4 @@ def test_processes_share_one_token_for_all_tasks(wanting: StoreDouble) -> None:
     for _ in range(3):
         assert _read(options, partitions) == EVENTS
     assert wanting.tokens == [TOKEN]
-    assert len(shared_clients._clients) == 1
+    assert len(python_workers._clients) == 1

@@ -18,7 +18,7 @@ from glue_jobs import replay, report
 from headrace.client import ScalingPolicy
 from headrace.client.headrace import Headrace
 from headrace.model.errors import InvalidRequestError, NotFoundError
-from headrace.spark.jobs.spark_tables import read_table
+from headrace.spark.jobs.batch_table import read_table
 from headrace.spark.jobs.time_ranges import parse_time, recorded_range
 
 if TYPE_CHECKING:

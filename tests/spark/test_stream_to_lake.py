@@ -11,10 +11,10 @@ from spark_store_double import SCOPE, STREAM, StoreDouble
 
 from glue_jobs import stream_to_lake
 from headrace.model.errors import InvalidRequestError
+from headrace.spark.jobs.batch_table import read_table
 from headrace.spark.jobs.lake_records import LakeCounts
 from headrace.spark.jobs.parquet_lake import ParquetLake
 from headrace.spark.jobs.run_stream import run_stream
-from headrace.spark.jobs.spark_tables import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.spark.engines.task_identity import active_run
+from headrace.spark.engines.task_writes import active_run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,7 @@ from headrace.client.ranges.range_bytes import Listing
 from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.client.reading import object_reads
 from headrace.model.errors import HeadraceError, TruncatedError
-from headrace.spark import shared_clients, task_reads, worker_reads
+from headrace.spark import python_workers, task_reads, worker_reads
 from headrace.spark.engines import functions
 from headrace.spark.options import ReadOptions, read_options
 from headrace.spark.partitions import Partition
@@ -87,7 +87,7 @@ def test_clients_and_connections_outlive_tasks(
     (part,) = small_ranges(store, 1)
     offsets(options, (part,))
     made: list[str] = []
-    for owner, name in ((shared_clients, "Headrace"), (worker_reads, "StreamRanges"), (object_reads, "_connect")):
+    for owner, name in ((python_workers, "Headrace"), (worker_reads, "StreamRanges"), (object_reads, "_connect")):
         monkeypatch.setattr(owner, name, lambda *arguments, name=name, **named: made.append(name))
     for _ in range(5):
         offsets(options, (part,))

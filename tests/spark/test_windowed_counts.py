@@ -21,9 +21,9 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.client import ScalingPolicy
 from headrace.client.headrace import Headrace
 from headrace.model.errors import InvalidRequestError, NotFoundError
+from headrace.spark.jobs.batch_table import read_table
 from headrace.spark.jobs.json_records import QUARANTINE_COLUMNS
 from headrace.spark.jobs.run_stream import plans_of, run_stream
-from headrace.spark.jobs.spark_tables import read_table
 from headrace.spark.jobs.window_definition import window_definition
 from headrace.spark.jobs.windowed_counts import ClosingRules, WindowCounts, WindowedCounts, planned_position
 

@@ -9,9 +9,9 @@ import pytest
 
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.spark import write_columns
-from headrace.spark.repeated_batches import RUNS_KEPT_MAX, RepeatedBatches
 from headrace.spark.write_columns import batches_of_rows, check_columns
 from headrace.spark.write_options import write_options
+from headrace.spark.written_batches import RUNS_KEPT_MAX, RepeatedBatches
 
 REQUIRED = {"controller": "http://c", "scope": "s", "stream": "t"}
 ONE, SEVERAL = write_options(REQUIRED, streaming=True), write_options(REQUIRED | {"streams": "u"}, streaming=True)

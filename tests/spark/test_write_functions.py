@@ -13,7 +13,7 @@ from sink_double import SinkDouble
 
 from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.spark.engines import task_writes, write_functions
-from headrace.spark.engines.task_identity import BATCH_ID, QUERY_ID, RUN_ID
+from headrace.spark.engines.task_writes import BATCH_ID, QUERY_ID, RUN_ID
 from headrace.spark.engines.write_functions import write_batch, write_events
 
 OPTIONS = {"controller": "http://c", "scope": "s", "stream": "t"}

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from recorded_links import OWNER, PEER, RecordingEvents, RecordingHost, open_message
 
 from headrace.adapters.tcp.listener import bind_socket
-from headrace.adapters.tcp.replica_handshake import LinkIdentity
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
-from headrace.adapters.tcp.replica_pulses import LinkTimes
+from headrace.adapters.tcp.replica_protocol import LinkIdentity, LinkTimes
 from headrace.model.container_logs import ReplicaId
 
 CLUSTER = b"c" * 16

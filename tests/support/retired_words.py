@@ -95,7 +95,7 @@ CLEAN = (
     "headrace/segmentstore/containers",
     "headrace/segmentstore/lease_gate.py",
     "headrace/segmentstore/log",
-    "headrace/segmentstore/measured_ports.py",
+    "headrace/segmentstore/metrics.py",
     "headrace/segmentstore/metrics.py",
     "headrace/segmentstore/owned_container.py",
     "headrace/topology",

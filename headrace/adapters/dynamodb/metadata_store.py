@@ -17,7 +17,7 @@ from pynamodb.constants import ITEM, ITEMS, KEYS, LAST_EVALUATED_KEY, RESPONSES,
 from pynamodb.exceptions import DoesNotExist
 from pynamodb.transactions import TransactWrite
 
-from headrace.adapters.dynamodb import items
+from headrace.adapters.dynamodb import record_item
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.record_item import connect, connected_model
 from headrace.adapters.dynamodb.retries import (
@@ -86,7 +86,7 @@ class DynamoMetadataStore:
             item = self._ask(f"reading {key}", lambda: self._model.get(key.partition, key.sort, consistent_read=True))
         except DoesNotExist:
             return None
-        return items.record(item)
+        return record_item.record(item)
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         if len(keys) > READS_PER_BATCH_MAX or len(set(keys)) != len(keys):
@@ -94,14 +94,14 @@ class DynamoMetadataStore:
         if not keys:
             return []
         found: dict[Key, Record] = {}
-        wanted: list[Any] = [items.key_attributes(key) for key in keys]
+        wanted: list[Any] = [record_item.key_attributes(key) for key in keys]
         failures = 0
         while wanted:
             # Not `Model.batch_get`: it requests unprocessed keys again without a pause and without a limit.
             batch = partial(self._table.batch_get_item, wanted, consistent_read=True)
             answer = self._ask(f"reading {len(wanted)} records", batch)
             for attributes in answer.get(RESPONSES, {}).get(self._table_name, ()):
-                record = items.record(self._model.from_raw_data(attributes))
+                record = record_item.record(self._model.from_raw_data(attributes))
                 found[record.key] = record
             unprocessed = answer.get(UNPROCESSED_KEYS, {}).get(self._table_name, {}).get(KEYS, [])
             # Items that exceed an answer's limit of 16 MB are unprocessed too, so only no progress counts as a failure.
@@ -128,7 +128,7 @@ class DynamoMetadataStore:
             return Page([], None)
         records: list[Record] = []
         bytes_left = math.inf if bytes_max is None else bytes_max
-        range_condition, resume = items.sort_condition(first, last), None
+        range_condition, resume = record_item.sort_condition(first, last), None
         while True:
             # Not `Model.query`: it cannot repeat the request for a single page.
             page = partial(
@@ -144,7 +144,7 @@ class DynamoMetadataStore:
             resume = answer.get(LAST_EVALUATED_KEY)
             for position, attributes in enumerate(answer[ITEMS], 1):
                 item = self._model.from_raw_data(attributes)
-                records.append(items.record(item))
+                records.append(record_item.record(item))
                 bytes_left -= len(item.body)
                 if bytes_left <= 0:
                     more = resume or position < len(answer[ITEMS])
@@ -170,7 +170,7 @@ class DynamoMetadataStore:
 
     def _write_one(self, write: Write) -> None:
         write_id = self._new_write_id()
-        (item,), condition = items.transaction_items(self._model, [write], write_id), items.condition(write)
+        (item,), condition = record_item.transaction_items(self._model, [write], write_id), record_item.condition(write)
         send = item.delete if isinstance(write, Delete) else item.save
         try:
             self._retries.run(f"writing {write.key}", lambda: send(condition))
@@ -181,12 +181,12 @@ class DynamoMetadataStore:
 
     def _transact(self, writes: Sequence[Write]) -> None:
         write_id = self._new_write_id()
-        written = items.transaction_items(self._model, writes, write_id)
+        written = record_item.transaction_items(self._model, writes, write_id)
 
         def send() -> None:
             with TransactWrite(connection=self._table.connection, client_request_token=write_id) as transaction:
                 for write, item in zip(writes, written, strict=True):
-                    condition = items.condition(write)
+                    condition = record_item.condition(write)
                     if isinstance(write, Check):
                         transaction.condition_check(self._model, item.partition, item.sort, condition)
                     elif isinstance(write, Delete):
@@ -229,7 +229,7 @@ class DynamoMetadataStore:
             index: self._model.from_raw_data(dict(attributes)) if attributes else None
             for index, attributes in found.items()
         }
-        failed = {index: items.record(item) if item else None for index, item in there.items()}
+        failed = {index: record_item.record(item) if item else None for index, item in there.items()}
         if not refused.maybe_applied:
             raise _conflict(writes, failed) from refused
         if any(item is not None and item.write_id == write_id for item in there.values()):

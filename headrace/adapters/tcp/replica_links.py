@@ -19,9 +19,15 @@ from ipaddress import ip_address
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headrace.adapters.tcp.replica_assembler import MessageAssembler
-from headrace.adapters.tcp.replica_handshake import HELLO_OK_BYTES, LinkIdentity, Nonce, OwnerHandshake
-from headrace.adapters.tcp.replica_pulses import LinkTimes, PulseTimer
+from headrace.adapters.tcp.replica_protocol import (
+    HELLO_OK_BYTES,
+    LinkIdentity,
+    LinkTimes,
+    MessageAssembler,
+    Nonce,
+    OwnerHandshake,
+    PulseTimer,
+)
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordHeader, encode_record_header
 from headrace.codec.replica_messages import (
     MESSAGE_HEADER,

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final, cast
 
-from headrace.adapters.tcp.replica_assembler import MessageAssembler
-from headrace.adapters.tcp.replica_handshake import (
+from headrace.adapters.tcp.replica_protocol import (
     HANDSHAKE_MESSAGE_BYTES_MAX,
     LinkIdentity,
+    LinkTimes,
+    MessageAssembler,
     Nonce,
+    PulseTimer,
     ReplicaHandshake,
 )
-from headrace.adapters.tcp.replica_pulses import LinkTimes, PulseTimer
 from headrace.codec.replica_messages import Drop, Entry, Leaving, Open, Pulse, Read, decode_message, encode_message
 from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headrace import wire
-from headrace.adapters.tcp.unreachable_containers import UnreachableContainers
 from headrace.metadata.cluster_records import find_claim
 from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import OutOfTimeError, UnavailableError
@@ -26,6 +25,43 @@ from headrace.ports.deadlines import require_time, time_left_s
 from headrace.ports.metadata_store import MetadataStore
 from headrace.wire.client_end import CONNECT_TIMEOUT_S
 from headrace.wire.connections.blocking import BlockingConnection
+
+# Which containers have no store that answers: a circuit breaker for callers that have other things to do meanwhile.
+
+PROBE_EVERY_S = 10.0
+
+
+class UnreachableContainers:
+    """Learns from what becomes of requests; safe for any number of threads."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._lock = threading.Lock()
+        self._failed_s: dict[int, float] = {}
+
+    def note_failure(self, containers: Iterable[int]) -> None:
+        """Record that all attempts of requests to these containers failed."""
+        with self._lock:
+            for container in containers:
+                self._failed_s.setdefault(container, self._monotonic_s())
+
+    def note_answer(self, containers: Iterable[int]) -> None:
+        with self._lock:
+            for container in containers:
+                self._failed_s.pop(container, None)
+
+    def is_unreachable(self, container: int) -> bool:
+        """Whether requests to the container are held back for now. One caller in each PROBE_EVERY_S may try it."""
+        with self._lock:
+            failed_s = self._failed_s.get(container)
+            if failed_s is None:
+                return False
+            now_s = self._monotonic_s()
+            if now_s < failed_s + PROBE_EVERY_S:
+                return now_s >= failed_s
+            self._failed_s[container] = now_s
+            return False
+
 
 ATTEMPT_TIMEOUT_S = 10.0
 """How long a connection may take to answer before the request is tried again."""

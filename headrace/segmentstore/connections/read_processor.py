@@ -24,7 +24,7 @@ from headrace.segmentstore.connections.limits import (
     TAIL_HOLD_S,
 )
 from headrace.segmentstore.owned_container import OwnedContainer
-from headrace.segmentstore.tiering.read_ahead import ReadAhead
+from headrace.segmentstore.tiering.range_cache import ReadAhead
 from headrace.segmentstore.tiering.storage_reader import StoredBytes
 
 if TYPE_CHECKING:

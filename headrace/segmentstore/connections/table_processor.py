@@ -14,7 +14,7 @@ from headrace.model.segment_attributes import CREATION_TIME, EVENT_COUNT
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.received_bytes import ReceivedBytes
 from headrace.segmentstore.tables import table_reads, table_updates
-from headrace.segmentstore.tables.batches import Batch
+from headrace.segmentstore.tables.table_updates import Batch
 
 if TYPE_CHECKING:
     from headrace.segmentstore.connections.session import Session

@@ -12,22 +12,89 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
-from headrace.codec.table_entries import Place, decode_entries
+from headrace.codec.table_entries import Place, decode_entries, entry_bytes
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.segment_attributes import TABLE_BATCHES, TABLE_KEY_LENGTH
 from headrace.model.table_indexes import IndexRun
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.tables.index_reader import IndexReader, Window
-from headrace.segmentstore.tables.index_store import IndexRecord, IndexStore
+from headrace.segmentstore.tables.index_store import IndexReader, IndexRecord, IndexStore, Window
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.segment_reads import read_segment
-from headrace.segmentstore.tables.tail import Tail, TailAddition
 from headrace.segmentstore.tiering.storage_reader import StorageReader
+
+# The newest entries of a part of a table, by key, in memory: the entries that no index object has yet.
+
+KEY_CHARGE_BYTES: Final = 300
+"""The memory of a key in Python objects, in addition to its own bytes."""
+
+
+class TailAddition:
+    """Entries to add to `tail`, and the changes of its sizes.
+
+    A large addition is built in steps. Readers of the tail see no entry of it before `Tail.enter`.
+    """
+
+    __slots__ = ("live", "live_bytes", "memory_bytes", "places", "tail")
+
+    def __init__(self, tail: Tail) -> None:
+        self.tail = tail
+        self.places: dict[bytes, Place] = {}
+        self.memory_bytes = 0
+        self.live = 0
+        self.live_bytes = 0
+
+    def put(self, key: bytes, place: Place) -> None:
+        """Add an entry that follows all others in the segment."""
+        former = self.places.get(key) or self.tail.places.get(key)
+        if former is None:
+            self.memory_bytes += len(key) + KEY_CHARGE_BYTES
+        elif not former.removed:
+            self.live -= 1
+            self.live_bytes -= entry_bytes(key, former)
+        self.places[key] = place
+        if not place.removed:
+            self.live += 1
+            self.live_bytes += entry_bytes(key, place)
+
+
+class Tail:
+    """The entries from the offset `start` on, up to the next tail.
+
+    Sizes are in bytes: `memory_bytes` counts memory, `live_bytes` the entries in the segment that are not removals.
+    """
+
+    __slots__ = ("_sorted", "live", "live_bytes", "memory_bytes", "places", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.places: dict[bytes, Place] = {}
+        self.memory_bytes = 0
+        self.live = 0
+        self.live_bytes = 0
+        self._sorted: list[bytes] | None = None
+
+    def enter(self, addition: TailAddition) -> None:
+        """Add entries that follow all others in the segment, all at once."""
+        self.places.update(addition.places)
+        self.memory_bytes += addition.memory_bytes
+        self.live += addition.live
+        self.live_bytes += addition.live_bytes
+        if addition.memory_bytes:
+            self._sorted = None
+
+    def keys(self, first: bytes, end: bytes | None) -> list[bytes]:
+        """The keys from `first` on and before `end` (None: all), in the order of their bytes, with removed ones."""
+        if self._sorted is None:
+            self._sorted = sorted(self.places)
+        begin = bisect_left(self._sorted, first)
+        return self._sorted[begin : None if end is None else bisect_left(self._sorted, end)]
+
 
 REPLAY_READ_BYTES: Final = 1 << 20
 LOOK_UPS_AT_ONCE_MAX: Final = 16

@@ -47,7 +47,7 @@ from headrace.ports.metadata_store import (
     Write,
     WriteConflictError,
 )
-from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
+from headrace.segmentstore.tiering.owner_writes import ClaimedWrites
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Record
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.limits import StorageLimits
-from headrace.segmentstore.tiering.object_names import ObjectNames
+from headrace.segmentstore.tiering.owner_writes import ObjectNames
 
 _log = logging.getLogger(__name__)
 

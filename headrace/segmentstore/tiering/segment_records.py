@@ -38,7 +38,7 @@ from headrace.segmentstore.containers.idle_segments import EvictedSegment
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import RecordedState
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
+from headrace.segmentstore.tiering.owner_writes import ClaimedWrites
 from headrace.segmentstore.tiering.restoration import reconciled_segment
 
 RECORDS_PER_READ_MAX: Final = 25

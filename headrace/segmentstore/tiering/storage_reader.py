@@ -19,11 +19,11 @@ from headrace.segmentstore.cache.read_tokens import encode_read_token, run_hint
 from headrace.segmentstore.containers.pending_merges import places_of
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.range_cache import RangeCache
-from headrace.segmentstore.tiering.read_ahead import (
+from headrace.segmentstore.tiering.range_cache import (
     LARGE_READ_BYTES_MIN,
     PIECE_BYTES,
     SMALL_PIECE_BYTES,
+    RangeCache,
     ReadAhead,
     piece_at,
     pieces_behind,

@@ -28,11 +28,10 @@ from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
 from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX, ChunkDirectory, fitting
 from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, FlushMark
 from headrace.segmentstore.tiering.limits import StorageLimits
-from headrace.segmentstore.tiering.object_names import ObjectNames
-from headrace.segmentstore.tiering.object_packing import pack
-from headrace.segmentstore.tiering.object_uploads import ObjectUploads, Upload
-from headrace.segmentstore.tiering.retries import ends_container, reported_as_refusal
-from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
+from headrace.segmentstore.tiering.maintenance import ends_container, reported_as_refusal
+from headrace.segmentstore.tiering.object_uploads import ObjectUploads, Upload, pack
+from headrace.segmentstore.tiering.owner_writes import ObjectNames
+from headrace.segmentstore.tiering.snapshot_store import SnapshotWriter
 
 _log = logging.getLogger(__name__)
 

@@ -11,18 +11,17 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from headrace.model.errors import InvalidRequestError
-from headrace.spark.engines.batch_reader import HeadraceBatchReader
+from headrace.spark.engines.batch_reader import HeadraceBatchReader, HeadraceMetadataReader
 from headrace.spark.engines.data_writers import (
     HeadraceBatchWriter,
     HeadraceRowStreamWriter,
     open_batch_writer,
     open_stream_writer,
 )
-from headrace.spark.engines.metadata_reader import HeadraceMetadataReader
 from headrace.spark.engines.stream_reader import HeadraceStreamReader
 from headrace.spark.metadata_options import asks_for_metadata, metadata_options
 from headrace.spark.options import ReadOptions, read_options
-from headrace.spark.worker_garbage import exempt_imports
+from headrace.spark.python_workers import exempt_imports
 from headrace.spark.write_options import write_options
 
 

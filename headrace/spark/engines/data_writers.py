@@ -16,15 +16,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 
 from headrace.model.errors import InvalidRequestError
 from headrace.spark.client_sink import open_sink
-from headrace.spark.engines.task_identity import RUN_ID, query_of, task_context
-from headrace.spark.engines.task_writes import batch_name, was_committed, write_rows
-from headrace.spark.prepared_streams import PreparedStreams
-from headrace.spark.repeated_batches import RepeatedBatches
-from headrace.spark.sink_commits import abort_batch, abort_unnamed_batch, commit_batch
+from headrace.spark.engines.task_writes import RUN_ID, batch_name, query_of, task_context, was_committed, write_rows
+from headrace.spark.sink_commits import PreparedStreams, abort_batch, abort_unnamed_batch, commit_batch
 from headrace.spark.sink_tasks import TaskAttempt, write_task
 from headrace.spark.write_columns import ColumnTypes, batches_of_rows, check_columns
 from headrace.spark.write_options import WriteOptions
-from headrace.spark.written_batches import BatchName, TaskReport
+from headrace.spark.written_batches import BatchName, RepeatedBatches, TaskReport
 
 _prepared = PreparedStreams()
 _repeated = RepeatedBatches()

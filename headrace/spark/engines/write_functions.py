@@ -15,14 +15,11 @@ import pyarrow as pa
 
 from headrace.model.errors import IllegalStateError
 from headrace.spark.client_sink import open_sink
-from headrace.spark.engines.task_identity import active_run, query_of
-from headrace.spark.engines.task_writes import batch_name, was_committed, write_rows
-from headrace.spark.prepared_streams import PreparedStreams
-from headrace.spark.repeated_batches import is_repetition
-from headrace.spark.sink_commits import abort_batch, commit_batch
+from headrace.spark.engines.task_writes import active_run, batch_name, query_of, was_committed, write_rows
+from headrace.spark.sink_commits import PreparedStreams, abort_batch, commit_batch
 from headrace.spark.write_columns import check_columns
 from headrace.spark.write_options import WriteOptions, write_options
-from headrace.spark.written_batches import BatchName, TaskReport, WrittenBatch
+from headrace.spark.written_batches import BatchName, TaskReport, WrittenBatch, is_repetition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

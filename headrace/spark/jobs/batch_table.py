@@ -15,13 +15,16 @@ larger number and fails, and its file means nothing.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.model.errors import ConflictError
+from headrace.adapters.system_clock import SystemClock
+from headrace.model.errors import ConflictError, IllegalStateError
 from headrace.ports.clock import Clock
-from headrace.spark.jobs.job_files import JobFiles
+from headrace.spark.jobs.job_files import HadoopFiles, JobFiles
+from headrace.spark.jobs.json_fields import quoted_ddl
 from headrace.spark.jobs.table_versions import (
     MERGED_AT_ONCE,
     StoredPart,
@@ -30,7 +33,11 @@ from headrace.spark.jobs.table_versions import (
     number_of_directory,
     parts_to_merge,
 )
-from headrace.spark.repeated_batches import is_repetition
+from headrace.spark.written_batches import is_repetition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 VERSIONS_KEPT = 3
 """A reader opens the newest version that it has listed: it has the time of two more."""
@@ -168,3 +175,37 @@ def _versions(root: str) -> str:
 
 def _version_name(number: int) -> str:
     return f"{number:010}.json"
+
+
+# Batch tables in a Spark session: open one for writing, read its rows, find the query that a batch belongs to.
+
+
+def query_of(batch: DataFrame) -> str:
+    """The id of the query that a batch of `foreachBatch` belongs to: that of its checkpoint, also after a restart."""
+    found = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if not found:
+        raise IllegalStateError("a batch has a query id only within foreachBatch")
+    return str(found)
+
+
+def open_table(spark: SparkSession, root: str) -> BatchTable:
+    """A table for writing. Two that one application opens do not write into the same directories."""
+    run_id = f"{spark.sparkContext.applicationId}-{secrets.token_hex(4)}"
+    return BatchTable(HadoopFiles(spark), root, run_id=run_id, clock=SystemClock())
+
+
+def read_rows(spark: SparkSession, paths: Sequence[str], columns: Mapping[str, str]) -> DataFrame:
+    """The rows of some directories of a kind; columns that a file does not have are null."""
+    ddl = quoted_ddl(columns)
+    if not paths:
+        return spark.createDataFrame([], ddl)
+    kind = paths[0].rpartition("/")[0]  # so that Spark takes the directories below as values of partition columns
+    rows = spark.read.schema(ddl).option("basePath", kind).parquet(*paths)
+    return rows.select(*(rows[f"`{name.replace('`', '``')}`"] for name in columns))
+
+
+def read_table(spark: SparkSession, root: str, kind: str, columns: Mapping[str, str] | None = None) -> DataFrame:
+    """The rows of a kind in the current version of a table; `columns` None: those that the table records."""
+    version = read_version(HadoopFiles(spark), root)
+    paths = [f"{root.rstrip('/')}/{part.directory}" for part in version.of_kind(kind)]
+    return read_rows(spark, paths, version.columns if columns is None else columns)

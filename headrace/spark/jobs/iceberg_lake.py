@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from headrace.adapters.system_clock import SystemClock
 from headrace.model.errors import InvalidRequestError
+from headrace.spark.jobs.batch_table import query_of
 from headrace.spark.jobs.iceberg_table import (
     METADATA_COLUMNS,
     IcebergTable,
@@ -33,8 +34,7 @@ from headrace.spark.jobs.lake_records import (
     strictly_classified,
     write_with_new_fields,
 )
-from headrace.spark.jobs.spark_tables import query_of
-from headrace.spark.repeated_batches import is_repetition
+from headrace.spark.written_batches import is_repetition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, InvalidRequestError
 from headrace.spark.jobs.json_fields import quoted_ddl
-from headrace.spark.repeated_batches import is_repetition
+from headrace.spark.written_batches import is_repetition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

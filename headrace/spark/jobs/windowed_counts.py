@@ -19,8 +19,8 @@ from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.spark import write_events
 from headrace.spark.client_sink import open_sink
+from headrace.spark.jobs.batch_table import open_table, query_of, read_rows
 from headrace.spark.jobs.json_records import QUARANTINE_COLUMNS, quarantined
-from headrace.spark.jobs.spark_tables import open_table, query_of, read_rows
 from headrace.spark.jobs.stream_copies import TARGET_OPTIONS
 from headrace.spark.jobs.table_versions import MERGED_AT_ONCE
 from headrace.spark.jobs.time_ranges import YEAR_10000_MS
@@ -40,9 +40,8 @@ from headrace.spark.jobs.window_sums import (
 from headrace.spark.jobs.window_table import QUARANTINE, SUMS, BatchSums, Closing, WindowTable
 from headrace.spark.manifests import manifest_head, manifest_name
 from headrace.spark.plan_files import plan_files
-from headrace.spark.repeated_batches import is_repetition
 from headrace.spark.write_options import write_options
-from headrace.spark.written_batches import WRITER_PREFIX
+from headrace.spark.written_batches import WRITER_PREFIX, is_repetition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.segment_states import AcceptedState, DurableState, TieredState
 from headrace.segmentstore.containers.settlements import PendingAppend
-from headrace.segmentstore.tiering.object_packing import pack
+from headrace.segmentstore.tiering.object_uploads import pack
 
 OBJECT_BYTES = 64
 NAMES = ("a", "b", "c")

@@ -23,9 +23,9 @@ from replicated_world import LOG, ReplicatedWorld, opened, until
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.tcp.listener import bind_socket
-from headrace.adapters.tcp.replica_assembler import CHUNK_BYTES, MessageAssembler
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
+from headrace.adapters.tcp.replica_protocol import CHUNK_BYTES, MessageAssembler
 from headrace.codec.data_frames import FRAME_HEADER_BYTES
 from headrace.model.container_logs import ReplicaId
 from headrace.segmentstore.cache.block_pool import BlockPool

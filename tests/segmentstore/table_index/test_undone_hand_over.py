@@ -29,8 +29,8 @@ from table_client import TableClient
 from headrace import wire
 from headrace.model.table_indexes import TABLE_INDEX_SORT
 from headrace.segmentstore.tables import table_updates
-from headrace.segmentstore.tables.batches import Batch
 from headrace.segmentstore.tables.table import Table
+from headrace.segmentstore.tables.table_updates import Batch
 
 pytestmark = pytest.mark.anyio
 

@@ -10,13 +10,14 @@ from segment_writes import created_segment, write
 from store_world import RunningStore, World
 
 from headrace import wire
-from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot
-from headrace.model.chunks import chunk_run
+from headrace.codec.container_snapshots import ContainerSnapshot, DirectoryPlace, MergedRange, SegmentSnapshot
+from headrace.model.chunks import ChunkRun, chunk_run, is_link, packed_name
+from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.tiering import directory_upkeep
-from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep
-from headrace.segmentstore.tiering.small_runs import SmallRuns
+from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.tiering.compactor import SmallRuns
+from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, move_merged
 
 pytestmark = pytest.mark.anyio
 
@@ -136,3 +137,37 @@ async def test_bytes_truncated_before_their_flush_are_trimmed(world: World):
         writer.start()
         await running.flush()
         assert run_starts(world) == [3]
+
+
+TARGET, SOURCE = "scope/stream/0.#epoch.0", "scope/stream/0.#epoch.0#transaction." + "0" * 31 + "1"
+OFFSET = 1000
+
+
+@pytest.mark.parametrize(("run_count", "transactions"), [(1, 1), (49, 1), (50, 3), (98, 3), (99, 4), (200, 6)])
+async def test_moves_take_as_few_transactions_as_they_can(world: World, run_count, transactions):
+    sizes, visible = [], set()
+    honest = world.metadata.write
+
+    def counted(*writes):
+        honest(*writes)
+        sizes.append(len(writes))
+        runs = world.metadata.query(f"chunks/{TARGET}", limit=1000).records
+        visible.add(sum(record.body["length"] for record in runs))
+
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    name = packed_name(0, 0, 1)
+    runs = [(SOURCE, ChunkRun(3 * n, 3, name, 3 * n)) for n in range(run_count)]
+    for first in range(0, run_count, RUNS_PER_WRITE_MAX):
+        await directory.add(runs[first : first + RUNS_PER_WRITE_MAX], {name: 3 * run_count})
+    world.metadata.write = counted
+    merged = MergedRange(OFFSET, 3 * run_count, DirectoryPlace(SOURCE, 0), 7)
+    moved = await move_merged(directory, TARGET, merged)
+    assert [each.offset for each in moved] == [OFFSET + 3 * n for n in range(run_count)]
+    assert await move_merged(directory, TARGET, merged) == moved[-1:]  # unheard, and asked for again
+    assert len(sizes) == transactions
+    assert max(sizes) <= WRITES_PER_TRANSACTION_MAX
+    assert visible == {3 * run_count}
+    assert not world.metadata.query(f"chunks/{SOURCE}", limit=1).records
+    records = world.metadata.query(f"chunks/{TARGET}", limit=1000).records
+    assert len(records) == run_count
+    assert not any(is_link(record.body) for record in records)

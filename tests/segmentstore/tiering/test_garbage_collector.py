@@ -17,7 +17,7 @@ from headrace.segmentstore.tiering import garbage_collector
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.garbage_collector import GarbageCollector
 from headrace.segmentstore.tiering.limits import StorageLimits
-from headrace.segmentstore.tiering.object_names import ObjectNames
+from headrace.segmentstore.tiering.owner_writes import ObjectNames
 
 pytestmark = pytest.mark.anyio
 

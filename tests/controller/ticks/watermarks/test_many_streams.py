@@ -14,7 +14,7 @@ from simulated_workers import SimulatedClock, SimulatedWorkers
 from functions.wiring import WORKERS_PER_TICK
 from headrace import topology
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.adapters.tcp.unreachable_containers import UnreachableContainers
+from headrace.adapters.tcp.store_calls import UnreachableContainers
 from headrace.controller.ticks.advance_watermarks import ScheduleEntry, watermark_ticks
 from headrace.metadata.due_index import bucket_of
 from headrace.metadata.watermark_records import ScheduledStream, watermark_schedule_body, watermark_schedule_key

@@ -7,7 +7,7 @@ from sink_double import SinkDouble
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.errors import SealedError
-from headrace.spark.prepared_streams import CHECKED_FOR_S, PreparedStreams
+from headrace.spark.sink_commits import CHECKED_FOR_S, PreparedStreams
 from headrace.spark.write_options import write_options
 
 REQUIRED = {"controller": "http://c", "scope": "s", "stream": "t"}

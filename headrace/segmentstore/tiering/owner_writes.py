@@ -1,20 +1,57 @@
-"""Names of the packed objects that one owner of a container writes. They are never reused, by any owner."""
+"""What one owner of a container writes: records in one transaction with its claim, and objects of its own names."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
+from headrace.metadata.cluster_records import check_claim
 from headrace.model.chunks import packed_epoch, packed_name
-from headrace.model.errors import AlreadyExistsError, UnavailableError
+from headrace.model.errors import AlreadyExistsError, FencedError, UnavailableError
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import UNANSWERED_WRITE_S
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, MetadataStore, Write, WriteConflictError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+# Writes of one owner of a container to the metadata store: in one transaction with a check of its claim.
+#
+# A fenced owner changes nothing. The metadata store blocks; its calls run in threads, never on the event loop.
+
+
+class ClaimedWrites:
+    """`epoch` is the version of the container's claim."""
+
+    def __init__(self, store: MetadataStore, container: int, epoch: int) -> None:
+        self._store = store
+        self._container = container
+        self._epoch = epoch
+        self._claim = check_claim(container, epoch)
+
+    async def write(self, *writes: Write) -> None:
+        """Write all or nothing. There is room for one write less than in a transaction without a check.
+
+        Raises:
+            FencedError: the container has another owner; nothing was written.
+            WriteConflictError: another condition did not hold; `failed` counts the check of the claim as write 0.
+            ThrottledError, UnavailableError: the store does not answer, the outcome is unknown.
+        """
+        try:
+            await asyncio.to_thread(self._store.write, self._claim, *writes)
+        except WriteConflictError as error:
+            if 0 in error.failed:
+                raise FencedError(
+                    f"container {self._container} has another owner than the one of epoch {self._epoch}"
+                ) from error
+            raise
+
+
+# Names of the packed objects that one owner of a container writes. They are never reused, by any owner.
 
 
 class ObjectNames:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.spark.worker_garbage import exempt_imports
+from headrace.spark.python_workers import exempt_imports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ OBJECTS_OF_IMPORTS_MIN = 20_000
 AS_A_WORKER = """
 import gc, json, sys, weakref
 from importlib.machinery import ModuleSpec
-from headrace.spark.worker_garbage import exempt_imports
+from headrace.spark.python_workers import exempt_imports
 
 class Node:
     pass
@@ -60,7 +60,7 @@ def test_imports_are_exempt_in_a_worker_of_spark(spark: SparkSession) -> None:
 
         import pyarrow
 
-        from headrace.spark.shared_clients import shared_client
+        from headrace.spark.python_workers import shared_client
 
         shared_client("http://127.0.0.1:1", None, 1.0)
         for batch in batches:
