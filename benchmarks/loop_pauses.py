@@ -35,8 +35,7 @@ from benchmarks.upload_reads import CREDENTIALS
 from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
 from headrace.segmentstore.cache.block_pool import BlockPool
-from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.segment_states import AcceptedState
+from headrace.segmentstore.containers.segment import AcceptedState, Segment
 from headrace.segmentstore.tiering.object_uploads import pack
 from segmentstore_fargate.__main__ import SWITCH_INTERVAL_S
 

@@ -46,8 +46,7 @@ from headrace.segmentstore.cache.block_pool import BLOCK_BYTES
 from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.log.journal.journal_thread import Journal
-from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
-from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions, recovered_logs
 from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedger, ReplicatedLedgers
 from headrace.segmentstore.log.replicated.shared_log_resources import LogPlan
 from segmentstore_fargate.__main__ import SWITCH_INTERVAL_S

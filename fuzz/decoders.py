@@ -56,7 +56,7 @@ from headrace.metadata.truncation import decode_truncation
 from headrace.model import chunks
 from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError, UnauthorizedError
-from headrace.segmentstore.containers.frame_reader import FrameReader
+from headrace.segmentstore.containers.operation_log import FrameReader
 from headrace.segmentstore.log.journal import journal_format
 from headrace.segmentstore.log.journal.journal_format import Format2
 from headrace.segmentstore.log.journal.journal_scan import RecordScan

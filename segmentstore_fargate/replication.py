@@ -17,8 +17,7 @@ from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.journal.replica_identity import load_identity
-from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
-from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions, recovered_logs
 from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedgers
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.replicated_logs import ReplicatedLogs

@@ -19,7 +19,7 @@ from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.model.cluster import FIRST_PROTOCOL, REPLICA_PROTOCOL, ReplicationStatus, StoreLease
 from headrace.model.errors import CorruptError, FencedError, HeadraceError
 from headrace.model.rates import TICK_S
-from headrace.segmentstore.cache.arenas import prepare_in_thread
+from headrace.segmentstore.cache.block_pool import prepare_in_thread
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal.journal_thread import Journal

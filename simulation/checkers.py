@@ -16,8 +16,7 @@ from headrace.codec.replica_messages import Entry, Nack, Opened
 from headrace.model.container_logs import COPIES_MIN, ContainerLog, LedgerChain, LogState, ReplicaId
 from headrace.replication.effects import Held, QueueRecord, Serve, WriterEffect
 from headrace.replication.log_ends import had_position, reported_position
-from headrace.replication.recovered_logs import RecoveredLog
-from headrace.replication.replica_log import ReplicaLog
+from headrace.replication.replica_log import RecoveredLog, ReplicaLog
 from simulation.disk import DiskError
 from simulation.journal import SyncedRecord
 from simulation.network import Address

@@ -14,13 +14,13 @@ from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordH
 from headrace.codec.replica_messages import Entry
 from headrace.model.container_logs import LedgerChain, ReplicaId
 from headrace.model.errors import CorruptError
-from headrace.replication.recovered_logs import RecoveredLog
+from headrace.replication.replica_log import RecoveredLog
 from headrace.segmentstore.log.journal.file_copies import FileCopy, Portion
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
 from headrace.segmentstore.log.journal.journal_reader import JournalReader
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore, keep_ledgers
-from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
+from headrace.segmentstore.log.replicated.replica_sessions import recovered_logs
 from simulation.disk import DiskError, SimulatedDisk
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from headrace.replication.ensemble_change import EnsembleChange
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.log_ends import reported_position
 from headrace.replication.log_recovery import LogRecovery, RecoveryStep
-from headrace.replication.recovered_logs import RecoveredLog
-from headrace.replication.replica_log import ReplicaLog, Session
+from headrace.replication.replica_log import RecoveredLog, ReplicaLog, Session
 from headrace.segmentstore.log.journal import journal_files
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal.journal_files import LogFile
@@ -34,7 +33,7 @@ from headrace.segmentstore.log.journal.journal_index import JournalIndex, KnownL
 from headrace.segmentstore.log.journal.journal_scan import Record, RecordScan
 from headrace.segmentstore.log.journal.pending_records import PendingRecord
 from headrace.segmentstore.log.journal.replica_identity import create_identity
-from headrace.segmentstore.log.replicated import recovered_replica
+from headrace.segmentstore.log.replicated import replica_sessions
 from simulation import replica_process
 from simulation.disk import SimulatedFile
 from simulation.metadata import Metadata
@@ -233,7 +232,7 @@ _RECORD_READ = LogRecovery.record_read
 _COPY = LogRecovery._copy
 _TRUNCATE_REPLICA = ReplicaLog._truncate
 _REFUSAL = Metadata._refusal
-_RECOVERED = recovered_replica._recovered
+_RECOVERED = replica_sessions._recovered
 _SKIP_DAMAGED_ENTRY = RecordScan._skip_damaged_entry
 _CREATE_IDENTITY = create_identity
 _TRUNCATE = LedgerWriter.truncate
@@ -384,7 +383,7 @@ MUTATIONS: Final = (
         "16",
         "a damaged span is reported as never held",
         ("durability",),
-        ((recovered_replica, "_recovered", _recovered_without_damage),),
+        ((replica_sessions, "_recovered", _recovered_without_damage),),
     ),
     Mutation(
         "16b",

@@ -22,8 +22,7 @@ from headrace.codec.replica_messages import (
 from headrace.model.container_logs import ContainerLog, ReplicaId
 from headrace.model.replication_health import is_copy_unneeded
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
-from headrace.replication.recovered_logs import RecoveredLog
-from headrace.replication.replica_log import ReplicaLog
+from headrace.replication.replica_log import RecoveredLog, ReplicaLog
 from simulation.disk import DiskError
 from simulation.journal import ReplicaJournal
 from simulation.network import Address, Link

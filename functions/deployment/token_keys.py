@@ -61,7 +61,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, str]:
 
 
 def secrets_client() -> Any:
-    from headrace.adapters.token_key_secret import secrets_client
+    from headrace.adapters.token_keys import secrets_client
 
     return secrets_client()
 
@@ -106,7 +106,7 @@ class Rotation:
 
     def finish(self) -> None:
         """Make the pending version current. Raises ConflictError as the handler."""
-        from headrace.adapters.token_key_editors import move_current
+        from headrace.adapters.token_keys import move_current
 
         version, current = self._current()
         is_done = version == self._version

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.codec.log_record_header import RecordHeader, RecordKind
 from headrace.codec.replica_messages import (
@@ -32,10 +32,36 @@ from headrace.codec.replica_messages import (
 )
 from headrace.model.container_logs import LedgerChain
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
-from headrace.replication.recovered_logs import NO_WITNESS, RecoveredLog, Witness
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+# What a journal knows about each container after a start: the interface between the journal and ReplicaLog.
+
+
+class Witness(NamedTuple):
+    """What the owner with this epoch knew as acknowledged: the entries before `acknowledged_before`."""
+
+    epoch: int
+    acknowledged_before: int
+
+
+NO_WITNESS: Final = Witness(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """The durable state of one container's log at a replica.
+
+    A journal that has lost records which it cannot name does not give this state: its store makes a new journal, which
+    is another replica.
+    """
+
+    promise: int = 0
+    truncated_before: int = 0
+    witness: Witness = NO_WITNESS
+    runs: tuple[HeldRun, ...] = ()
 
 
 class Session(NamedTuple):

@@ -18,7 +18,7 @@ from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
 from headrace.segmentstore.log.journal import journal_files, journal_scan
-from headrace.segmentstore.log.journal.unreadable_blocks import ReadBytes
+from headrace.segmentstore.log.journal.journal_scan import ReadBytes
 from headrace.segmentstore.log.objects.log_object_writer import LogObjectWriter
 from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions, _Replica
 from headrace.segmentstore.owned_container import OwnedContainer

@@ -11,8 +11,7 @@ from headrace.model.cluster import REPLICA_PROTOCOL, StoreLease
 from headrace.model.container_logs import ReplicaId
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
 from headrace.segmentstore.log.journal.replica_identity import load_identity
-from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
-from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions, recovered_logs
 from segmentstore_fargate.heartbeat import until_answered
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.openings import OPENINGS_SHARE

@@ -9,7 +9,7 @@ from botocore.exceptions import NoRegionError
 from command_line import ReadJson, Run, Show
 from secrets_in_memory import SECRET, SecretsInMemory
 
-from headrace.adapters import token_key_secret
+from headrace.adapters import token_keys
 from headrace.codec.delegation_tokens import NO_KEYS_TEXT, parse_token_keys
 
 
@@ -17,7 +17,7 @@ from headrace.codec.delegation_tokens import NO_KEYS_TEXT, parse_token_keys
 def secrets(monkeypatch: pytest.MonkeyPatch) -> SecretsInMemory:
     """The secret of a new deployment."""
     made = SecretsInMemory(NO_KEYS_TEXT)
-    monkeypatch.setattr(token_key_secret, "secrets_client", lambda: made)
+    monkeypatch.setattr(token_keys, "secrets_client", lambda: made)
     return made
 
 
@@ -70,7 +70,7 @@ def test_a_missing_region_is_named(run: Run, monkeypatch: pytest.MonkeyPatch):
     def fail() -> None:
         raise NoRegionError
 
-    monkeypatch.setattr(token_key_secret, "secrets_client", fail)
+    monkeypatch.setattr(token_keys, "secrets_client", fail)
     ran = run("token-key", "rotate", "--secret", SECRET)
     assert (ran.code, ran.out) == (1, "")
     assert "set AWS_REGION" in ran.err

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.segmentstore.cache.arenas import ARENA_BYTES
+from headrace.segmentstore.cache.block_pool import ARENA_BYTES
 
 if TYPE_CHECKING:
     from conftest import StoreProcess

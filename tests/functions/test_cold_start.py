@@ -125,7 +125,7 @@ def test_functions_start_with_tokens(name: str, clients: list[str]):
     """The secret is read by the first call that needs a token."""
     started = _start(name, AWS_LAMBDA_FUNCTION_NAME=f"headrace-{name}", **TOKENS_REQUIRED)
     assert sorted(started["before"]) == clients
-    assert "headrace.adapters.token_key_secret" in started["modules"]
+    assert "headrace.adapters.token_keys" in started["modules"]
 
 
 def test_tokens_without_keys_fail_the_start():

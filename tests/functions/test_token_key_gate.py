@@ -13,9 +13,9 @@ from functions.deployment import custom_resources
 from functions.deployment.custom_resources import ResourceRequest
 from functions.deployment.token_key_gate import PATIENCE_MS, handler
 from headrace import topology
-from headrace.adapters import token_key_secret
+from headrace.adapters import token_keys
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.token_key_editors import TokenKeySecretEditor, rotate
+from headrace.adapters.token_keys import TokenKeySecretEditor, rotate
 from headrace.codec.delegation_tokens import KEY_BYTES, NO_KEYS_TEXT, TokenKey, TokenKeys, token_keys_text
 
 LONG = FunctionContext(lambda: 10**9)
@@ -34,7 +34,7 @@ class World:
         monkeypatch.setenv("HEADRACE_TOKENS", "required")
         monkeypatch.setenv("HEADRACE_TOKEN_KEYS_SECRET", SECRET)
         monkeypatch.setattr(wiring, "clock", lambda: self.clock)
-        monkeypatch.setattr(token_key_secret, "secrets_client", lambda: self.secrets)
+        monkeypatch.setattr(token_keys, "secrets_client", lambda: self.secrets)
         monkeypatch.setattr(custom_resources, "pause", self.pause)
         monkeypatch.setattr(custom_resources, "send_report", self.keep_report)
 

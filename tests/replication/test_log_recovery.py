@@ -20,8 +20,7 @@ from headrace.replication.effects import (
     WriterEffect,
 )
 from headrace.replication.log_recovery import LogRecovery
-from headrace.replication.recovered_logs import RecoveredLog
-from headrace.replication.replica_log import ReplicaLog
+from headrace.replication.replica_log import RecoveredLog, ReplicaLog
 
 
 def test_one_answer_of_three_is_not_enough():

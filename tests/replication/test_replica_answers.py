@@ -18,8 +18,7 @@ from headrace.codec.replica_messages import (
 )
 from headrace.model.container_logs import LedgerStart
 from headrace.replication.effects import Answer, Held, QueueRecord, ReplicaEffect
-from headrace.replication.recovered_logs import RecoveredLog
-from headrace.replication.replica_log import ReplicaLog
+from headrace.replication.replica_log import RecoveredLog, ReplicaLog
 
 CONTAINER, LINK, OTHER_LINK = 4, 7, 8
 

@@ -22,8 +22,7 @@ from headrace.codec.replica_messages import (
 )
 from headrace.model.container_logs import LedgerStart
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
-from headrace.replication.recovered_logs import RecoveredLog, Witness
-from headrace.replication.replica_log import ReplicaLog
+from headrace.replication.replica_log import RecoveredLog, ReplicaLog, Witness
 
 LINK, OTHER_LINK = 7, 8
 

@@ -11,7 +11,7 @@ from store_world import World
 from headrace import wire
 from headrace.codec import data_frames
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX, FrameReader
+from headrace.segmentstore.containers.operation_log import OPERATION_BYTES_MAX, FrameReader
 
 pytestmark = pytest.mark.anyio
 

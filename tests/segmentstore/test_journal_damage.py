@@ -18,11 +18,11 @@ from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log.journal.entry_runs import LedgerState
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, FileHeader, encode_file_header
+from headrace.segmentstore.log.journal.journal_scan import BLOCK_BYTES, UNREADABLE_BYTES_MAX, read_around
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore, truncation_record
-from headrace.segmentstore.log.journal.unreadable_blocks import BLOCK_BYTES, UNREADABLE_BYTES_MAX, read_around
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
-from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
+from headrace.segmentstore.log.replicated.replica_sessions import recovered_logs
 
 FILE_BYTES = 64 << 10
 FIRST_FILE = "journal-0000000000000001"

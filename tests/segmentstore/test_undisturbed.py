@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from headrace.segmentstore.containers.pending import undisturbed
+from headrace.segmentstore.containers.settlements import undisturbed
 
 pytestmark = pytest.mark.anyio
 

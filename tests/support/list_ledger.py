@@ -11,8 +11,7 @@ from headrace.codec import data_frames
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
-from headrace.segmentstore.containers.frame_reader import FrameReader
-from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MIN, OperationLog, OrderingClock
+from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MIN, FrameReader, OperationLog, OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
 
 

@@ -20,8 +20,7 @@ from headrace.model.replica_placement import Placement
 from headrace.ports.replicas import ReplicaLinks
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
 from headrace.segmentstore.log.journal.journal_thread import Journal
-from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
-from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
+from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions, recovered_logs
 from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedger, ReplicatedLedgers
 from headrace.segmentstore.log.replicated.shared_log_resources import LogPlan
 

@@ -19,8 +19,7 @@ from headrace.ports.clock import Clock
 from headrace.segmentstore.cache.reservations import Block, Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
 from headrace.segmentstore.connections.append_processor import AppendProcessor
-from headrace.segmentstore.connections.command_handler import Channel
-from headrace.segmentstore.connections.frame_assembler import FrameAssembler
+from headrace.segmentstore.connections.frame_assembler import Channel, FrameAssembler
 from headrace.segmentstore.connections.limits import (
     COMMANDS_PER_TURN_MAX,
     OUTSTANDING_APPEND_BYTES_MAX,

@@ -18,9 +18,8 @@ from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.ports.ledger import Ledger, LedgerEntry
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation
-from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.containers.metadata import ContainerMetadata
-from headrace.segmentstore.containers.operation_log import OperationLog, resolve
+from headrace.segmentstore.containers.operation_log import FrameReader, OperationLog, resolve
 from headrace.segmentstore.containers.wait_queue import WaitQueue
 
 _log = logging.getLogger(__name__)

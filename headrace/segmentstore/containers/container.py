@@ -42,10 +42,9 @@ from headrace.segmentstore.containers.idle_segments import FindEvicted, IdleSegm
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.metadata import ContainerMetadata, check_segment_name
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
-from headrace.segmentstore.containers.pending import PendingOperation, unwatched
 from headrace.segmentstore.containers.quarantine import check_not_quarantined
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.settlements import AppendDone, PendingAppend
+from headrace.segmentstore.containers.settlements import AppendDone, PendingAppend, PendingOperation, unwatched
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
 from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 from headrace.segmentstore.metrics import ContainerMetrics

@@ -18,8 +18,8 @@ from headrace.metadata.evicted_segment import without_number
 from headrace.model.names import is_transient_segment_name
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog
-from headrace.segmentstore.containers.pending import unwatched
 from headrace.segmentstore.containers.segment import RecordedState, Segment
+from headrace.segmentstore.containers.settlements import unwatched
 from headrace.segmentstore.containers.wait_queue import WaitQueue
 from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 

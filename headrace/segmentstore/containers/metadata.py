@@ -26,8 +26,7 @@ from headrace.model.segment_attributes import (
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers import settlements
 from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
-from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.segment_states import AcceptedState, TieredState
+from headrace.segmentstore.containers.segment import AcceptedState, Segment, TieredState
 from headrace.segmentstore.containers.settlements import Settle
 
 NAME_BYTES_MAX: Final = 2032

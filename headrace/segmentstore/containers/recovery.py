@@ -24,8 +24,8 @@ from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container_rates import ContainerRates
-from headrace.segmentstore.containers.frame_reader import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.metadata import ContainerMetadata
+from headrace.segmentstore.containers.operation_log import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.settlements import settle_replayed_append
 

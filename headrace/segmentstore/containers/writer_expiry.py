@@ -22,8 +22,8 @@ from headrace.model.segment_attributes import ATTRIBUTES_PER_SEGMENT_MAX, is_cor
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog
-from headrace.segmentstore.containers.pending import unwatched
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.settlements import unwatched
 
 _log = logging.getLogger(__name__)
 

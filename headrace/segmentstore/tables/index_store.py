@@ -28,8 +28,8 @@ from headrace.model.table_indexes import TABLE_INDEX_SORT, IndexObject, IndexRun
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Record, Replace, Write, WriteConflictError
-from headrace.segmentstore.containers.pending import undisturbed
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.settlements import undisturbed
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
 from headrace.segmentstore.tiering.owner_writes import ClaimedWrites, put_new
 

@@ -17,8 +17,8 @@ from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import ItemRefusedError
 from headrace.segmentstore.containers.container import SegmentContainer
-from headrace.segmentstore.containers.pending import undisturbed
 from headrace.segmentstore.containers.segment import RecordedState, Segment
+from headrace.segmentstore.containers.settlements import undisturbed
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX, SegmentRecords, digest_of
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore

@@ -28,8 +28,8 @@ from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import CorruptError
 from headrace.model.names import is_transaction_segment_name, is_transient_segment_name
 from headrace.segmentstore.containers.container import SegmentContainer
-from headrace.segmentstore.containers.pending import unwatched
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.settlements import unwatched
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.directory_upkeep import complete_link, move_merged
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore

@@ -14,8 +14,12 @@ from headrace.codec.data_frames import FRAME_HEADER_BYTES, OPERATION_LENGTH_BYTE
 from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation
-from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
-from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MAX, FRAME_BYTES_MIN, OrderingClock
+from headrace.segmentstore.containers.operation_log import (
+    FRAME_BYTES_MAX,
+    FRAME_BYTES_MIN,
+    OPERATION_BYTES_MAX,
+    OrderingClock,
+)
 from headrace.segmentstore.lease_gate import LeaseGate
 
 pytestmark = pytest.mark.anyio

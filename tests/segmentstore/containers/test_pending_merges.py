@@ -14,8 +14,7 @@ from headrace.segmentstore.containers.pending_merges import (
     flush_place,
     places_of,
 )
-from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.segment_states import AcceptedState, DurableState, TieredState
+from headrace.segmentstore.containers.segment import AcceptedState, DurableState, Segment, TieredState
 
 OBJECT_BYTES = 100
 POOL = BlockPool(1 << 20, 64 << 10)

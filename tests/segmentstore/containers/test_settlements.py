@@ -8,8 +8,7 @@ import pytest
 
 from headrace.model.errors import UnavailableError
 from headrace.segmentstore.cache.block_pool import BlockPool
-from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.segment_states import AcceptedState
+from headrace.segmentstore.containers.segment import AcceptedState, Segment
 from headrace.segmentstore.containers.settlements import (
     PendingAppend,
     Settle,

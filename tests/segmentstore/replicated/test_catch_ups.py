@@ -14,16 +14,16 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Ledger
 from headrace.replication.bounds import CATCH_UP_BYTES_PER_S, CATCH_UP_WINDOW_BYTES, CATCH_UPS_MAX
-from headrace.replication.copy_lags import (
+from headrace.replication.member_states import (
     CATCH_UP_PER_APPENDED,
     LAG_FILL_FROM,
     LAG_FILL_MAX,
     LAG_PATIENCE_S,
     LAG_RAMP_S,
+    MemberState,
 )
-from headrace.replication.member_states import MemberState
 from headrace.segmentstore.containers.log_room import LogRoom
-from headrace.segmentstore.log.replicated.catch_ups import CatchUps, LaggingCopies
+from headrace.segmentstore.log.replicated.shared_log_resources import CatchUps, LaggingCopies
 from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, throttle_delay_s
 
 pytestmark = pytest.mark.anyio

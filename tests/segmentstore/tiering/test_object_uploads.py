@@ -20,8 +20,7 @@ from headrace.model.chunks import ChunkRun, chunk_run, packed_name
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Write
 from headrace.segmentstore.cache.block_pool import BlockPool
-from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.segment_states import AcceptedState
+from headrace.segmentstore.containers.segment import AcceptedState, Segment
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.object_uploads import pack
 from headrace.segmentstore.tiering.storage_writer import StorageWriter

@@ -19,8 +19,7 @@ from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.time_points import TimePoints
 from headrace.ports.metadata_store import Create, Delete, Key
 from headrace.segmentstore.cache.block_pool import BlockPool
-from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.segment_states import AcceptedState
+from headrace.segmentstore.containers.segment import AcceptedState, Segment
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.range_cache import RangeCache
 from headrace.segmentstore.tiering.storage_reader import StorageReader

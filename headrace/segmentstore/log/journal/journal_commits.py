@@ -27,9 +27,8 @@ from headrace.segmentstore.log.journal.file_copies import FileCopy, Portion
 from headrace.segmentstore.log.journal.journal_files import JournalFiles, LogFile, Stretch, needed_bytes
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, LostRecordsError
 from headrace.segmentstore.log.journal.journal_index import JournalIndex
-from headrace.segmentstore.log.journal.journal_scan import WINDOW_BYTES, Record, RecordScan
+from headrace.segmentstore.log.journal.journal_scan import WINDOW_BYTES, Record, RecordScan, write_again
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore, promise_record
-from headrace.segmentstore.log.journal.unreadable_blocks import write_again
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from headrace.codec.log_record_header import RecordKind
 from headrace.model.container_logs import LedgerChain
 from headrace.model.errors import CorruptError
-from headrace.replication.recovered_logs import NO_WITNESS, Witness
+from headrace.replication.replica_log import NO_WITNESS, Witness
 from headrace.segmentstore.log.journal.entry_runs import (
     EntryPart,
     EntryPiece,

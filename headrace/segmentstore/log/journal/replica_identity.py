@@ -16,7 +16,7 @@ from crc32c import crc32c
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalDisk
 from headrace.segmentstore.log.journal.journal_format import REPLICA_ID_BYTES, LostRecordsError
-from headrace.segmentstore.log.journal.unreadable_blocks import read_around
+from headrace.segmentstore.log.journal.journal_scan import read_around
 
 IDENTITY_NAME: Final = "journal-id"
 _UNFINISHED_NAME: Final = "new-journal-id"

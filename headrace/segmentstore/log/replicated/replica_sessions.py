@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordHeader, RecordKind
 from headrace.codec.replica_messages import (
@@ -24,6 +24,7 @@ from headrace.codec.replica_messages import (
     Drop,
     Entries,
     Entry,
+    HeldRun,
     Nack,
     Open,
     Pulse,
@@ -36,14 +37,15 @@ from headrace.model.replication_health import is_copy_unneeded
 from headrace.ports.replicas import OwnerLink, OwnerMessage
 from headrace.replication.bounds import RECEIVED_BYTES_MAX
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
-from headrace.replication.recovered_logs import RecoveredLog
-from headrace.replication.replica_log import ReplicaLog
+from headrace.replication.replica_log import RecoveredLog, ReplicaLog
+from headrace.segmentstore.log.journal.journal_index import JournalIndex, KnownLog
 from headrace.segmentstore.log.journal.journal_interface import EntryJournal
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore, keep_ledgers
 from headrace.segmentstore.log.local_threads import LocalThreads
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
 
 _log = logging.getLogger(__name__)
 
@@ -326,3 +328,31 @@ class _Replica:
                     sessions.answer(link, message)  # type: ignore[arg-type]
                 case AnswerFromJournal(link, read):
                     sessions.read(link, read)
+
+
+# What a replica knows of each container after a start, read from the index of its journal.
+
+
+class IndexedJournal(Protocol):
+    """A journal that was loaded."""
+
+    @property
+    def index(self) -> JournalIndex: ...
+
+
+def recovered_logs(journal: IndexedJournal) -> dict[int, RecoveredLog]:
+    """The durable state of every container that the journal has a record of, by container.
+
+    Call it after the start of the journal and before anything is queued.
+    """
+    return {container: _recovered(known) for container, known in journal.index.known().items()}
+
+
+def _recovered(known: KnownLog) -> RecoveredLog:
+    runs = (HeldRun(ledger.epoch, ledger.first_entry, ledger.next_entry, ledger.had_before) for ledger in known.ledgers)
+    return RecoveredLog(
+        known.promise,
+        known.truncated_before,
+        known.witness,
+        tuple(run for run in runs if run.start < run.had_end),
+    )

@@ -12,7 +12,7 @@ import pytest
 from headrace.codec.log_record_header import RecordKind
 from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.model.errors import CorruptError
-from headrace.replication.recovered_logs import NO_WITNESS, Witness
+from headrace.replication.replica_log import NO_WITNESS, Witness
 from headrace.segmentstore.log.journal.entry_runs import LedgerState
 from headrace.segmentstore.log.journal.journal_format import Format2, RecordHeader
 from headrace.segmentstore.log.journal.journal_index import JournalIndex, KnownLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.replication.bounds import CATCH_UP_BYTES_PER_S
-from headrace.replication.copy_lags import (
+from headrace.replication.member_states import (
     CATCH_UP_PER_APPENDED,
     LAG_FILL_FROM,
     LAG_FILL_MAX,

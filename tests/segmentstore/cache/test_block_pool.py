@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.segmentstore.cache import arenas
+from headrace.segmentstore.cache import block_pool
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation
 
@@ -20,7 +20,7 @@ CHARGED = BLOCK_BYTES - 256
 
 RESIDENT = """
 from pathlib import Path
-from headrace.segmentstore.cache.arenas import touched_memory
+from headrace.segmentstore.cache.block_pool import touched_memory
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 before = resident()
@@ -118,12 +118,12 @@ def test_touched_memory_is_resident_and_empty() -> None:
 @pytest.mark.anyio
 async def test_thread_prepares_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     found: asyncio.Queue[memoryview] = asyncio.Queue()
-    arenas.prepare_in_thread(3 << 20, found.put_nowait)
+    block_pool.prepare_in_thread(3 << 20, found.put_nowait)
     assert len(await found.get()) == 3 << 20
 
     def no_memory(_size_bytes: int) -> memoryview:
         raise MemoryError
 
-    monkeypatch.setattr(arenas, "touched_memory", no_memory)
-    arenas.prepare_in_thread(3 << 20, found.put_nowait)
+    monkeypatch.setattr(block_pool, "touched_memory", no_memory)
+    block_pool.prepare_in_thread(3 << 20, found.put_nowait)
     assert not len(await found.get())

@@ -12,7 +12,7 @@ from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordK
 from headrace.codec.replica_messages import HeldRun
 from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.replication.log_ends import reported_position
-from headrace.replication.recovered_logs import RecoveredLog, Witness
+from headrace.replication.replica_log import RecoveredLog, Witness
 from headrace.segmentstore.log.journal import file_copies
 from headrace.segmentstore.log.journal.file_copies import FileCopy
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits
@@ -27,7 +27,7 @@ from headrace.segmentstore.log.journal.pending_records import (
     promise_record,
     truncation_record,
 )
-from headrace.segmentstore.log.replicated.recovered_replica import recovered_logs
+from headrace.segmentstore.log.replicated.replica_sessions import recovered_logs
 
 FILE_BYTES = 16 << 10
 FIRST_FILE = "journal-0000000000000001"

@@ -17,8 +17,7 @@ from syntax_trees import syntax_tree
 from headrace.codec import data_frames
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.metadata import ContainerMetadata
-from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.segment_states import AcceptedState, DurableState, TieredState
+from headrace.segmentstore.containers.segment import AcceptedState, DurableState, Segment, TieredState
 from headrace.segmentstore.containers.settlements import PendingAppend
 from headrace.segmentstore.tiering.object_uploads import pack
 
