@@ -1,6 +1,6 @@
 """The part of its remaining time that an invocation may spend on work. Lambda stops it when all of it is over.
 
-The work of a function has a deadline (`headrace.ports.deadlines`). No request to another service starts after it, but
+The work of a function has a deadline (`headrace.ports.clock`). No request to another service starts after it, but
 the last one may still wait for its response. The reserve is the time for that and for the function's own response.
 """
 
@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from functions import wiring
-from headrace.ports.deadlines import time_limit
+from headrace.ports.clock import time_limit
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

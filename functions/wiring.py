@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
-    from headrace.controller.acceptance import Acceptance
-    from headrace.controller.cut_rules import CheckWritten
+    from headrace.controller.acceptance import Acceptance, CheckWritten
     from headrace.controller.engine import RequestProcessor, Tools
     from headrace.controller.operations.abort_transaction import AbortProcessor
     from headrace.controller.operations.commit_transactions import CommitProcessor
@@ -117,7 +116,7 @@ def fixed_settings() -> FixedSettingsReader:
 
 @_once
 def sqs_client() -> SQSClient:
-    from headrace.adapters.sqs.client import sqs_client
+    from headrace.adapters.sqs.request_queue import sqs_client
 
     return sqs_client(aws_session())
 
@@ -312,8 +311,7 @@ def retention_ticks() -> RetentionTicks:
 
 @_once
 def chunk_links() -> ChunkLinks:
-    from headrace.adapters.s3.chunk_links import S3ChunkLinks
-    from headrace.adapters.s3.client import s3_client
+    from headrace.adapters.s3.chunk_storage import S3ChunkLinks, s3_client
 
     return S3ChunkLinks(environment().chunk_bucket, s3_client(aws_session()), CHUNK_LINKS_EXPIRE_S, clock())
 

@@ -9,7 +9,7 @@ from fuzz.controller_groups import GROUPS, TABLES
 from fuzz.controller_model import SCOPE, STREAMS
 from fuzz.controller_run import ControllerRun
 from headrace.codec.events import iter_events
-from headrace.codec.watermark_event import watermark_of_payload
+from headrace.codec.stored_objects import watermark_of_payload
 from headrace.metadata.key_value_table import KeyValueTableRecords
 from headrace.metadata.reader_group import ReaderGroupRecords
 from headrace.metadata.subscriber import SubscriberRecords

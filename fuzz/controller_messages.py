@@ -29,7 +29,7 @@ from headrace.model.errors import (
     NotFoundError,
     SealedError,
 )
-from headrace.ports.deadlines import PIECE_S, WorkLeftError, time_limit
+from headrace.ports.clock import PIECE_S, WorkLeftError, time_limit
 
 _TIME_LIMITS_S: Final = (None, 30.0)
 _SHORT_S: Final = PIECE_S + 2

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from fuzz.randomness import Random
 from fuzz.watched_ports import Crash
-from headrace.ports.deadlines import is_time_short
+from headrace.ports.clock import is_time_short
 
 T = TypeVar("T")
 _is_piece: ContextVar[bool] = ContextVar("is_piece", default=False)

@@ -24,9 +24,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.spark import has_data_source, run_until_caught_up
 from headrace.spark.job_arguments import job_arguments
-from headrace.spark.jobs.batch_table import BatchRows, open_table, query_of, read_rows
+from headrace.spark.jobs.batch_table import MERGED_AT_ONCE, BatchRows, open_table, query_of, read_rows
 from headrace.spark.jobs.json_records import classified, good_rows, quarantined
-from headrace.spark.jobs.table_versions import MERGED_AT_ONCE
 
 FLIGHT = {"carrier": "string", "hour": "bigint", "dep_delay": "double", "arr_delay": "double"}
 """What this job needs of an event's JSON object; delays are null where a flight was cancelled."""

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from headrace.model.errors import InvalidRequestError
 from headrace.spark.job_arguments import job_arguments
 from headrace.spark.jobs.iceberg_lake import IcebergLake
-from headrace.spark.jobs.json_fields import parse_columns
+from headrace.spark.jobs.json_records import parse_columns
 from headrace.spark.jobs.lake_records import LakeCounts
 from headrace.spark.jobs.parquet_lake import ParquetLake
 from headrace.spark.jobs.run_stream import (

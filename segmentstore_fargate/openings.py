@@ -18,7 +18,7 @@ from headrace.metadata.cluster_records import ContainerState
 from headrace.model.containers import OpeningProgress, OpeningStep
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.ports.clock import Clock
-from headrace.segmentstore.container_opening import ContainerOpening
+from headrace.segmentstore.owned_container import ContainerOpening
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.registration import UnansweredClaimError
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from headrace.adapters.logged_scaling_reports import LoggedScalingReports
-from headrace.adapters.sqs.client import sqs_client
+from headrace.adapters.sqs.request_queue import sqs_client
 from headrace.adapters.sqs.scaling_reports import SqsScalingReports
 from headrace.model.rates import ScalingReport
 

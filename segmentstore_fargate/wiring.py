@@ -12,18 +12,17 @@ import botocore.session
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
-from headrace.adapters.s3.chunk_storage import S3ChunkStorage
-from headrace.adapters.s3.client import s3_client
+from headrace.adapters.s3.chunk_storage import S3ChunkStorage, s3_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.model.cluster import FIRST_PROTOCOL, REPLICA_PROTOCOL, ReplicationStatus, StoreLease
 from headrace.model.errors import CorruptError, FencedError, HeadraceError
 from headrace.model.rates import TICK_S
 from headrace.segmentstore.cache.block_pool import prepare_in_thread
-from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.metrics import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
+from headrace.segmentstore.owned_container import ContainerOpening
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig

@@ -9,7 +9,7 @@ from functions import wiring
 from functions.controller.parameters import ScopeName, StreamName, path_name
 from functions.http_api import HttpApi, lambda_handler
 from headrace.api.watermarks import NewestWatermark, PositionRequest
-from headrace.model.watermarks import check_writer_name
+from headrace.model.writer_marks import check_writer_name
 
 api = HttpApi()
 

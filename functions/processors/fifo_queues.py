@@ -23,7 +23,7 @@ from functions.observability import count, logger
 from functions.processors.batches import message_body, report
 from functions.processors.last_deliveries import last_delivery
 from functions.time_limits import work_until_reserve
-from headrace.ports.deadlines import WorkLeftError, time_left_s, time_limit
+from headrace.ports.clock import WorkLeftError, time_left_s, time_limit
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -9,7 +9,7 @@ from operator import length_hint
 from threading import Lock
 from typing import TypeVar
 
-from headrace.ports.deadlines import is_time_short
+from headrace.ports.clock import is_time_short
 
 T = TypeVar("T")
 

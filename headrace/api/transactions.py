@@ -26,7 +26,7 @@ from headrace.model.transactions import (
     parse_transaction_id,
     transaction_text,
 )
-from headrace.model.watermarks import TIME_MAX, TIME_MIN, check_writer_name
+from headrace.model.writer_marks import TIME_MAX, TIME_MIN, check_writer_name
 
 TRANSACTION_ID_CHARACTERS = 32
 SEGMENTS_PER_REQUEST_MAX = 10_000

@@ -16,7 +16,8 @@ from headrace.model.documents import Document, about
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import StreamSegment
-from headrace.model.watermarks import TIME_MAX, TIME_MIN, Watermark, positions_of
+from headrace.model.watermarks import Watermark
+from headrace.model.writer_marks import TIME_MAX, TIME_MIN, positions_of
 
 
 class WatermarkPosition(ScaledSegment, frozen=True):

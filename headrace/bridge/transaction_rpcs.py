@@ -13,7 +13,7 @@ from headrace.bridge import messages
 from headrace.bridge.waiting import Waits
 from headrace.controller.services.transactions import TransactionService
 from headrace.model.transactions import TransactionState, WriterTime, check_lease
-from headrace.model.watermarks import check_writer_name
+from headrace.model.writer_marks import check_writer_name
 
 Rpc = Callable[[Any], Any | Awaitable[Any]]
 

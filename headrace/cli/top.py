@@ -12,7 +12,7 @@ from headrace.cli.outcome import Outcome
 from headrace.cli.parameters import ScopedName, checked, positive
 from headrace.cli.quantities import rate_text
 from headrace.cli.session import Session
-from headrace.cli.stream_rates import Growth, RateSampler
+from headrace.cli.stream_describe import Growth, RateSampler
 from headrace.cli.watching import INTERVAL_S_DEFAULT, Interval, Times, watch
 from headrace.model.errors import NotFoundError
 from headrace.model.names import check_known_name

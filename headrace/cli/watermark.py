@@ -11,7 +11,7 @@ from headrace.cli.outcome import Outcome
 from headrace.cli.parameters import StreamName, checked, cut, segment_text
 from headrace.cli.session import Session
 from headrace.model.errors import InvalidRequestError
-from headrace.model.watermarks import check_time, check_writer_name
+from headrace.model.writer_marks import check_time, check_writer_name
 
 app = new_app()
 

@@ -18,9 +18,8 @@ from headrace.client.groups.reader_group import AsyncReaderGroup
 from headrace.client.http_api import HttpApi
 from headrace.client.loop_thread import LoopCaller, LoopThread
 from headrace.client.ranges.range_bytes import HistorySource, StreamRanges
-from headrace.client.ranges.range_listing import list_ranges
 from headrace.client.ranges.range_reader import AsyncRangeReader
-from headrace.client.ranges.segment_ranges import SegmentRange
+from headrace.client.ranges.segment_ranges import SegmentRange, list_ranges
 from headrace.client.ranges.time_cuts import stream_cut_at
 from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions, Start
 from headrace.client.single_segment.byte_stream import AsyncByteStream

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.codec.serialized_fields import (
+from headrace.codec.stored_objects import (
     FieldReader,
     blob,
     boolean,

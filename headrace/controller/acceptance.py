@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.metadata.intent import Intent
@@ -16,6 +17,7 @@ from headrace.metadata.queue_messages import send_intent
 from headrace.metadata.stream_records import StoredStream, StreamRecords, create_intent
 from headrace.model.errors import CorruptError, ThrottledError, UnavailableError
 from headrace.model.requests import PendingRequest
+from headrace.model.stream_cuts import StreamCut
 from headrace.model.streams import Stream
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Write
@@ -71,3 +73,27 @@ class Acceptance:
             send_intent(self._queue, intent)
         except (UnavailableError, ThrottledError) as error:
             _log.warning("message of %s for %s not sent: %s", intent.request.kind, intent.scoped_name, error)
+
+
+# What the stream cuts of a reader group must be, besides cuts of their streams.
+
+CheckWritten = Callable[[Stream, StreamCut], None]
+"""Raises InvalidRequestError, code "invalid_stream_cut", for a cut beyond the tail of the stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutRules:
+    """With `at_checkpoint` a starting cut may leave out what readers have finished."""
+
+    at_checkpoint: bool = False
+    check_written: CheckWritten | None = None
+
+    def check_place(self, stream: Stream, cut: StreamCut) -> None:
+        """Refuse a cut inside the first event or beyond the tail. Checkpoints are made by readers, between events."""
+        if not self.at_checkpoint:
+            cut.check_between_events()
+        if self.check_written is not None:
+            self.check_written(stream, cut)
+
+
+NO_RULES = CutRules()

@@ -18,8 +18,7 @@ from headrace.metadata.queue_messages import parse_request_message
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name
-from headrace.ports.clock import Clock
-from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.clock import Clock, require_time_for_piece
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.request_queue import RequestQueue
 from headrace.ports.segment_stores import SegmentStores

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from headrace.local import aws_snapshot
+from headrace.local import resources
 from headrace.local.failures import EXIT_USAGE, LocalStackError
 
 _WORLD_PREFIX = "world-"
@@ -98,7 +98,7 @@ class DataDirectory:
             int(found.name.removeprefix(_WORLD_PREFIX)) for found in self.path.glob(f"{_WORLD_PREFIX}[0-9]*")
         )
         last = self._directory(numbers[-1]) if numbers else None
-        if last is not None and aws_snapshot.is_complete(last / "aws"):
+        if last is not None and resources.is_complete_snapshot(last / "aws"):
             made_with, present = _settings(last)
             if made_with != store_count:
                 raise LocalStackError(

@@ -20,14 +20,20 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace import topology
 from headrace.adapters.system_clock import SystemClock
-from headrace.local import aws_snapshot
 from headrace.local.aws_emulator import READY_PREFIX
 from headrace.local.data_directory import DataDirectory, World
 from headrace.local.event_sources import QueuePoller, ScheduleTimer
 from headrace.local.failures import LocalStackError
 from headrace.local.http_gateway import HttpGateway
 from headrace.local.lambda_host import LambdaHost
-from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
+from headrace.local.resources import (
+    Resources,
+    aws_client,
+    aws_environment,
+    create_resources,
+    load_snapshot,
+    save_snapshot,
+)
 from headrace.local.stack_processes import (
     ONE_COPY_NOTE,
     STOP_PATIENCE_S,
@@ -215,7 +221,7 @@ class LocalStack:
         endpoint = emulator.await_ready(AWS_READY_TIMEOUT_S).removeprefix(READY_PREFIX)
         self.resources: Resources = create_resources(endpoint)
         if world.is_continued:
-            aws_snapshot.load(self.resources, world.snapshot_dir)
+            load_snapshot(self.resources, world.snapshot_dir)
         self._parts.enter_context(_process_environment(self._environment()))
         threading.Thread(target=self._watch_aws, args=(emulator,), name="watch-aws", daemon=True).start()
 
@@ -297,7 +303,7 @@ class LocalStack:
             self._say(f"note: {self.world.directory} cannot be continued: not every part was shut down gracefully")
             return
         try:
-            aws_snapshot.save(self.resources, self.world.snapshot_dir)
+            save_snapshot(self.resources, self.world.snapshot_dir)
         except (BotoCoreError, ClientError, OSError) as error:
             self._say(f"note: {self.world.directory} cannot be continued: its metadata were not saved: {error}")
 

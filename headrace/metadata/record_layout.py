@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.watermarks import Positions, positions_of
+from headrace.model.writer_marks import Positions, positions_of
 from headrace.ports.metadata_store import Body
 
 FORMAT = 1

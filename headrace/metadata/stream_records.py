@@ -33,8 +33,7 @@ from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError
 from headrace.model.requests import ResourceKind
 from headrace.model.stream_configuration import ConfigurationUpdate
-from headrace.model.stream_invariants import check_write
-from headrace.model.streams import Stream
+from headrace.model.streams import Stream, check_write
 from headrace.model.truncation import RunningTruncation, Truncation
 from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
 

@@ -11,17 +11,16 @@ from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.record_layout import decode_positions, decoded, position_rows, stream_partition, versioned
 from headrace.metadata.stream import create_in_incarnation, no_such_stream
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.model import watermarks
+from headrace.model import writer_marks
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import WRITER_MARKS_PER_STREAM_MAX
 from headrace.model.names import mark_segment_name, scoped_stream_name
 from headrace.model.segment_attributes import MARK_INCARNATION
 from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.streams import Stream
-from headrace.model.watermarks import (
+from headrace.model.watermarks import Watermark, WatermarkState
+from headrace.model.writer_marks import (
     Positions,
-    Watermark,
-    WatermarkState,
     WriterMark,
     check_writer_name,
     invalid_position,
@@ -224,8 +223,8 @@ class WriterMarkRecords:
             UnavailableError: the stream is being created, or the metadata store does not answer.
             ConflictError: other processes changed the records during every attempt; repeat.
         """
-        watermarks.check_time(time)
-        watermarks.check_offsets(offsets)
+        writer_marks.check_time(time)
+        writer_marks.check_offsets(offsets)
         repeat_on_conflict(lambda: self._try_to_note(scope, stream, writer, time, offsets), _ATTEMPTS_MAX)
 
     def note_commit(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from headrace.ports.deadlines import WorkLeftError, is_time_short
+from headrace.ports.clock import WorkLeftError, is_time_short
 
 T = TypeVar("T")
 

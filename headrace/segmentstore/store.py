@@ -23,15 +23,14 @@ from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.scaling_reports import ScalingReports
 from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
-from headrace.segmentstore.connections.held_reads import HeldReads
+from headrace.segmentstore.connections.read_processor import HeldReads
 from headrace.segmentstore.connections.token_checks import TokenChecks
-from headrace.segmentstore.container_opening import ContainerOpening, drop_past_log
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.operation_log import OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
-from headrace.segmentstore.owned_container import OwnedContainer, SharedParts
+from headrace.segmentstore.owned_container import ContainerOpening, OwnedContainer, SharedParts, drop_past_log
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.table_store import TableMemory
 from headrace.segmentstore.tiering.compactor import CompactionBudget

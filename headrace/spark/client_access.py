@@ -15,8 +15,7 @@ from headrace.api.plans import LostBytes, OnTruncation, RangePlan, RangeToPlan
 from headrace.api.streams import StreamSummary, StreamView
 from headrace.client.headrace import Headrace
 from headrace.client.ranges.range_bytes import Listing
-from headrace.client.ranges.range_listing import plan_requests
-from headrace.client.ranges.segment_ranges import SegmentRange, joined_ranges, segment_ranges
+from headrace.client.ranges.segment_ranges import SegmentRange, joined_ranges, plan_requests, segment_ranges
 from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.limits import RANGES_PER_PLAN_MAX
 from headrace.model.stream_cuts import StreamCut

@@ -14,14 +14,13 @@ from headrace.codec.log_record_header import RecordHeader
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import AlreadyExistsError
 from headrace.ports.journal_disk import JournalFile
-from headrace.segmentstore.container_opening import ContainerOpening
-from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.operation_log import OperationLog, _Frame
+from headrace.segmentstore.containers.recovery import Checkpoints
 from headrace.segmentstore.log.journal import journal_files, journal_scan
 from headrace.segmentstore.log.journal.journal_scan import ReadBytes
 from headrace.segmentstore.log.objects.log_object_writer import LogObjectWriter
 from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions, _Replica
-from headrace.segmentstore.owned_container import OwnedContainer
+from headrace.segmentstore.owned_container import ContainerOpening, OwnedContainer
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
 from segmentstore_fargate import openings

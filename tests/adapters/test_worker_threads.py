@@ -10,7 +10,7 @@ import pytest
 from headrace.adapters import worker_threads
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.worker_threads import WorkerThreads
-from headrace.ports.deadlines import WorkLeftError, time_left_s, time_limit
+from headrace.ports.clock import WorkLeftError, time_left_s, time_limit
 from headrace.ports.workers import InTurn, Workers, each_piece
 
 ALL = [InTurn(), WorkerThreads(1), WorkerThreads(4)]

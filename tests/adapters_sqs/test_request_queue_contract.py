@@ -16,7 +16,7 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import DEDUPLICATION_WINDOW_MS, MemoryRequestQueue
 from headrace.adapters.sqs.request_queue import MESSAGE_BYTES_MAX, SqsRequestQueue, short_id
 from headrace.model.errors import InvalidRequestError, NotFoundError, OutOfTimeError, ThrottledError, UnavailableError
-from headrace.ports.deadlines import time_limit
+from headrace.ports.clock import time_limit
 
 
 class _SqsConsumer:

@@ -9,7 +9,7 @@ from headrace import wire
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.model import errors
-from headrace.ports.deadlines import time_limit
+from headrace.ports.clock import time_limit
 from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate
 
 MakeStore = Callable[..., Any]

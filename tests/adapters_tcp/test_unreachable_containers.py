@@ -7,7 +7,7 @@ import pytest
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.tcp.store_calls import PROBE_EVERY_S, StoreCalls, UnreachableContainers
 from headrace.model.errors import OutOfTimeError
-from headrace.ports.deadlines import time_limit
+from headrace.ports.clock import time_limit
 
 PROBE_EVERY_MS = int(PROBE_EVERY_S * 1000)
 

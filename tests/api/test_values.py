@@ -91,7 +91,8 @@ from headrace.model.stream_configuration import RetentionPolicy, RetentionType, 
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
-from headrace.model.watermarks import Watermark, positions_of
+from headrace.model.watermarks import Watermark
+from headrace.model.writer_marks import positions_of
 
 NEXT = SegmentView(1 << 32 | 2, 0.0, 0.5, "s/t/2.#epoch.1")
 SCALED = ScaledSegment(1 << 32 | 3, 0.5, 1.0)

@@ -11,7 +11,7 @@ from command_line import ReadJson, Run, Show
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli import stream_rates, watching
+from headrace.cli import stream_describe, watching
 from headrace.cli.parameters import ScopedName
 from headrace.cli.stream_describe import BAR_WIDTH, key_space_bar
 from headrace.client import connect
@@ -85,7 +85,7 @@ def test_describe_is_one_page(busy: str, api: ApiInMemory, ok: Show, as_json: Re
     with connect("http://controller", transport=api.transport()) as client:
         transaction = client.admin.transactions.create("s", "t").transaction
     clock = iter((0.0, 2.0))
-    stream_rates.RateSampler.__init__.__defaults__ = (lambda: next(clock),)
+    stream_describe.RateSampler.__init__.__defaults__ = (lambda: next(clock),)
     shown = ok("stream", "describe", busy)
     assert shown.splitlines() == [
         "stream        s/t",
@@ -118,9 +118,9 @@ def test_describe_is_one_page(busy: str, api: ApiInMemory, ok: Show, as_json: Re
 
 @pytest.fixture(autouse=True)
 def _real_time() -> Any:
-    before = stream_rates.RateSampler.__init__.__defaults__
+    before = stream_describe.RateSampler.__init__.__defaults__
     yield
-    stream_rates.RateSampler.__init__.__defaults__ = before
+    stream_describe.RateSampler.__init__.__defaults__ = before
 
 
 def test_a_sealed_stream_is_described_without_rates(busy: str, ok: Show, as_json: ReadJson):
@@ -131,7 +131,7 @@ def test_a_sealed_stream_is_described_without_rates(busy: str, ok: Show, as_json
 def test_rates_survive_a_scale_and_a_new_stream_of_the_name(stream: str, api: ApiInMemory, ok: Show):
     now = [0.0]
     with connect("http://controller", transport=api.transport()) as client:
-        sampler = stream_rates.RateSampler(client.admin, lambda: now[0])
+        sampler = stream_describe.RateSampler(client.admin, lambda: now[0])
         name = ScopedName("s", "t")
         assert sampler.sample(name) is None
         api.segment_stores.extend("s/t/0.#epoch.0", 100)

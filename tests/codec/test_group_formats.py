@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.codec.group_state import parse_state, parse_update, state_bytes, update_bytes
-from headrace.codec.serialized_fields import FieldReader, compact_long, compact_signed_long, text
-from headrace.codec.synchronizer_entries import InitialEntry, UpdatesEntry, entry_bytes, parse_entry
+from headrace.codec.stored_objects import (
+    FieldReader,
+    InitialEntry,
+    UpdatesEntry,
+    compact_long,
+    compact_signed_long,
+    entry_bytes,
+    parse_entry,
+    text,
+)
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.model.group_state import Checkpoints, GroupState, SharedConfiguration, initial_state
 from headrace.model.group_updates import (

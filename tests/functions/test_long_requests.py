@@ -31,7 +31,7 @@ from headrace.model.names import segment_name
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import Transaction, TransactionState, marked_for_abort
-from headrace.ports.deadlines import time_left_s
+from headrace.ports.clock import time_left_s
 from headrace.ports.metadata_store import Replace
 from headrace.ports.segment_stores import SegmentScaleRate
 

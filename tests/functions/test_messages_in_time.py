@@ -20,7 +20,7 @@ from headrace.metadata.intent import Intent, create_intent_write
 from headrace.metadata.queue_messages import request_message_body
 from headrace.model.backoff import bucket_of_stream
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.ports.deadlines import WorkLeftError, is_time_short, require_time_for_piece
+from headrace.ports.clock import WorkLeftError, is_time_short, require_time_for_piece
 
 FUNCTION_S = 60.0
 INTENT = Intent("s", "t", PendingRequest(RequestKind.SEAL_STREAM, "seal-1"), 0)

@@ -38,7 +38,7 @@ from headrace.model import commit_sets
 from headrace.model.commit_sets import CommitRun, PlannedRun, plan_run
 from headrace.model.streams import Stream
 from headrace.model.transactions import TransactionState
-from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.clock import require_time_for_piece
 from headrace.ports.metadata_store import Check
 
 SEED_OF_FORGOTTEN_MEMBER = 2

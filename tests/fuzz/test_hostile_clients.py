@@ -16,7 +16,7 @@ from token_clients import KEYS, admin, token_of
 from fuzz import hostile_clients
 from fuzz.hostile_clients import ATTACKS, Target, attack_until, create, write_well
 from headrace.model.access import Access, scope_resource
-from headrace.segmentstore.connections import held_reads
+from headrace.segmentstore.connections import read_processor
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ HELD_READS = 2_500
 @pytest.fixture(autouse=True)
 def _short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hostile_clients, "TRICKLES", 3)
-    monkeypatch.setattr(held_reads, "HELD_READS_PER_PROCESS_MAX", HELD_READS)
+    monkeypatch.setattr(read_processor, "HELD_READS_PER_PROCESS_MAX", HELD_READS)
     monkeypatch.setattr(hostile_clients, "READING_CONNECTIONS", 4)
 
 

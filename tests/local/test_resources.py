@@ -12,10 +12,16 @@ from typing import Any
 import pytest
 
 from headrace import topology
-from headrace.local import aws_snapshot
 from headrace.local.aws_emulator import READY_PREFIX
 from headrace.local.lambda_host import LambdaHost
-from headrace.local.resources import Resources, aws_client, create_resources
+from headrace.local.resources import (
+    Resources,
+    aws_client,
+    create_resources,
+    is_complete_snapshot,
+    load_snapshot,
+    save_snapshot,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,13 +107,13 @@ def test_snapshot_restores_all_data_once(resources: Resources, fresh_endpoints: 
     for key, body in bodies.items():
         s3.put_object(Bucket=resources.bucket, Key=key, Body=body, Metadata={"put-id": key})
     directory = tmp_path / "aws"
-    assert not aws_snapshot.is_complete(directory)
-    aws_snapshot.save(resources, directory)
-    assert aws_snapshot.is_complete(directory)
+    assert not is_complete_snapshot(directory)
+    save_snapshot(resources, directory)
+    assert is_complete_snapshot(directory)
 
     next_run = create_resources(fresh_endpoints[1])
-    aws_snapshot.load(next_run, directory)
-    assert not aws_snapshot.is_complete(directory)
+    load_snapshot(next_run, directory)
+    assert not is_complete_snapshot(directory)
     found = aws_client("dynamodb", next_run.endpoint).scan(TableName=next_run.table, ConsistentRead=True)["Items"]
     assert sorted(found, key=_sort_key) == items
     next_s3 = aws_client("s3", next_run.endpoint)

@@ -26,7 +26,8 @@ from headrace.metadata.watermark_records import (
 )
 from headrace.model.errors import CorruptError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.watermarks import Watermark, WatermarkState, WriterMark, positions_of
+from headrace.model.watermarks import Watermark, WatermarkState
+from headrace.model.writer_marks import WriterMark, positions_of
 from headrace.ports.metadata_store import Key
 
 POSITIONS = positions_of(

@@ -40,8 +40,8 @@ from headrace.model.cluster import (
     renewed,
     task_stopped,
 )
-from headrace.model.container_assignment import assign
 from headrace.model.errors import InvalidRequestError
+from headrace.model.replica_placement import assign
 
 NOW_MS = 1_000_000
 GRACE_MS = 60_000

@@ -14,7 +14,7 @@ from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFou
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.log_classes import NUMBER_BLOCK, class_of_number
 from headrace.model.segments import KeyRange, StreamSegment, covers_key_space_once, segment_id
-from headrace.model.stream_invariants import follows
+from headrace.model.streams import follows
 
 HALVES = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
 

@@ -13,7 +13,7 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.scaling import BOUND_TOLERANCE, even_plan, split_range
 from headrace.model.segments import KeyRange, StreamSegment, covers_key_space_once, equal_ranges
-from headrace.model.stream_invariants import follows
+from headrace.model.streams import follows
 
 BOUNDS = st.one_of(
     st.floats(0, 1, exclude_min=True, exclude_max=True),

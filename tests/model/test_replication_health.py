@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.cluster import ContainerHold, ContainerMap, ReplicationStatus, StoreLease, StoreState
-from headrace.model.container_assignment import assign
 from headrace.model.container_logs import ContainerLog, LedgerChain, LedgerStart, LogState, ReplicaId, emptied
-from headrace.model.replica_placement import place_replicas
+from headrace.model.replica_placement import assign, place_replicas
 from headrace.model.replication_health import (
     ClusterView,
     ReplicationHealth,

@@ -12,7 +12,7 @@ from headrace.model.epochs import Epoch, front_of_epochs, scaled_epoch
 from headrace.model.segments import KeyRange, covers_key_space_once, segment_id
 from headrace.model.stream_cut_ranges import segments_between
 from headrace.model.stream_cuts import StreamCut
-from headrace.model.stream_invariants import follows, repeats
+from headrace.model.streams import follows, repeats
 from headrace.model.transactions import must_roll, roll_of, scale_after_roll
 
 FIRST = Epoch.first(1, 3, 1_000)

@@ -29,7 +29,7 @@ from headrace.model.scaling import (
 )
 from headrace.model.segments import KeyRange, StreamSegment, covers_key_space_once, equal_ranges, segment_id
 from headrace.model.stream_configuration import ScalingPolicy, ScalingType
-from headrace.model.stream_invariants import follows
+from headrace.model.streams import follows
 
 FOUR = Epoch.first(4, 0, 1)
 FULL = Epoch.first(SEGMENTS_PER_STREAM_MAX, 0, 1)

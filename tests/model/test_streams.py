@@ -19,9 +19,8 @@ from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_configuration import ConfigurationUpdate, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import PlacedCut, StreamCut
-from headrace.model.stream_invariants import INVARIANTS, check_write
 from headrace.model.stream_state import STREAM_OPERATIONS, StreamState
-from headrace.model.streams import Stream
+from headrace.model.streams import INVARIANTS, Stream, check_write
 from headrace.model.transactions import roll_of
 from headrace.model.truncation import running_truncation
 

@@ -16,8 +16,7 @@ from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapsho
 from headrace.metadata.evicted_segment import SEGMENT_SORT
 from headrace.model.segment_attributes import CREATION_TIME, EVENT_COUNT, SCALE_POLICY_TYPE
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.tiering.evictor import RECORDS_PER_WRITE_MAX
-from headrace.segmentstore.tiering.segment_records import RECORDS_PER_READ_MAX
+from headrace.segmentstore.tiering.segment_records import RECORDS_PER_READ_MAX, RECORDS_PER_WRITE_MAX
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 pytestmark = pytest.mark.anyio

@@ -23,8 +23,8 @@ from headrace.model.cluster import ContainerMap, StoreLease, registered
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import CorruptError, FencedError, IllegalStateError, UnavailableError
 from headrace.model.log_classes import ContainerLayout
-from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.log.journal.journal_thread import Journal
+from headrace.segmentstore.owned_container import ContainerOpening
 from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate import health as settled_module
 from segmentstore_fargate import heartbeat as heartbeat_module

@@ -14,7 +14,7 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.time_blocks import decode_time_block
 from headrace.model.chunks import chunk_run
 from headrace.model.names import container_of_segment
-from headrace.segmentstore.cache.read_tokens import encode_read_token
+from headrace.segmentstore.tiering.storage_reader import encode_read_token
 
 pytestmark = pytest.mark.anyio
 

@@ -42,13 +42,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def _no_connections_are_left() -> Iterator[None]:
     """Closes what tasks that a test ran in its own process would keep as long as that lasts."""
     yield
-    from headrace.spark import python_workers, worker_reads
+    from headrace.spark import python_workers, task_reads
 
-    for reads in worker_reads._reads.values():
+    for reads in task_reads._reads.values():
         reads.close()
     for shared in python_workers._clients.values():
         shared.client.close()
-    worker_reads._reads.clear()
+    task_reads._reads.clear()
     python_workers._clients.clear()
 
 

@@ -12,8 +12,14 @@ from job_files_in_memory import FilesInMemory, Killed
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, UnavailableError
 from headrace.spark.jobs import batch_table
-from headrace.spark.jobs.batch_table import BatchRows, BatchTable, read_version
-from headrace.spark.jobs.table_versions import StoredPart, TableVersion, parts_to_merge
+from headrace.spark.jobs.batch_table import (
+    BatchRows,
+    BatchTable,
+    StoredPart,
+    TableVersion,
+    parts_to_merge,
+    read_version,
+)
 
 ROOT = "s3://bucket/table"
 KEPT_MS = 1000

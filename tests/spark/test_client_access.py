@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
 
-from headrace.client.ranges import range_listing
+from headrace.client.ranges import segment_ranges
 from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import InvalidRequestError
@@ -110,6 +110,6 @@ def test_many_ranges_are_planned_in_several_requests(
 ) -> None:
     fill_and_scale(store)
     ranges = [SegmentRange(SCOPE, STREAM, 0, 0.0, 0.5, 36 * n, 36 * n + 36) for n in range(5)]
-    monkeypatch.setattr(range_listing, name, most)
+    monkeypatch.setattr(segment_ranges, name, most)
     assert len(access.planned(ranges, 9)) >= 5
     assert store.requests["range-plans"] == 3

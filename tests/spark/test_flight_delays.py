@@ -13,10 +13,9 @@ import pytest
 from spark_store_double import SCOPE, STREAM, StoreDouble
 
 from glue_jobs import flight_delays
-from headrace.spark.jobs.batch_table import read_table, read_version
+from headrace.spark.jobs.batch_table import StoredPart, read_table, read_version
 from headrace.spark.jobs.job_files import HadoopFiles
 from headrace.spark.jobs.json_records import QUARANTINE_COLUMNS
-from headrace.spark.jobs.table_versions import StoredPart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.errors import InvalidRequestError
-from headrace.spark.jobs.json_fields import common_types, extended, new_fields, parse_columns
+from headrace.spark.jobs.json_records import common_types, extended, new_fields, parse_columns
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,16 @@ import pytest
 from headrace.client import ScalingPolicy
 from headrace.client.headrace import Headrace
 from headrace.model.errors import InvalidRequestError
-from headrace.spark.jobs.stream_measures import (
+from headrace.spark.jobs.stream_report import (
+    FieldShares,
     Lag,
     SegmentMeasure,
     StreamMeasures,
     interval_times,
     measure_stream,
+    report_html,
+    size_text,
 )
-from headrace.spark.jobs.stream_report import FieldShares, report_html, size_text
 
 START = datetime(2026, 11, 23, 10, tzinfo=UTC)
 TIMES = interval_times(START, START + timedelta(hours=2), 2)

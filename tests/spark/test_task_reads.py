@@ -18,7 +18,7 @@ from headrace.client.ranges.range_bytes import Listing
 from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.client.reading import object_reads
 from headrace.model.errors import HeadraceError, TruncatedError
-from headrace.spark import python_workers, task_reads, worker_reads
+from headrace.spark import python_workers, task_reads
 from headrace.spark.engines import functions
 from headrace.spark.options import ReadOptions, read_options
 from headrace.spark.partitions import Partition
@@ -87,7 +87,7 @@ def test_clients_and_connections_outlive_tasks(
     (part,) = small_ranges(store, 1)
     offsets(options, (part,))
     made: list[str] = []
-    for owner, name in ((python_workers, "Headrace"), (worker_reads, "StreamRanges"), (object_reads, "_connect")):
+    for owner, name in ((python_workers, "Headrace"), (task_reads, "StreamRanges"), (object_reads, "_connect")):
         monkeypatch.setattr(owner, name, lambda *arguments, name=name, **named: made.append(name))
     for _ in range(5):
         offsets(options, (part,))
@@ -97,11 +97,11 @@ def test_clients_and_connections_outlive_tasks(
 
 def test_connections_that_were_idle_for_long_are_not_used(store: StoreDouble, options: ReadOptions) -> None:
     now_s = 0.0
-    reads = worker_reads.WorkerReads(options, monotonic_s=lambda: now_s)
+    reads = task_reads.WorkerReads(options, monotonic_s=lambda: now_s)
     (part,) = small_ranges(store, 1)
     list(reads.windows(part))
     ((_, kept),) = reads._idle[SCOPE, STREAM]
-    now_s = worker_reads.IDLE_S_MAX + 1
+    now_s = task_reads.IDLE_S_MAX + 1
     list(reads.windows(part))
     ((_, fresh),) = reads._idle[SCOPE, STREAM]
     assert fresh is not kept

@@ -11,8 +11,7 @@ from job_files_in_memory import FilesInMemory, Killed
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.spark.jobs.batch_table import BatchTable, read_version
-from headrace.spark.jobs.table_versions import TableVersion
+from headrace.spark.jobs.batch_table import BatchTable, TableVersion, read_version
 from headrace.spark.jobs.window_table import BatchSums, Closing, WindowProgress, WindowTable
 
 ROOT = "s3://bucket/windows"

@@ -91,7 +91,7 @@ CLEAN = (
     "headrace/replication",
     "headrace/spark",
     "headrace/segmentstore/cache",
-    "headrace/segmentstore/container_opening.py",
+    "headrace/segmentstore/owned_container.py",
     "headrace/segmentstore/containers",
     "headrace/segmentstore/lease_gate.py",
     "headrace/segmentstore/log",

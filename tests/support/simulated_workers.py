@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.ports.deadlines import is_time_short
+from headrace.ports.clock import is_time_short
 
 T = TypeVar("T")
 

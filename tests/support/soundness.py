@@ -17,8 +17,8 @@ from headrace.metadata.truncation import running_truncation_key
 from headrace.model.errors import NotFoundError, TruncatedError
 from headrace.model.names import segment_name
 from headrace.model.segments import covers_key_space_once
-from headrace.model.stream_invariants import follows
 from headrace.model.stream_state import StreamState
+from headrace.model.streams import follows
 from headrace.model.transactions import TransactionState, transaction_text
 
 _TRANSACTION = "#transaction."

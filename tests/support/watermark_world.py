@@ -7,7 +7,7 @@ from stream_world import StreamWorld
 from fuzz.watched_ports import Calls
 from headrace import topology
 from headrace.codec.events import iter_events
-from headrace.codec.watermark_event import watermark_of_payload
+from headrace.codec.stored_objects import watermark_of_payload
 from headrace.controller.services.watermarks import WatermarkService
 from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer, watermark_ticks
 from headrace.controller.ticks.due_work import LEASE_MS

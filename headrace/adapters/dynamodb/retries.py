@@ -30,7 +30,7 @@ from pynamodb.exceptions import PynamoDBException
 from headrace.adapters.aws_refusals import AnswerKind, answer_kind, code_of, status_of
 from headrace.model.backoff import doubled_pause, full_jitter
 from headrace.model.errors import UnavailableError
-from headrace.ports.deadlines import require_time, time_left_s
+from headrace.ports.clock import require_time, time_left_s
 
 ATTEMPTS_MAX = 9
 BACKOFF_FIRST_S = 0.02

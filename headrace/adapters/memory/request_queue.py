@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.errors import NotFoundError
-from headrace.ports.clock import Clock
-from headrace.ports.deadlines import require_time
+from headrace.ports.clock import Clock, require_time
 
 DEDUPLICATION_WINDOW_MS = 5 * 60 * 1000
 """How long SQS remembers a deduplication id."""

@@ -21,7 +21,7 @@ from headrace.metadata.cluster_records import find_claim
 from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.log_classes import ContainerLayout
-from headrace.ports.deadlines import require_time, time_left_s
+from headrace.ports.clock import require_time, time_left_s
 from headrace.ports.metadata_store import MetadataStore
 from headrace.wire.client_end import CONNECT_TIMEOUT_S
 from headrace.wire.connections.blocking import BlockingConnection

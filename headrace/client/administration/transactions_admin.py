@@ -33,7 +33,7 @@ from headrace.model.commit_sets import check_set_epoch, check_set_writer
 from headrace.model.errors import HeadraceError
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.transactions import check_label, parse_transaction_id, transaction_text
-from headrace.model.watermarks import check_writer_name
+from headrace.model.writer_marks import check_writer_name
 
 LEASE_MS_DEFAULT = 60_000
 

@@ -14,7 +14,7 @@ from headrace.api.watermarks import NewestWatermark, PositionRequest
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.arguments import checked_calls
 from headrace.model.names import check_scope_name, check_stream_name, mark_stream_name
-from headrace.model.watermarks import check_writer_name
+from headrace.model.writer_marks import check_writer_name
 
 
 @checked_calls()

@@ -20,8 +20,7 @@ from headrace.client.backoff import Backoff
 from headrace.client.closing import close_all, stop_tasks
 from headrace.client.column_errors import arrow_missing
 from headrace.client.ownership import Ownership
-from headrace.client.ranges.range_listing import ranges_between, refuse_invalid_cut
-from headrace.client.ranges.segment_ranges import SegmentRange, segment_ranges
+from headrace.client.ranges.segment_ranges import SegmentRange, ranges_between, refuse_invalid_cut, segment_ranges
 from headrace.client.reading.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.reading.read_progress import ReadProgress
 from headrace.client.reading.recorded_successors import after_freeze, recorded_successors

@@ -1,7 +1,7 @@
 """The batches of several segments in the order in which their bytes were stored: a queue between segments and reader.
 
 The bytes of a segment are cut into spans. A span is shorter in time than the resolution, so that its first byte gives
-the time of all of it; `model/time_merge.py` merges the spans. The store knows where the next span begins and when it
+the time of all of it; `model/time_points.py` merges the spans. The store knows where the next span begins and when it
 was stored, also in tier 2 (Pravega's PDP 28). A segment without new events is not waited for: its store answers that
 nothing came up to now.
 """
@@ -18,7 +18,7 @@ from headrace import wire
 from headrace.client.closing import stop_tasks
 from headrace.client.single_segment.segment_requests import SegmentRequests
 from headrace.model.errors import HeadraceError, NotFoundError
-from headrace.model.time_merge import TimeMerge
+from headrace.model.time_points import TimeMerge
 
 SPANS_WAITING_MAX = 4
 """Of one segment, so that the memory of a segment is bounded while the reader waits for another one."""

@@ -16,11 +16,12 @@ from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.single_segment.segment_requests import MakeCommand, SegmentRequests
 from headrace.codec.events import EventAssembler
-from headrace.codec.watermark_event import watermark_of_payload
+from headrace.codec.stored_objects import watermark_of_payload
 from headrace.model.errors import NotFoundError, TruncatedError
 from headrace.model.names import mark_segment_name, mark_stream_name
 from headrace.model.segments import StreamSegment, segment_epoch
-from headrace.model.watermarks import Positions, Watermark, is_at_or_behind, positions_of
+from headrace.model.watermarks import Watermark, is_at_or_behind
+from headrace.model.writer_marks import Positions, positions_of
 
 READ_BYTES = 1024 * 1024
 WATERMARK_BYTES_USUAL = 16 * 1024

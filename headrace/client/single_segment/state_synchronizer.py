@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
-from headrace.codec.synchronizer_entries import InitialEntry, UpdatesEntry, entry_bytes, parse_entry
+from headrace.codec.stored_objects import InitialEntry, UpdatesEntry, entry_bytes, parse_entry
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import (
     CorruptError,

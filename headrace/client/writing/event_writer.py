@@ -43,7 +43,7 @@ from headrace.model.errors import (
 )
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
 from headrace.model.names import segment_name
-from headrace.model.watermarks import check_writer_name
+from headrace.model.writer_marks import check_writer_name
 
 if TYPE_CHECKING:
     from headrace.client.writing.column_writes import ColumnSlice

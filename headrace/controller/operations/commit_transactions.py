@@ -17,7 +17,7 @@ from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_
 from headrace.metadata.queue_messages import COMMIT, parse_transaction_message
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.requests import RequestKind
-from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.clock import require_time_for_piece
 
 
 class CommitProcessor:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.controller.acceptance import Acceptance
-from headrace.controller.cut_rules import NO_RULES, CutRules
+from headrace.controller.acceptance import NO_RULES, Acceptance, CutRules
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
-from headrace.controller.steps.group_streams import OPEN, SUBSCRIBE, check_streams, stream_keys
-from headrace.controller.steps.internal_streams import ensure_stream
+from headrace.controller.steps.group_streams import OPEN, SUBSCRIBE, check_streams, ensure_stream, stream_keys
 from headrace.controller.steps.resources import READER_GROUP
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup, reader_group_key, stored_group
 from headrace.metadata.scope import creation_lock_key, keep_scope, no_such_scope, scope_exists, scope_guard_key

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
-from headrace.controller.steps.group_streams import change_group, unsubscribe
-from headrace.controller.steps.internal_streams import ensure_no_stream
+from headrace.controller.steps.group_streams import change_group, ensure_no_stream, unsubscribe
 from headrace.controller.steps.resources import READER_GROUP
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
 from headrace.model.reader_groups import ReaderGroup, ReaderGroupState, check_identity, start_deleting

@@ -11,7 +11,7 @@ import hashlib
 
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools, run_request
-from headrace.controller.steps.internal_streams import ensure_no_stream
+from headrace.controller.steps.group_streams import ensure_no_stream
 from headrace.controller.steps.resources import SCOPE, ClosingScope
 from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write
 from headrace.metadata.key_value_table import KeyValueTableRecords
@@ -32,7 +32,7 @@ from headrace.metadata.scope import (
 from headrace.model import key_value_tables, reader_groups
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
-from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.clock import require_time_for_piece
 
 RESOURCES_PER_MESSAGE = 20
 """The number of reader groups, streams and tables that one message deletes."""

@@ -33,7 +33,7 @@ from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream, start_deleting
 from headrace.model.truncation import Truncation, segments_left
-from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.clock import require_time_for_piece
 from headrace.ports.metadata_store import Delete, Key
 
 _RECORDS_PER_WRITE = 90

@@ -13,16 +13,16 @@ from typing import Any
 from headrace.api.streams import ScaleProgress, ScaleStatus
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
-from headrace.controller.steps.next_epoch import (
+from headrace.controller.steps.resources import STREAM
+from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
+from headrace.controller.steps.stream_segments import (
     STEPS_AFTER_RECORDING,
     create_new_segments,
     is_recorded,
+    note_leftovers,
     planned_epoch,
     record_epoch,
 )
-from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
-from headrace.controller.steps.stream_segments import note_leftovers
 from headrace.metadata.commit_records import check_commit_does_not_roll
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream import create_transition, delete_transition

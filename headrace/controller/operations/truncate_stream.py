@@ -41,7 +41,7 @@ from headrace.model.truncation import (
     running_truncation,
     segments_that_go,
 )
-from headrace.ports.deadlines import is_time_short, require_time_for_piece
+from headrace.ports.clock import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Check, MetadataStore, Write
 
 SEGMENTS_PER_CALL = 1_000

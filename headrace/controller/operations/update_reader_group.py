@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.controller.acceptance import Acceptance
-from headrace.controller.cut_rules import NO_RULES, CutRules
+from headrace.controller.acceptance import NO_RULES, Acceptance, CutRules
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.group_streams import (
     OPEN,

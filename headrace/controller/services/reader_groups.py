@@ -8,8 +8,7 @@ does not read.
 from __future__ import annotations
 
 from headrace.api.pages import Listing
-from headrace.controller.acceptance import Acceptance
-from headrace.controller.cut_rules import CheckWritten, CutRules
+from headrace.controller.acceptance import Acceptance, CheckWritten, CutRules
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.reader_group import ReaderGroupRecords
 from headrace.metadata.scope import no_such_scope, reader_groups_partition, scope_exists, scope_guard_key

@@ -8,7 +8,7 @@ from contextlib import suppress
 from headrace.api.pages import Listing
 from headrace.api.retention import NextTruncation, RetentionDescription
 from headrace.api.stream_cuts import StreamCutView
-from headrace.controller.cut_rules import CheckWritten
+from headrace.controller.acceptance import CheckWritten
 from headrace.controller.services.paging import check_page_limit
 from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
@@ -31,8 +31,7 @@ from headrace.model.subscribers import (
     moved,
     registered_again,
 )
-from headrace.ports.clock import Clock
-from headrace.ports.deadlines import time_limit
+from headrace.ports.clock import Clock, time_limit
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 

@@ -30,7 +30,7 @@ from headrace.model.transactions import (
     segment_of_transaction,
     segments_created,
 )
-from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.clock import require_time_for_piece
 from headrace.ports.metadata_store import Delete, WriteConflictError
 
 _TRANSACTIONS_PER_READ = 100

@@ -69,7 +69,7 @@ from headrace.model.transactions import (
     segments_created,
     segments_with_events,
 )
-from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.clock import require_time_for_piece
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
     WRITES_PER_TRANSACTION_MAX,

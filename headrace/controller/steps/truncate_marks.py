@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 
 from headrace.codec.events import iter_events
-from headrace.codec.watermark_event import watermark_of_payload
+from headrace.codec.stored_objects import watermark_of_payload
 from headrace.metadata.watermark_records import read_watermark_state, up_to_incarnation, watermark_key
 from headrace.model.errors import CorruptError, NotFoundError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
 from headrace.model.stream_cuts import PlacedCut
 from headrace.model.streams import Stream
-from headrace.model.watermarks import Positions, is_at_or_behind, positions_of
+from headrace.model.watermarks import is_at_or_behind
+from headrace.model.writer_marks import Positions, positions_of
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 from headrace.wire.fields import WireFormatError

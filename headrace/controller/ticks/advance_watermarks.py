@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headrace.codec.events import frame_event, iter_events
-from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
+from headrace.codec.stored_objects import watermark_of_payload, watermark_payload
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords

@@ -28,8 +28,7 @@ from headrace.model.errors import ConflictError, HeadraceError, SealedError, Tru
 from headrace.model.retention import Cuts, RetentionCut, cuts_after_head, with_cut
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
-from headrace.ports.clock import Clock
-from headrace.ports.deadlines import is_time_short, require_time_for_piece
+from headrace.ports.clock import Clock, is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Check, MetadataStore, Write
 from headrace.ports.segment_stores import SegmentStores
 from headrace.ports.workers import Workers

@@ -14,8 +14,8 @@ from typing import Final
 from headrace.metadata.cluster_records import ClusterRecords, ContainerState, StoredLease, check_lease, write_map
 from headrace.metadata.container_log import ContainerLogRecords, StoredLog
 from headrace.model.cluster import ContainerHold, ContainerMap, StoreLease
-from headrace.model.container_assignment import LogMembers, assign
 from headrace.model.errors import ConflictError
+from headrace.model.replica_placement import LogMembers, assign
 from headrace.ports.metadata_store import WriteConflictError
 
 ATTEMPTS_MAX: Final = 10

@@ -12,7 +12,7 @@ from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import ClusterRecords, StoredLease, delete_lease, write_lease
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.cluster import StoreLease, StoreState, lost, may_be_ended, may_be_forgotten, task_stopped
-from headrace.model.container_assignment import assign
+from headrace.model.replica_placement import assign
 from headrace.model.replication_health import ReplicationHealth, logs_with_one_copy, replication_health, serving_zones
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, WriteConflictError

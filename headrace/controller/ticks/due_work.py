@@ -23,8 +23,7 @@ from typing import Generic, TypeVar
 from headrace.metadata.due_index import BucketLease, Undecodable, find_bucket_lease, move_back, write_bucket_lease
 from headrace.model.backoff import UNDECODABLE_AGAIN_MS
 from headrace.model.errors import HeadraceError
-from headrace.ports.clock import Clock
-from headrace.ports.deadlines import time_limit
+from headrace.ports.clock import Clock, time_limit
 from headrace.ports.metadata_store import MetadataStore, WriteConflictError
 from headrace.ports.workers import InTurn, Workers
 

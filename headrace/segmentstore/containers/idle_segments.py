@@ -2,7 +2,8 @@
 
 To evict a segment, its exact state is written to a record of the metadata store; then the log gets an operation. An
 activation logs the whole state of the segment, so that later operations can refer to it by number. The record of a
-segment in memory is out of date and is never read. `tiering/evictor.py` decides which segments are evicted, and when.
+segment in memory is out of date and is never read. `tiering/segment_records.py` decides which segments are evicted,
+and when.
 """
 
 from __future__ import annotations

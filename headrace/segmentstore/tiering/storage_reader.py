@@ -7,6 +7,7 @@ while. When its object is deleted, the reader looks the run up again.
 from __future__ import annotations
 
 import logging
+import struct
 from bisect import bisect_right
 from collections import OrderedDict
 from typing import Final, NamedTuple
@@ -15,7 +16,6 @@ from headrace.model.chunks import ChunkRun
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.time_points import UNKNOWN_ORDERING
 from headrace.ports.chunk_storage import ChunkStorage
-from headrace.segmentstore.cache.read_tokens import encode_read_token, run_hint
 from headrace.segmentstore.containers.pending_merges import places_of
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
@@ -29,6 +29,29 @@ from headrace.segmentstore.tiering.range_cache import (
     pieces_behind,
 )
 from headrace.segmentstore.tiering.stored_times import StoredTimes
+
+# The token of a read from tier 2: where the read stopped, and where the run with the next bytes starts.
+#
+# A client returns the token with its next read, to this store or a later owner. It saves that store one of two look-ups
+# in the chunk directory. The token is only a hint: the store checks the run in the directory, and ignores a wrong
+# token.
+
+_FIELDS: Final = struct.Struct(">BQQ")
+_VERSION: Final = 1
+
+
+def encode_read_token(offset: int, run_offset: int) -> bytes:
+    """The token of a read that stopped at `offset`, inside or at the start of the run that starts at `run_offset`."""
+    return _FIELDS.pack(_VERSION, offset, run_offset)
+
+
+def run_hint(token: bytes, offset: int) -> int | None:
+    """The possible start of the run with the byte at `offset`; None if the token is invalid or of another offset."""
+    if len(token) != _FIELDS.size:
+        return None
+    version, stopped_at, run_offset = _FIELDS.unpack(token)
+    return run_offset if version == _VERSION and stopped_at == offset and run_offset <= offset else None
+
 
 _log = logging.getLogger(__name__)
 

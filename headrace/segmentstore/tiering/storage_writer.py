@@ -19,10 +19,10 @@ from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import ItemRefusedError
 from headrace.segmentstore.containers.backfill import Backfill
-from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.quarantine import quarantine
+from headrace.segmentstore.containers.recovery import Checkpoints
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
 from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX, ChunkDirectory, fitting

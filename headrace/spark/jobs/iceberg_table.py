@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JJavaError
 
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, InvalidRequestError
-from headrace.spark.jobs.json_fields import quoted_ddl
+from headrace.spark.jobs.json_records import quoted_ddl
 from headrace.spark.written_batches import is_repetition
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from headrace.spark.jobs.json_fields import extended
 from headrace.spark.jobs.json_records import (
     classified,
+    extended,
     fields_without_column,
     good_rows,
     has_new_fields,

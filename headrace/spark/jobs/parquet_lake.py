@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidRequestError
-from headrace.spark.jobs.batch_table import BatchRows, open_table, query_of, read_rows
-from headrace.spark.jobs.json_fields import extended
-from headrace.spark.jobs.json_records import QUARANTINE_COLUMNS, quarantined
+from headrace.spark.jobs.batch_table import MERGED_AT_ONCE, BatchRows, open_table, query_of, read_rows
+from headrace.spark.jobs.json_records import QUARANTINE_COLUMNS, extended, quarantined
 from headrace.spark.jobs.lake_records import (
     DATE_COLUMN,
     PLACE_COLUMNS,
@@ -22,7 +21,6 @@ from headrace.spark.jobs.lake_records import (
     lake_rows,
     write_with_new_fields,
 )
-from headrace.spark.jobs.table_versions import MERGED_AT_ONCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.spark.jobs.batch_table import BatchRows, BatchTable
-from headrace.spark.jobs.table_versions import MERGED_AT_ONCE
+from headrace.spark.jobs.batch_table import MERGED_AT_ONCE, BatchRows, BatchTable
 
 SUMS, QUARANTINE = KINDS = ("sums", "quarantine")
 SMALL_PART_BYTES = 64 * 1024 * 1024

@@ -19,10 +19,9 @@ from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.spark import write_events
 from headrace.spark.client_sink import open_sink
-from headrace.spark.jobs.batch_table import open_table, query_of, read_rows
+from headrace.spark.jobs.batch_table import MERGED_AT_ONCE, open_table, query_of, read_rows
 from headrace.spark.jobs.json_records import QUARANTINE_COLUMNS, quarantined
 from headrace.spark.jobs.stream_copies import TARGET_OPTIONS
-from headrace.spark.jobs.table_versions import MERGED_AT_ONCE
 from headrace.spark.jobs.time_ranges import YEAR_10000_MS
 from headrace.spark.jobs.window_definition import COUNT, WindowDefinition
 from headrace.spark.jobs.window_sums import (

@@ -18,7 +18,7 @@ from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundEr
 from headrace.model.segments import KeyRange
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState, WriterTime, reference_epoch_of
-from headrace.ports.deadlines import PIECE_S, WorkLeftError, time_limit
+from headrace.ports.clock import PIECE_S, WorkLeftError, time_limit
 from headrace.ports.segment_stores import SegmentScaleRate
 
 

@@ -20,7 +20,7 @@ from headrace.model.commit_sets import TRANSACTIONS_PER_RUN_MAX
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
-from headrace.ports.deadlines import PIECE_S, WorkLeftError, time_limit
+from headrace.ports.clock import PIECE_S, WorkLeftError, time_limit
 
 IN_TWO_RUNS = (0, TRANSACTIONS_PER_RUN_MAX - 1, TRANSACTIONS_PER_RUN_MAX + 49)
 """Members of a set: the first one, the last of the first run, and the last of the second one."""

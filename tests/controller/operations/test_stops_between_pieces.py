@@ -14,7 +14,7 @@ from headrace.metadata.orphan_segments import leftovers_body, leftovers_key
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.segments import segment_id
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.ports.deadlines import PIECE_S, WorkLeftError, time_limit
+from headrace.ports.clock import PIECE_S, WorkLeftError, time_limit
 from headrace.ports.metadata_store import Create
 from headrace.ports.segment_stores import SegmentScaleRate
 

@@ -21,7 +21,7 @@ from headrace.model.retention import WORDS, RetentionCase
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.streams import Stream
-from headrace.ports.deadlines import time_left_s, time_limit
+from headrace.ports.clock import time_left_s, time_limit
 
 PERIOD_MS = 1_000
 READ, QUERY, WRITE, TRANSACTION, SEND = "read", "query", "write", "transaction", "send"

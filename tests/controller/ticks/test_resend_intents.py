@@ -17,7 +17,7 @@ from headrace.model.errors import UnavailableError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
-from headrace.ports.deadlines import PIECE_S
+from headrace.ports.clock import PIECE_S
 from headrace.ports.metadata_store import Create, Key
 
 OLDER_THAN_MS = 30_000

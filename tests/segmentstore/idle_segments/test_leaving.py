@@ -32,8 +32,11 @@ from headrace.metadata.evicted_segment import (
 )
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX, WriteConflictError
-from headrace.segmentstore.tiering.evictor import ATTRIBUTES_PER_BATCH_MAX, EVICTABLE_ATTRIBUTES_MAX
-from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX
+from headrace.segmentstore.tiering.segment_records import (
+    ATTRIBUTES_PER_BATCH_MAX,
+    EVICTABLE_ATTRIBUTES_MAX,
+    RECORDS_PER_WRITE_MAX,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from headrace.model.errors import CorruptError
 from headrace.model.names import container_of_segment
 from headrace.segmentstore import store
 from headrace.segmentstore.connections import append_processor
-from headrace.segmentstore.container_opening import ContainerOpening
+from headrace.segmentstore.owned_container import ContainerOpening
 
 pytestmark = pytest.mark.anyio
 

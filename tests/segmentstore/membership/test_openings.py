@@ -76,7 +76,7 @@ async def test_failed_request_is_retried_under_the_same_claim(world: World):
 
 
 async def test_failed_step_is_retried_and_the_log_is_read_again(world: World, monkeypatch):
-    from headrace.segmentstore.container_opening import ContainerOpening
+    from headrace.segmentstore.owned_container import ContainerOpening
 
     done: list[OpeningStep] = []
     honest = ContainerOpening.advance
@@ -300,7 +300,7 @@ async def test_a_store_that_serves_nothing_lets_others_take_over(world: World):
 
 async def test_superseded_store_keeps_its_gate_closed_without_a_lease(world: World, monkeypatch):
     """The tick that ended its lease came late: others may still take over when the store thinks that they had time."""
-    from headrace.segmentstore.container_opening import ContainerOpening
+    from headrace.segmentstore.owned_container import ContainerOpening
 
     async def damaged(self):
         raise CorruptError("damaged")
@@ -358,7 +358,7 @@ async def test_what_a_store_is_about_to_serve_is_its_own(world: World, same_disk
 
 
 async def test_a_store_that_dies_before_it_restores_keeps_no_container(world: World, monkeypatch):
-    from headrace.segmentstore.container_opening import ContainerOpening
+    from headrace.segmentstore.owned_container import ContainerOpening
 
     await in_tier_2(world)
     honest, claimed = ContainerOpening.advance, asyncio.Event()

@@ -18,9 +18,9 @@ from headrace.model.containers import OpeningStep
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Key, Write
-from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
+from headrace.segmentstore.owned_container import ContainerOpening
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.membership import Membership
 from segmentstore_fargate.openings import ContainerOpenings

@@ -22,9 +22,8 @@ from headrace.ports.journal_disk import JournalDisk, JournalFile
 from headrace.segmentstore.log.journal import journal_format
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, FileHeader, Format2, LostRecordsError
 from headrace.segmentstore.log.journal.journal_scan import read_around
-from headrace.segmentstore.log.journal.quarantined_journals import finish_quarantine, quarantine
 from headrace.segmentstore.log.journal.replica_identity import IDENTITY_NAME, create_identity, load_identity
-from headrace.segmentstore.log.journal.spare_files import SPARE_PREFIX, SpareFiles
+from headrace.segmentstore.log.journal.spare_files import SPARE_PREFIX, SpareFiles, finish_quarantine, quarantine
 
 _log = logging.getLogger(__name__)
 

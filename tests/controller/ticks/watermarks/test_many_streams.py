@@ -20,7 +20,7 @@ from headrace.metadata.due_index import bucket_of
 from headrace.metadata.watermark_records import ScheduledStream, watermark_schedule_body, watermark_schedule_key
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment, mark_segment_name
-from headrace.ports.deadlines import time_left_s
+from headrace.ports.clock import time_left_s
 from headrace.ports.metadata_store import Create
 
 STREAMS = 100_000

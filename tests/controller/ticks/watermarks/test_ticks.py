@@ -6,7 +6,7 @@ import pytest
 from watermark_world import MARK_SEGMENT, S2, S3, SILENT_MS, WatermarkWorld
 
 from headrace.codec.events import frame_event
-from headrace.codec.watermark_event import watermark_payload
+from headrace.codec.stored_objects import watermark_payload
 from headrace.metadata.watermark_records import watermark_key
 from headrace.model.errors import NotFoundError
 from headrace.ports.metadata_store import Delete

@@ -12,9 +12,9 @@ from store_world import RunningStore, World
 
 from headrace import wire
 from headrace.adapters.system_clock import SystemClock
-from headrace.segmentstore.connections import held_reads, read_processor
-from headrace.segmentstore.connections.held_reads import WAKES_PER_TURN_MAX
+from headrace.segmentstore.connections import read_processor
 from headrace.segmentstore.connections.limits import HELD_READS_MAX
+from headrace.segmentstore.connections.read_processor import WAKES_PER_TURN_MAX
 from headrace.segmentstore.connections.session import Session
 
 pytestmark = pytest.mark.anyio
@@ -96,7 +96,7 @@ async def test_a_full_tail_answers_the_oldest_read(world: World, monkeypatch: py
     if limit == "segment":
         monkeypatch.setattr(read_processor, "HELD_READS_PER_SEGMENT_MAX", 10)
     else:
-        monkeypatch.setattr(held_reads, "HELD_READS_PER_PROCESS_MAX", 10)
+        monkeypatch.setattr(read_processor, "HELD_READS_PER_PROCESS_MAX", 10)
     async with world.running() as running:
         client = await created_segment(running, SEGMENT, b"one", writer=WRITER, first=1)
         _, crowd = await reading(running, 12)
@@ -149,7 +149,7 @@ async def test_a_read_that_fails_keeps_none_from_its_turn():
 
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
-    reads, woken = held_reads.HeldReads(SystemClock()), list[int]()
+    reads, woken = read_processor.HeldReads(SystemClock()), list[int]()
     for number in range(3 * WAKES_PER_TURN_MAX):
         read = Read(number)
         reads.add(read)

@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.codec.serialized_fields import COMPACT_INT_MAX, compact_int, data_of_envelope, read_compact_int
-from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
+from headrace.codec.stored_objects import (
+    COMPACT_INT_MAX,
+    compact_int,
+    data_of_envelope,
+    read_compact_int,
+    watermark_of_payload,
+    watermark_payload,
+)
 from headrace.model.errors import CorruptError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.watermarks import Watermark, positions_of
+from headrace.model.watermarks import Watermark
+from headrace.model.writer_marks import positions_of
 
 HALF = "3fe0000000000000"
 GOLDEN = bytes.fromhex(

@@ -1,17 +1,22 @@
-"""Fields inside Pravega's stored objects: numbers, text, collections, and objects of several revisions.
-
-`versioned_serializer.py` has the envelope of objects with one revision. All numbers are big-endian. What comes in is
-not trusted: every length is checked against the bytes that are there before memory is taken for it.
-"""
+"""Objects as Pravega's clients store them: their fields, the entries of state synchronizers, and watermarks."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from headrace.model.errors import CorruptError, InvalidRequestError
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
+from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.watermarks import Watermark
+from headrace.model.writer_marks import positions_of
+
+# Fields inside Pravega's stored objects: numbers, text, collections, and objects of several revisions.
+#
+# `versioned_serializer.py` has the envelope of objects with one revision. All numbers are big-endian. What comes in is
+# not trusted: every length is checked against the bytes that are there before memory is taken for it.
 
 # The envelope in which Pravega stores objects, and its numbers of variable length. All numbers are big-endian.
 #
@@ -274,3 +279,89 @@ class FieldReader:
         if not self._left:
             raise CorruptError("a stored object ends inside a number")
         return self._left[0]
+
+
+# Entries of a state synchronizer's stream: an initial state, or updates that are applied together. Pravega's form.
+#
+# A number says which of both (4 bytes), then follow the bytes of the initial state, or each update after its length (4
+# bytes). The forms of state and update are those of the application.
+
+_INITIAL = 1
+_UPDATES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class InitialEntry:
+    """A state with which everything begins again."""
+
+    state: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatesEntry:
+    """Updates that are applied in this order, all or none."""
+
+    updates: Sequence[bytes | memoryview]
+
+
+def entry_bytes(entry: InitialEntry | UpdatesEntry) -> bytes:
+    """The stored form of an entry."""
+    if isinstance(entry, InitialEntry):
+        return b"".join((int32(_INITIAL), entry.state))
+    return int32(_UPDATES) + b"".join(b"".join((int32(len(one)), one)) for one in entry.updates)
+
+
+def parse_entry(data: bytes | memoryview) -> InitialEntry | UpdatesEntry:
+    """Raises CorruptError: this is not an entry."""
+    reader = FieldReader(data)
+    kind = reader.int32()
+    if kind == _INITIAL:
+        return InitialEntry(reader.take(reader.left_bytes))
+    if kind != _UPDATES:
+        raise CorruptError(f"an entry of a state synchronizer has the kind {kind}: expected {_INITIAL} or {_UPDATES}")
+    updates = []
+    while reader.left_bytes:
+        updates.append(reader.take(reader.int32()))
+    return UpdatesEntry(tuple(updates))
+
+
+# A watermark in a stream's mark segment: an event whose payload is Pravega's stored form of a watermark.
+#
+# Payload: an object with lower time and upper time (8 bytes each) and a map from a segment, itself an object of id (8
+# bytes) and two doubles, to an offset (8 bytes).
+
+_TIMES = struct.Struct(">qq")
+_SEGMENT = struct.Struct(">qdd")
+_OFFSET = struct.Struct(">q")
+
+
+def watermark_payload(watermark: Watermark) -> bytes:
+    """The payload of the event."""
+    parts = [_TIMES.pack(watermark.lower_time, watermark.upper_time), compact_int(len(watermark.cut))]
+    for one in watermark.cut:
+        key_range = one.segment.key_range
+        parts.append(enveloped(_SEGMENT.pack(one.segment.segment_id, key_range.low, key_range.high)))
+        parts.append(_OFFSET.pack(one.offset))
+    return enveloped(b"".join(parts))
+
+
+def watermark_of_payload(payload: bytes | memoryview) -> Watermark:
+    """Raises CorruptError: the event is not a watermark."""
+    data, rest = data_of_envelope(memoryview(payload))
+    if rest or len(data) < _TIMES.size:
+        raise CorruptError("an event of a mark segment is not a watermark: it has too many or too few bytes")
+    lower, upper = _TIMES.unpack_from(data)
+    count, left = read_compact_int(data[_TIMES.size :])
+    cut: dict[StreamSegment, int] = {}
+    for _ in range(count):
+        key, left = data_of_envelope(left)
+        if len(key) < _SEGMENT.size or len(left) < _OFFSET.size:
+            raise CorruptError("an event of a mark segment is not a watermark: it ends inside its cut")
+        identifier, low, high = _SEGMENT.unpack_from(key)
+        try:
+            segment = StreamSegment(identifier, KeyRange(low, high))
+        except HeadraceError as error:
+            raise CorruptError(f"a watermark names segment {identifier} with no key range: {error}") from error
+        (cut[segment],) = _OFFSET.unpack_from(left)
+        left = left[_OFFSET.size :]
+    return Watermark(lower, upper, positions_of(cut))
