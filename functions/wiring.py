@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from headrace.controller.services.key_value_tables import KeyValueTableService
     from headrace.controller.services.reader_groups import ReaderGroupService
     from headrace.controller.services.retention import RetentionService, SubscriberService
-    from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
+    from headrace.controller.services.scope_deletion import ScopeDeletionService
+    from headrace.controller.services.scopes import ScopeService
     from headrace.controller.services.segments import SegmentService
     from headrace.controller.services.stream_cuts import StreamCutService
     from headrace.controller.services.streams import ScalingEventService, StreamService
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
     from headrace.controller.ticks.due_work import DueWorkTicks
     from headrace.metadata.fixed_settings import FixedSettingsReader
     from headrace.metadata.optimistic_retry import ConflictBackoff
-    from headrace.metadata.queue_messages import RequestQueues, TransactionQueues
+    from headrace.metadata.request_messages import RequestQueues
+    from headrace.metadata.transaction_messages import TransactionQueues
     from headrace.ports.chunk_storage import ChunkLinks
     from headrace.ports.clock import Clock
     from headrace.ports.metadata_store import MetadataStore
@@ -137,7 +139,7 @@ def table_queue() -> RequestQueue:
 
 @_once
 def transaction_queues() -> TransactionQueues:
-    from headrace.metadata.queue_messages import TransactionQueues
+    from headrace.metadata.transaction_messages import TransactionQueues
 
     return TransactionQueues(commit_queue(), abort_queue())
 
@@ -190,7 +192,7 @@ def scope_service() -> ScopeService:
 
 @_once
 def scope_deletion_service() -> ScopeDeletionService:
-    from headrace.controller.services.scopes import ScopeDeletionService
+    from headrace.controller.services.scope_deletion import ScopeDeletionService
 
     return ScopeDeletionService(metadata_store(), request_queue(), clock())
 

@@ -21,15 +21,16 @@ from headrace.controller.services.commit_sets import CommitSetService
 from headrace.controller.services.dead_letters import DeadLetterService
 from headrace.controller.services.key_value_tables import KeyValueTableService
 from headrace.controller.services.reader_groups import ReaderGroupService
-from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
+from headrace.controller.services.scope_deletion import ScopeDeletionService
+from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.stream_cuts import StreamCutService
 from headrace.controller.services.streams import ScalingEventService, StreamService
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.controller.ticks.resend_intents import IntentSweep
-from headrace.metadata.queue_messages import TransactionQueues
 from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.requests import ResourceKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Check, Key, Record

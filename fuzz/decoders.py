@@ -48,8 +48,8 @@ from headrace.metadata.cluster_records import decode_claim, decode_snapshot_poin
 from headrace.metadata.history_records import decode_history, decode_sealed_segments
 from headrace.metadata.intent import decode_intent
 from headrace.metadata.key_value_table import decode_table, decode_table_tombstone
-from headrace.metadata.queue_messages import parse_request_message
 from headrace.metadata.reader_group import decode_group
+from headrace.metadata.request_messages import parse_request_message
 from headrace.metadata.scope import decode_guard, decode_listed_tags
 from headrace.metadata.stream import decode_epoch, decode_stream, decode_tombstone
 from headrace.metadata.truncation import decode_truncation

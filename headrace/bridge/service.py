@@ -15,7 +15,8 @@ from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.messages import continuation
 from headrace.bridge.waiting import Waits
-from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
+from headrace.controller.services.scope_deletion import ScopeDeletionService
+from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.streams import StreamService
 from headrace.model.errors import AlreadyExistsError, ConflictError, NotFoundError, SealedError, UnavailableError

@@ -30,7 +30,8 @@ from headrace.controller.services.delegation_tokens import DelegationTokens
 from headrace.controller.services.key_value_tables import KeyValueTableService
 from headrace.controller.services.reader_groups import ReaderGroupService
 from headrace.controller.services.retention import SubscriberService
-from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
+from headrace.controller.services.scope_deletion import ScopeDeletionService
+from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.stream_cuts import StreamCutService
 from headrace.controller.services.stream_ends import WrittenCuts
@@ -38,7 +39,7 @@ from headrace.controller.services.streams import StreamService
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.services.watermarks import MarkStreamService, WatermarkService
 from headrace.metadata.optimistic_retry import ConflictBackoff
-from headrace.metadata.queue_messages import TransactionQueues
+from headrace.metadata.transaction_messages import TransactionQueues
 
 _OWN_NAME = "bridge"
 """The name of the bridge in the tokens that it mints for itself."""

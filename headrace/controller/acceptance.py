@@ -13,7 +13,7 @@ from typing import TypeVar
 from headrace.metadata.intent import Intent
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
-from headrace.metadata.queue_messages import send_intent
+from headrace.metadata.request_messages import send_intent
 from headrace.metadata.stream_records import StoredStream, StreamRecords, create_intent
 from headrace.model.errors import CorruptError, ThrottledError, UnavailableError
 from headrace.model.requests import PendingRequest

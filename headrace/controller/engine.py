@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from headrace.controller.acceptance import Acceptance
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
-from headrace.metadata.queue_messages import parse_request_message
+from headrace.metadata.request_messages import parse_request_message
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name

@@ -15,10 +15,11 @@ from headrace.controller.operations.registry import undo_request
 from headrace.metadata.dead_letter import DeadLetterRecords, StoredLetter, put_letter
 from headrace.metadata.intent import intent_key, read_intent
 from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
-from headrace.metadata.queue_messages import ABORT, COMMIT, parse_request_message
-from headrace.metadata.queue_messages import parse_transaction_message as parse_transaction_message
+from headrace.metadata.request_messages import parse_request_message
 from headrace.metadata.stream import current_key
 from headrace.metadata.transaction import open_key
+from headrace.metadata.transaction_messages import ABORT, COMMIT
+from headrace.metadata.transaction_messages import parse_transaction_message as parse_transaction_message
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, Delivery, new_letter
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.requests import PendingRequest, ResourceKind

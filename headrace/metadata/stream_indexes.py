@@ -16,7 +16,7 @@ from typing import Any
 from headrace.metadata.record_layout import versioned
 from headrace.metadata.scope import listing_body, listing_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.metadata.watermark_records import watermark_schedule_key
+from headrace.metadata.watermark_schedule import watermark_schedule_key
 from headrace.model.errors import ConflictError, CorruptError
 from headrace.model.names import check_known_name
 from headrace.model.stream_configuration import StreamConfiguration

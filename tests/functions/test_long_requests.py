@@ -21,10 +21,10 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.controller.steps import transaction_commits
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.queue_messages import ABORT, TransactionMessage, transaction_message_body
 from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction import create_open
+from headrace.metadata.transaction_messages import ABORT, TransactionMessage, transaction_message_body
 from headrace.model.epochs import Epoch
 from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name

@@ -17,7 +17,7 @@ from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.metadata.intent import Intent, create_intent_write
-from headrace.metadata.queue_messages import request_message_body
+from headrace.metadata.request_messages import request_message_body
 from headrace.model.backoff import bucket_of_stream
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.ports.clock import WorkLeftError, is_time_short, require_time_for_piece

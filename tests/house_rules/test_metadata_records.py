@@ -11,7 +11,7 @@ from syntax_trees import syntax_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = "headrace.ports.metadata_store"
-MESSAGES = {"headrace.metadata.queue_messages"}
+MESSAGES = {"headrace.metadata.request_messages", "headrace.metadata.transaction_messages"}
 """Their bodies are those of queue messages."""
 
 EXCEPTIONS: dict[str, tuple[set[str], str]] = {
@@ -73,5 +73,5 @@ def test_the_rule_finds_keys_and_bodies():
     assert _known_of_records("from headrace.ports.metadata_store import Key\nx = Key('a', 'b')") == {"Key"}
     assert _known_of_records("from headrace.metadata.truncation import decode_truncation") == {"decode_truncation"}
     assert _known_of_records("from headrace.metadata.truncation import truncation_body as b") == {"truncation_body"}
-    assert _known_of_records("from headrace.metadata.queue_messages import message_body") == set()
+    assert _known_of_records("from headrace.metadata.request_messages import message_body") == set()
     assert _known_of_records("from headrace.ports.metadata_store import Key\nx: Key") == set()

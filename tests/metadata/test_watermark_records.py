@@ -11,18 +11,20 @@ from headrace.metadata.watermark_records import (
     WATERMARK_SORT,
     WRITER_MARKS_FIRST,
     WRITER_MARKS_LAST,
-    ScheduledStream,
-    decode_watermark_schedule,
     decode_watermark_state,
     decode_writer_mark,
     watermark_key,
-    watermark_schedule_body,
-    watermark_schedule_key,
-    watermark_schedule_partition,
     watermark_state_body,
     writer_mark_body,
     writer_mark_key,
     writer_mark_sort,
+)
+from headrace.metadata.watermark_schedule import (
+    ScheduledStream,
+    decode_watermark_schedule,
+    watermark_schedule_body,
+    watermark_schedule_key,
+    watermark_schedule_partition,
 )
 from headrace.model.errors import CorruptError
 from headrace.model.segments import KeyRange, StreamSegment

@@ -24,7 +24,7 @@ from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.local.http_gateway import HttpRequest, gateway_message, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.cluster_records import claim_body, claim_sort
-from headrace.metadata.queue_messages import TransactionQueues
+from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.dead_letters import Cause, DeadLetter, Delivery
 from headrace.ports.metadata_store import Create, Key

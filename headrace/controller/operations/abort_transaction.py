@@ -11,8 +11,8 @@ from typing import Any
 
 from headrace.controller.engine import Tools
 from headrace.controller.steps.transaction_aborts import TransactionAborts
-from headrace.metadata.queue_messages import ABORT, parse_transaction_message
 from headrace.metadata.stream import current_key
+from headrace.metadata.transaction_messages import ABORT, parse_transaction_message
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.transactions import TransactionState
 

@@ -14,8 +14,8 @@ from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.transaction_commits import TransactionCommits
 from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
-from headrace.metadata.queue_messages import COMMIT, parse_transaction_message
 from headrace.metadata.stream_records import StoredStream
+from headrace.metadata.transaction_messages import COMMIT, parse_transaction_message
 from headrace.model.requests import RequestKind
 from headrace.ports.clock import require_time_for_piece
 

@@ -15,8 +15,8 @@ from headrace.controller.steps.group_streams import ensure_no_stream
 from headrace.controller.steps.resources import SCOPE, ClosingScope
 from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write
 from headrace.metadata.key_value_table import KeyValueTableRecords
-from headrace.metadata.queue_messages import request_message_body
 from headrace.metadata.reader_group import ReaderGroupRecords
+from headrace.metadata.request_messages import request_message_body
 from headrace.metadata.scope import (
     close_scope,
     creation_lock_keys,

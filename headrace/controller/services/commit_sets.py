@@ -15,10 +15,10 @@ from headrace.controller.services.transaction_marks import TransactionMarks, che
 from headrace.controller.steps.commit_sets import CommitSets, prepared_by_set
 from headrace.metadata.commit_records import StoredWriter, commit_writer_key, find_commit_writer, stored_writer
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
-from headrace.metadata.queue_messages import TransactionQueues
 from headrace.metadata.stream import no_such_stream
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.transaction import StoredTransaction
+from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.commit_sets import (
     Members,

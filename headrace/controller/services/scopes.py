@@ -1,11 +1,15 @@
-"""Scopes: create, get, list, delete, and delete with everything in them."""
+"""Scopes: create, get, list, delete.
+
+Deleting a scope may run concurrently with creating a resource in it. The deletion first marks the scope and all of its
+locks, then checks that it is empty, and then removes it if the scope is still marked. The protocol of the locks
+(`metadata/scope.py`) lets creations of different names write different records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from headrace.api.pages import Listing
-from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.scope import (
     SCOPES_PARTITION,
@@ -26,15 +30,7 @@ from headrace.metadata.scope import (
 from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name
-from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, WriteConflictError
-from headrace.ports.request_queue import RequestQueue
-
-# Scopes: create, get, list, delete.
-#
-# Deleting a scope may run concurrently with creating a resource in it. The deletion first marks the scope and all of
-# its locks, then checks that it is empty, and then removes it if the scope is still marked. The protocol of the locks
-# (`metadata/scope.py`) lets creations of different names write different records.
 
 _ATTEMPTS_MAX = 5
 
@@ -123,22 +119,3 @@ class ScopeService:
 
 
 # Recursive deletion of a scope: accepted here, executed by a workflow in bounded pieces.
-
-
-class ScopeDeletionService:
-    """Called by the API's route for deleting scopes; safe for any number of threads."""
-
-    def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
-        self._acceptance = Acceptance(store, queue, clock)
-
-    def delete_scope_recursively(self, scope: str) -> None:
-        """Accept the deletion of a scope with its reader groups, streams and tables.
-
-        From then on nothing can be created in the scope. A repeat during the deletion changes nothing.
-
-        Raises:
-            NotFoundError: there is no such scope.
-        """
-        from headrace.controller.operations import delete_scope
-
-        delete_scope.accept(self._acceptance, scope)

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Sequence
 
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
-from headrace.metadata.queue_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction import StoredTransaction, replace_open
+from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.errors import SealedError, ThrottledError, UnavailableError
 from headrace.model.streams import Stream, frozen_error

@@ -25,7 +25,6 @@ from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
-from headrace.metadata.queue_messages import TransactionQueues
 from headrace.metadata.stream import current_key, is_stream, no_such_stream
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction import (
@@ -36,6 +35,7 @@ from headrace.metadata.transaction import (
     delete_begun,
     replace_open,
 )
+from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError
 from headrace.model.names import segment_name

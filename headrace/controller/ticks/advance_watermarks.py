@@ -18,18 +18,15 @@ from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, N
 from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.watermark_records import (
-    ScheduledStream,
     StoredWatermarkState,
     make_mark_segment,
-    read_schedule,
     read_watermark_state,
     read_writer_marks,
-    replace_scheduled,
     up_to_incarnation,
     watermark_key,
     write_watermark_state,
-    write_writers_left,
 )
+from headrace.metadata.watermark_schedule import ScheduledStream, read_schedule, replace_scheduled, write_writers_left
 from headrace.model.backoff import backoff_ms, failures_in_a_row
 from headrace.model.errors import (
     ConflictError,

@@ -19,7 +19,6 @@ from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata import transaction_records as records
-from headrace.metadata.queue_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction import (
     DueEntry,
     StoredTransaction,
@@ -28,6 +27,7 @@ from headrace.metadata.transaction import (
     read_due_entries,
     replace_open,
 )
+from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.backoff import backoff_ms
 from headrace.model.errors import CorruptError, HeadraceError, OutOfTimeError

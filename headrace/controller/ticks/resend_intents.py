@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.metadata.intent import Intent, read_intents, replace_intent
-from headrace.metadata.queue_messages import RequestQueues, send_intent
+from headrace.metadata.request_messages import RequestQueues, send_intent
 from headrace.model.backoff import backoff_ms, failures_in_a_row
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock

@@ -14,7 +14,7 @@ from headrace.controller.engine import RequestProcessor
 from headrace.controller.ticks.resend_intents import IntentSweep
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write, intent_key
-from headrace.metadata.queue_messages import parse_request_message, request_message_body, send_intent
+from headrace.metadata.request_messages import parse_request_message, request_message_body, send_intent
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import InvalidRequestError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name

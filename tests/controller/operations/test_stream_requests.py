@@ -43,7 +43,7 @@ from headrace.controller.services import transactions
 from headrace.controller.steps.stream_segments import scale_rate
 from headrace.metadata.history_records import SealedSegment, sealed_segments_body, sealed_segments_key
 from headrace.metadata.intent import Intent
-from headrace.metadata.queue_messages import parse_request_message, request_message_body
+from headrace.metadata.request_messages import parse_request_message, request_message_body
 from headrace.model.errors import (
     ConflictError,
     CorruptError,

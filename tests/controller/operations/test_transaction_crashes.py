@@ -23,7 +23,7 @@ from turns import run_in_turns
 from fuzz.shuffled_workers import ShuffledWorkers
 from headrace.controller.operations.commit_transactions import CommitProcessor
 from headrace.controller.steps import transaction_commits
-from headrace.metadata.queue_messages import COMMIT, TransactionMessage, transaction_message_body
+from headrace.metadata.transaction_messages import COMMIT, TransactionMessage, transaction_message_body
 from headrace.model import commit_sets
 from headrace.model.errors import ConflictError
 from headrace.model.transactions import LEASE_GRACE_MS, WriterTime

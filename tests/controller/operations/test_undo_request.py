@@ -8,7 +8,7 @@ import pytest
 from stream_world import StreamWorld, ranges
 
 from headrace.controller.operations.registry import undo_request
-from headrace.metadata.queue_messages import parse_request_message
+from headrace.metadata.request_messages import parse_request_message
 from headrace.model.errors import IllegalStateError, NotFoundError, UnavailableError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_state import StreamState

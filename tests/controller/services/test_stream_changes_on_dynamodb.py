@@ -17,7 +17,8 @@ from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.controller.operations import delete_scope
 from headrace.controller.operations.registry import request_processor
-from headrace.controller.services.scopes import ScopeDeletionService, ScopeService
+from headrace.controller.services.scope_deletion import ScopeDeletionService
+from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.stream_cuts import StreamCutService
 from headrace.controller.services.streams import StreamService

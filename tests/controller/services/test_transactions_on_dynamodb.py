@@ -29,8 +29,8 @@ from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata.optimistic_retry import ConflictBackoff
-from headrace.metadata.queue_messages import TransactionQueues
 from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.errors import IllegalStateError
 from headrace.model.segments import equal_ranges
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration

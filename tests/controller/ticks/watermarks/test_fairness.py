@@ -11,7 +11,7 @@ from fuzz.watched_ports import Crash
 from headrace.controller.ticks import advance_watermarks
 from headrace.controller.ticks.advance_watermarks import ScheduleEntry
 from headrace.controller.ticks.due_work import WORK_S_MAX
-from headrace.metadata.watermark_records import ScheduledStream, watermark_schedule_body, watermark_schedule_key
+from headrace.metadata.watermark_schedule import ScheduledStream, watermark_schedule_body, watermark_schedule_key
 from headrace.model.backoff import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Create

@@ -14,13 +14,12 @@ from watermark_world import SILENT_MS, WatermarkWorld, fresh_marks
 
 from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer, watermark_ticks
 from headrace.metadata.watermark_records import (
-    decode_watermark_schedule,
     decode_watermark_state,
     decode_writer_mark,
     watermark_key,
-    watermark_schedule_key,
     writer_mark_key,
 )
+from headrace.metadata.watermark_schedule import decode_watermark_schedule, watermark_schedule_key
 from headrace.model.errors import HeadraceError
 
 

@@ -17,7 +17,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.tcp.store_calls import UnreachableContainers
 from headrace.controller.ticks.advance_watermarks import ScheduleEntry, watermark_ticks
 from headrace.metadata.due_index import bucket_of
-from headrace.metadata.watermark_records import ScheduledStream, watermark_schedule_body, watermark_schedule_key
+from headrace.metadata.watermark_schedule import ScheduledStream, watermark_schedule_body, watermark_schedule_key
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment, mark_segment_name
 from headrace.ports.clock import time_left_s
