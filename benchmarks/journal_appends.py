@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.ports.journal_disk import JournalDisk, JournalFile
 from headrace.segmentstore.log.journal.journal_thread import Journal

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.touched_pool import touched_pool
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.system_clock import SystemClock
 from headrace.codec import data_frames
 from headrace.codec.data_frames import CreateOperation, Operation, StoredOperation

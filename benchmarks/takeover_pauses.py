@@ -31,7 +31,7 @@ from benchmarks.machine import machine_facts, versions
 from benchmarks.results import Results, document
 from benchmarks.settings import KIB, MIB
 from benchmarks.touched_pool import touched_pool
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.replicas import MemoryReplicaNetwork
 from headrace.adapters.system_clock import SystemClock

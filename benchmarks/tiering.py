@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine import machine_facts, versions
 from benchmarks.results import Results, document
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.system_clock import SystemClock

@@ -22,7 +22,7 @@ from unittest import mock
 from benchmarks.machine import machine_facts, versions
 from benchmarks.results import Results, document
 from benchmarks.s3_double import running_s3_double
-from headrace.adapters.s3.chunk_storage import ObjectBody, S3ChunkStorage, s3_client
+from headrace.adapters.s3 import ObjectBody, S3ChunkStorage, s3_client
 
 PART_BYTES: Final = 1 << 20
 PARTS: Final = 32
@@ -82,7 +82,7 @@ def main() -> int:
             for busy in (False, True):
                 for pieces, body in BODIES.items():
                     with (
-                        mock.patch("headrace.adapters.s3.chunk_storage.ObjectBody", body),
+                        mock.patch("headrace.adapters.s3.ObjectBody", body),
                         _busy_thread(wanted=busy),
                     ):
                         taken_ms, processor_ms = asyncio.run(put_ms(storage, f"object-{number}"))

@@ -118,21 +118,21 @@ def fixed_settings() -> FixedSettingsReader:
 
 @_once
 def sqs_client() -> SQSClient:
-    from headrace.adapters.sqs.request_queue import sqs_client
+    from headrace.adapters.sqs import sqs_client
 
     return sqs_client(aws_session())
 
 
 @_once
 def request_queue() -> RequestQueue:
-    from headrace.adapters.sqs.request_queue import SqsRequestQueue
+    from headrace.adapters.sqs import SqsRequestQueue
 
     return SqsRequestQueue(environment().requests_queue_url, sqs_client())
 
 
 @_once
 def table_queue() -> RequestQueue:
-    from headrace.adapters.sqs.request_queue import SqsRequestQueue
+    from headrace.adapters.sqs import SqsRequestQueue
 
     return SqsRequestQueue(environment().tables_queue_url, sqs_client())
 
@@ -313,7 +313,7 @@ def retention_ticks() -> RetentionTicks:
 
 @_once
 def chunk_links() -> ChunkLinks:
-    from headrace.adapters.s3.chunk_storage import S3ChunkLinks, s3_client
+    from headrace.adapters.s3 import S3ChunkLinks, s3_client
 
     return S3ChunkLinks(environment().chunk_bucket, s3_client(aws_session()), CHUNK_LINKS_EXPIRE_S, clock())
 
@@ -327,14 +327,14 @@ def history_service() -> HistoryService:
 
 @_once
 def commit_queue() -> RequestQueue:
-    from headrace.adapters.sqs.request_queue import SqsRequestQueue
+    from headrace.adapters.sqs import SqsRequestQueue
 
     return SqsRequestQueue(environment().commits_queue_url, sqs_client())
 
 
 @_once
 def abort_queue() -> RequestQueue:
-    from headrace.adapters.sqs.request_queue import SqsRequestQueue
+    from headrace.adapters.sqs import SqsRequestQueue
 
     return SqsRequestQueue(environment().aborts_queue_url, sqs_client())
 

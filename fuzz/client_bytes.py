@@ -12,8 +12,7 @@ from fuzz.client_model import ClientModel
 from fuzz.client_streams import SCOPE, StoredSegment, StoredStream
 from fuzz.randomness import Random
 from headrace.client import AsyncHeadrace, HeadraceError
-from headrace.client.single_segment.byte_reader import AsyncByteReader
-from headrace.client.single_segment.byte_writer import AsyncByteWriter
+from headrace.client.single_segment.byte_stream import AsyncByteReader, AsyncByteWriter
 
 _BUFFERS_BYTES: Final = (30, 300, 1 << 20)
 _SIZES_BYTES: Final = (0, 1, 10, 100, 500)

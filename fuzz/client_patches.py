@@ -14,7 +14,7 @@ from fuzz.randomness import Random, seeded_default_random
 from headrace.client import large_events
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.reading import event_reader
-from headrace.client.single_segment import byte_writer
+from headrace.client.single_segment import byte_stream
 from headrace.client.writing import batch_accumulator, event_blocks, event_writer, ordered_calls, transactional_writer
 
 EVENT_BYTES_MAX: Final = 300
@@ -43,8 +43,8 @@ def patched_client(random: Random) -> Iterator[None]:
         (event_blocks, "EVENT_BYTES_MAX"): EVENT_BYTES_MAX,
         (event_writer, "EVENT_BYTES_MAX"): EVENT_BYTES_MAX,
         (transactional_writer, "EVENT_BYTES_MAX"): EVENT_BYTES_MAX,
-        (byte_writer, "BLOCK_BYTES"): EVENT_BYTES_MAX,
-        (byte_writer, "EXPECTING_BLOCK_BYTES"): random.choice((90, EVENT_BYTES_MAX)),
+        (byte_stream, "BLOCK_BYTES"): EVENT_BYTES_MAX,
+        (byte_stream, "EXPECTING_BLOCK_BYTES"): random.choice((90, EVENT_BYTES_MAX)),
         (large_events, "CHUNK_BYTES"): random.choice((100, EVENT_BYTES_MAX)),
         (ordered_calls, "BATCH_SLICE_EVENTS"): random.choice((3, 10_000)),
         (batch_accumulator, "KEYS_KEPT_MAX"): random.choice((1, 100_000)),

@@ -23,7 +23,7 @@ from fuzz.store_process import StoreProcess
 from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
-from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
+from headrace.controller.ticks.assign_containers import detect_failed_stores
 from headrace.local.aws_emulator import READY_PREFIX
 from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
 from headrace.local.stack_processes import ChildProcess

@@ -46,8 +46,8 @@ class Generated:
 
 MODULES = (
     Generated("synchronous_admin", "administration.admin", ("AsyncAdmin",)),
-    Generated("synchronous_cluster_admin", "administration.cluster_admin", ("AsyncClusterAdmin",)),
-    Generated("synchronous_dead_letters_admin", "administration.dead_letters_admin", ("AsyncDeadLettersAdmin",)),
+    Generated("synchronous_cluster_admin", "administration.operators_admin", ("AsyncClusterAdmin",)),
+    Generated("synchronous_dead_letters_admin", "administration.operators_admin", ("AsyncDeadLettersAdmin",)),
     Generated(
         "synchronous_delegation_tokens",
         "delegation_tokens",
@@ -63,20 +63,12 @@ MODULES = (
         bases={"AsyncGroupReader": "GroupEvents"},
         internal=frozenset({"open", "events_of", "next_events", "next_arrow_batch", "returned", "returned_arrow"}),
     ),
-    Generated("synchronous_byte_stream", "single_segment.byte_stream", ("AsyncByteStream",)),
     Generated(
-        "synchronous_byte_writer",
-        "single_segment.byte_writer",
-        ("AsyncByteWriter",),
-        bases={"AsyncByteWriter": "ByteWrites"},
-        internal=frozenset({"open", "discard", "segment_replaced", "segment_failed"}),
-    ),
-    Generated(
-        "synchronous_byte_reader",
-        "single_segment.byte_reader",
-        ("AsyncByteReader",),
-        bases={"AsyncByteReader": "ByteReads"},
-        internal=frozenset({"next_bytes", "take"}),
+        "synchronous_byte_stream",
+        "single_segment.byte_stream",
+        ("AsyncByteReader", "AsyncByteWriter", "AsyncByteStream"),
+        bases={"AsyncByteReader": "ByteReads", "AsyncByteWriter": "ByteWrites"},
+        internal=frozenset({"open", "discard", "segment_replaced", "segment_failed", "next_bytes", "take"}),
     ),
     Generated(
         "synchronous_range_reader",

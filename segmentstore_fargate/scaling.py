@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from headrace.adapters.logged_scaling_reports import LoggedScalingReports
-from headrace.adapters.sqs.request_queue import sqs_client
-from headrace.adapters.sqs.scaling_reports import SqsScalingReports
+from headrace.adapters.sqs import sqs_client
+from headrace.adapters.sqs_scaling_reports import SqsScalingReports
 from headrace.model.rates import ScalingReport
 
 STOP_DEADLINE_S: Final = 2.0

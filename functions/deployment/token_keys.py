@@ -106,7 +106,7 @@ class Rotation:
 
     def finish(self) -> None:
         """Make the pending version current. Raises ConflictError as the handler."""
-        from headrace.adapters.token_keys import move_current
+        from headrace.adapters.token_key_editors import move_current
 
         version, current = self._current()
         is_done = version == self._version

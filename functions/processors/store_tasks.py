@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from functions import wiring
 from functions.observability import logger
 from functions.processors.tick_work import note_cluster
-from headrace.controller.ticks.detect_failed_stores import end_lease_of_task
+from headrace.controller.ticks.assign_containers import end_lease_of_task
 from headrace.model.errors import InvalidRequestError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functions import wiring
 from functions.observability import count, logger
 
 if TYPE_CHECKING:
-    from headrace.controller.ticks.detect_failed_stores import ClusterChecked
+    from headrace.controller.ticks.assign_containers import ClusterChecked
     from headrace.model.replication_health import ReplicationHealth
 
 RESEND_AFTER_MS = 30_000
@@ -63,7 +63,7 @@ def _look_at_creations(bucket: int) -> bool:
 
 
 def _detect_failed_stores(_bucket: int) -> bool:
-    from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
+    from headrace.controller.ticks.assign_containers import detect_failed_stores
 
     container_count = wiring.environment().all_containers
     checked = detect_failed_stores(wiring.metadata_store(), wiring.clock(), container_count)
@@ -81,7 +81,7 @@ def _note_replication(health: ReplicationHealth, container_count: int) -> None:
         count("StoresIsolated", len(health.isolated))
         logger.error("stores that reach no other store: %s", ", ".join(health.isolated))
     if health.under_replicated:
-        from headrace.controller.ticks.detect_failed_stores import find_single_copies
+        from headrace.controller.ticks.assign_containers import find_single_copies
 
         count("LogsUnderReplicated", health.under_replicated)
         single = find_single_copies(wiring.metadata_store(), wiring.clock(), container_count)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from headrace.adapters.token_keys import NEXT, move_current, secrets_client
+from headrace.adapters.token_key_editors import NEXT, move_current
+from headrace.adapters.token_keys import secrets_client
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError, UnavailableError
 
 NOT_STORED: Final = "users_not_stored"

@@ -11,7 +11,7 @@ from pathlib import Path
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.grpc_user_storage import GrpcUserFile, GrpcUserSecret
 from headrace.adapters.internal_token import InternalToken
-from headrace.adapters.sqs.request_queue import SqsRequestQueue, sqs_client
+from headrace.adapters.sqs import SqsRequestQueue, sqs_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token

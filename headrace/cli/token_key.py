@@ -13,7 +13,7 @@ from headrace.cli.session import Session
 from headrace.model.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from headrace.adapters.token_keys import TokenKeyEditor
+    from headrace.adapters.token_key_editors import TokenKeyEditor
     from headrace.codec.delegation_tokens import TokenKeys
     from headrace.ports.clock import Clock
 
@@ -47,7 +47,8 @@ KeyId = Annotated[str, typer.Argument(metavar="KID", help="its id, from `headrac
 )
 def rotate(session: Session, file: KeysFile = None, secret: KeysSecret = None) -> Outcome:
     """Add a key. It signs after 30 minutes, the first one at once; later the older keys end. No client notices."""
-    from headrace.adapters.token_keys import LIFE_MAX_S, rotate
+    from headrace.adapters.token_key_editors import rotate
+    from headrace.adapters.token_keys import LIFE_MAX_S
 
     # For the longest lifetime that a deployment can have, so that no key ends before the tokens that it has signed.
     keys = rotate(_editor(file, secret), _clock(), LIFE_MAX_S)
@@ -64,7 +65,7 @@ def rotate(session: Session, file: KeysFile = None, secret: KeysSecret = None) -
 )
 def revoke(session: Session, key: KeyId, file: KeysFile = None, secret: KeysSecret = None) -> Outcome:
     """Remove a key: within five minutes all tokens that it has signed are refused. Some key always signs."""
-    from headrace.adapters.token_keys import revoke
+    from headrace.adapters.token_key_editors import revoke
 
     return _shown(revoke(_editor(file, secret), key, _clock()), [("revoked key", key)])
 
@@ -80,7 +81,7 @@ def list_(session: Session, file: KeysFile = None, secret: KeysSecret = None) ->
 
 
 def _editor(file: Path | None, secret: str | None) -> TokenKeyEditor:
-    from headrace.adapters.token_keys import TokenKeyFileEditor, TokenKeySecretEditor
+    from headrace.adapters.token_key_editors import TokenKeyFileEditor, TokenKeySecretEditor
 
     if (file is None) == (not secret):
         raise typer.BadParameter("give either --file or --secret")

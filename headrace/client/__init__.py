@@ -23,15 +23,11 @@ from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.client.reading.event_reader import AsyncEventReader, EventRead, ReaderOptions, ReadOrder
 from headrace.client.reading.segment_stream import EventBatch
 from headrace.client.reading.time_windows import TimeWindow
-from headrace.client.single_segment.byte_reader import AsyncByteReader
-from headrace.client.single_segment.byte_stream import AsyncByteStream
-from headrace.client.single_segment.byte_writer import AsyncByteWriter
+from headrace.client.single_segment.byte_stream import AsyncByteReader, AsyncByteStream, AsyncByteWriter
 from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream, RevisionedEntry
 from headrace.client.single_segment.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.client.synchronous.synchronous_bases import EventReader, EventWriter
-from headrace.client.synchronous.synchronous_byte_reader import ByteReader
-from headrace.client.synchronous.synchronous_byte_stream import ByteStream
-from headrace.client.synchronous.synchronous_byte_writer import ByteWriter
+from headrace.client.synchronous.synchronous_byte_stream import ByteReader, ByteStream, ByteWriter
 from headrace.client.synchronous.synchronous_group_reader import GroupReader
 from headrace.client.synchronous.synchronous_range_reader import RangeReader
 from headrace.client.synchronous.synchronous_reader_group import ReaderGroup
@@ -39,8 +35,7 @@ from headrace.client.synchronous.synchronous_revisioned_stream import Revisioned
 from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
 from headrace.client.synchronous.synchronous_table import KeyValueTable
 from headrace.client.synchronous.synchronous_transactions import Transaction, TransactionalWriter
-from headrace.client.tables.key_value_table import AsyncKeyValueTable
-from headrace.client.tables.table_entries import TableEntry, TableKey
+from headrace.client.tables.key_value_table import AsyncKeyValueTable, TableEntry, TableKey
 from headrace.client.writing.event_blocks import Ack
 from headrace.client.writing.event_writer import AsyncEventWriter, WriterOptions
 from headrace.client.writing.transactional_writer import AsyncTransaction, AsyncTransactionalWriter

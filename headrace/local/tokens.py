@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.adapters.token_keys import (
-    KEYS_FILE,
-    KEYS_SECRET,
-    LIFE_MAX_S,
-    OFF,
-    REQUIRED,
-    TOKENS,
-    TokenKeyFileEditor,
-    rotate,
-)
+from headrace.adapters.token_key_editors import TokenKeyFileEditor, rotate
+from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE_MAX_S, OFF, REQUIRED, TOKENS
 from headrace.bridge.config import USERS_FILE, USERS_SECRET
 from headrace.local.failures import EXIT_USAGE, LocalStackError
 from headrace.model.errors import HeadraceError

@@ -13,7 +13,7 @@ from fuzz.lanes import Lane
 from fuzz.randomness import Random
 from fuzz.table_lane import TableLane
 from headrace import wire
-from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
+from headrace.controller.ticks.assign_containers import detect_failed_stores, end_lease_of_task
 from headrace.metadata.cluster_records import ClusterRecords, find_claim
 from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import HeadraceError

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.adapters.disk.journal_disk import DiskJournalDisk, DiskJournalFile
+from headrace.adapters.disk import DiskJournalDisk, DiskJournalFile
 
 FILE_BYTES = 1 << 20
 

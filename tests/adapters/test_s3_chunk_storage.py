@@ -14,7 +14,7 @@ from botocore.httpsession import URLLib3Session
 from hypothesis import given
 from request_counter import RequestCounter
 
-from headrace.adapters.s3.chunk_storage import (
+from headrace.adapters.s3 import (
     ATTEMPTS_MAX,
     LISTED_PER_REQUEST_MAX,
     PUT_BYTES_MAX,

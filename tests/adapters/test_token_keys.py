@@ -16,18 +16,20 @@ from secrets_in_memory import SECRET, SecretsInMemory
 
 from headrace.adapters.internal_token import InternalToken
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.token_keys import (
+from headrace.adapters.token_key_editors import (
     EDIT_ATTEMPTS_MAX,
-    REFRESH_S,
-    RETRY_S,
-    STALE_S,
     TokenKeyEditor,
-    TokenKeyFile,
     TokenKeyFileEditor,
-    TokenKeySecret,
     TokenKeySecretEditor,
     revoke,
     rotate,
+)
+from headrace.adapters.token_keys import (
+    REFRESH_S,
+    RETRY_S,
+    STALE_S,
+    TokenKeyFile,
+    TokenKeySecret,
     secrets_client,
     token_key_source,
     token_life_s,

@@ -14,7 +14,7 @@ from moto import mock_aws
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import DEDUPLICATION_WINDOW_MS, MemoryRequestQueue
-from headrace.adapters.sqs.request_queue import MESSAGE_BYTES_MAX, SqsRequestQueue, short_id
+from headrace.adapters.sqs import MESSAGE_BYTES_MAX, SqsRequestQueue, short_id
 from headrace.model.errors import InvalidRequestError, NotFoundError, OutOfTimeError, ThrottledError, UnavailableError
 from headrace.ports.clock import time_limit
 

@@ -27,14 +27,14 @@ from headrace.client import (
 from headrace.client.groups import group_reader
 from headrace.client.ranges import range_reader
 from headrace.client.reading import event_reader, read_progress
-from headrace.client.single_segment import byte_reader
+from headrace.client.single_segment import byte_stream
 from headrace.client.synchronous import synchronous_bases, synchronous_group_reader
 
 EVENTS = [f"event {number}".encode() for number in range(4)]
 BYTES = b"0123456789"
 
 MODULES = (
-    byte_reader,
+    byte_stream,
     event_reader,
     group_reader,
     range_reader,

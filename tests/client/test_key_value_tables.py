@@ -25,9 +25,8 @@ from headrace.client import (
     TableKey,
     UnavailableError,
 )
-from headrace.client.tables import table_segments
-from headrace.client.tables.key_value_table import BATCH_KEYS_MAX
-from headrace.client.tables.table_segments import TableSegmentRequests
+from headrace.client.tables import key_value_table
+from headrace.client.tables.key_value_table import BATCH_KEYS_MAX, TableSegmentRequests
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX
 from headrace.wire.connections.asynchronous import Flow, SingleReply
 
@@ -198,7 +197,7 @@ def test_requests_wait_while_a_container_moves(table: KeyValueTable, monkeypatch
             waiting.set_result(wire.WrongHost(1, "shop/stock_kvtable/0.#epoch.0"))
             return waiting
 
-    monkeypatch.setattr(table_segments, "SingleReply", MovingStore)
+    monkeypatch.setattr(key_value_table, "SingleReply", MovingStore)
     version = table.insert(b"0001", b"one", b"aa")
     entry = table.get(b"0001", b"aa")
     assert entry is not None

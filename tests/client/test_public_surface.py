@@ -11,8 +11,7 @@ import pytest
 import headrace.client
 from headrace.client import connect
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.administration.cluster_admin import AsyncClusterAdmin
-from headrace.client.administration.dead_letters_admin import AsyncDeadLettersAdmin
+from headrace.client.administration.operators_admin import AsyncClusterAdmin, AsyncDeadLettersAdmin
 from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.client.administration.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
 from headrace.client.administration.tables_admin import AsyncTablesAdmin

@@ -13,7 +13,7 @@ from functions.processors import store_tasks
 from functions.processors.tick_work import TICK_WORK
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.client.administration.cluster_admin import AsyncClusterAdmin
+from headrace.client.administration.operators_admin import AsyncClusterAdmin
 from headrace.metadata.cluster_records import ClusterRecords, claim_body, claim_sort, write_lease
 from headrace.model.cluster import StoreLease, registered
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim

@@ -15,7 +15,7 @@ from functions.processors import stream_requests, tick_work
 from functions.time_limits import RESERVE_S
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.sqs.request_queue import SqsRequestQueue
+from headrace.adapters.sqs import SqsRequestQueue
 from headrace.metadata.intent import Intent, create_intent_write
 from headrace.metadata.request_messages import request_message_body
 from headrace.model.backoff import bucket_of_stream

@@ -15,7 +15,7 @@ from functions.time_limits import RESERVE_S, work_until_reserve
 from headrace import topology
 from headrace.adapters.dynamodb.retries import Retries
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.sqs.request_queue import ATTEMPTS_MAX, CALL_S_MAX, CONNECT_TIMEOUT_S, READ_TIMEOUT_S
+from headrace.adapters.sqs import ATTEMPTS_MAX, CALL_S_MAX, CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from headrace.model.errors import OutOfTimeError
 from headrace.ports.clock import require_time, time_left_s, time_limit
 

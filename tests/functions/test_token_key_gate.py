@@ -15,7 +15,7 @@ from functions.deployment.token_key_gate import PATIENCE_MS, handler
 from headrace import topology
 from headrace.adapters import token_keys
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.token_keys import TokenKeySecretEditor, rotate
+from headrace.adapters.token_key_editors import TokenKeySecretEditor, rotate
 from headrace.codec.delegation_tokens import KEY_BYTES, NO_KEYS_TEXT, TokenKey, TokenKeys, token_keys_text
 
 LONG = FunctionContext(lambda: 10**9)

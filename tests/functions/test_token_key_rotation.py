@@ -17,7 +17,8 @@ from functions.deployment import token_keys
 from functions.deployment.token_keys import CREATE, FINISH, SET, TEST, handler
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.token_keys import REFRESH_S, TokenKeySecretEditor, revoke, rotate
+from headrace.adapters.token_key_editors import TokenKeySecretEditor, revoke, rotate
+from headrace.adapters.token_keys import REFRESH_S
 from headrace.codec.delegation_tokens import NO_KEYS_TEXT, TokenKeys, stored_keys
 from headrace.model.errors import ConflictError, HeadraceError, IllegalStateError, InvalidRequestError
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
-from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
+from headrace.controller.ticks.assign_containers import detect_failed_stores, end_lease_of_task
 from headrace.metadata.cluster_records import ClusterRecords, ContainerState, claim_sort, snapshot_body, snapshot_sort
 from headrace.model.cluster import ContainerAction, StoreLease, action_when_closed, action_when_open
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer

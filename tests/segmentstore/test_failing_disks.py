@@ -13,7 +13,7 @@ import pytest
 from store_world import World
 
 from headrace import wire
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.errors import UnavailableError
 
@@ -150,7 +150,7 @@ async def test_nothing_is_acknowledged_after_a_failure(world: World, disk, step,
 REAL_LIMIT = """
 import resource, sys, threading
 from pathlib import Path
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.model.errors import UnavailableError
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgers

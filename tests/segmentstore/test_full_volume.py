@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from random import Random
 
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES
 from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from store_process import PROCESS_WAIT_S as WAIT_S
 
-from headrace.adapters.disk.journal_disk import DiskJournalFile
+from headrace.adapters.disk import DiskJournalFile
 from headrace.adapters.system_clock import SystemClock
 from headrace.metadata.cluster_records import ClusterRecords, write_lease, write_map
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from store_process import PROCESS_WAIT_S as WAIT_S
 
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.model.errors import UnavailableError
 from headrace.segmentstore.log.journal.journal_scan import Record, RecordScan
 from headrace.segmentstore.log.journal.journal_thread import Journal

@@ -13,7 +13,7 @@ from store_world import RunningStore, World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
+from headrace.controller.ticks.assign_containers import detect_failed_stores
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.cluster import StoreLease
 from headrace.model.names import container_of_segment

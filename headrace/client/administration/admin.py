@@ -52,8 +52,7 @@ from headrace.api.streams import (
     StreamView,
     UpdateStreamRequest,
 )
-from headrace.client.administration.cluster_admin import AsyncClusterAdmin
-from headrace.client.administration.dead_letters_admin import AsyncDeadLettersAdmin
+from headrace.client.administration.operators_admin import AsyncClusterAdmin, AsyncDeadLettersAdmin
 from headrace.client.administration.polling import items_of_pages, until
 from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.client.administration.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin

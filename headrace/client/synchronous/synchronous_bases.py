@@ -20,8 +20,13 @@ from headrace.client.reading.event_reader import AsyncEventReader, EventRead, ev
 from headrace.client.reading.object_iterators import EventIterator, ObjectIterator
 from headrace.client.reading.segment_stream import EventBatch
 from headrace.client.reading.time_windows import TimeWindow
-from headrace.client.single_segment.byte_reader import AsyncByteReader, WritableBuffer, writable_view
-from headrace.client.single_segment.byte_writer import AsyncByteWriter, byte_view
+from headrace.client.single_segment.byte_stream import (
+    AsyncByteReader,
+    AsyncByteWriter,
+    WritableBuffer,
+    byte_view,
+    writable_view,
+)
 from headrace.client.writing import blocking_writes
 from headrace.client.writing.batch_accumulator import too_large
 from headrace.client.writing.event_blocks import Ack

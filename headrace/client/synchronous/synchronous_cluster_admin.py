@@ -1,6 +1,6 @@
 """`ClusterAdmin` for programs without an event loop; thread-safe.
 
-Generated from `administration.cluster_admin.py` by `make synchronous`: change that file, not this one.
+Generated from `administration.operators_admin.py` by `make synchronous`: change that file, not this one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.api.cluster import (
     CopiesChanged,
     EpochsRaised,
 )
-from headrace.client.administration.cluster_admin import AsyncClusterAdmin
+from headrace.client.administration.operators_admin import AsyncClusterAdmin
 from headrace.client.loop_thread import LoopCaller
 
 

@@ -1,12 +1,12 @@
 """`DeadLettersAdmin` for programs without an event loop; thread-safe.
 
-Generated from `administration.dead_letters_admin.py` by `make synchronous`: change that file, not this one.
+Generated from `administration.operators_admin.py` by `make synchronous`: change that file, not this one.
 """
 
 from __future__ import annotations
 
 from headrace.api.dead_letters import DeadLetterView
-from headrace.client.administration.dead_letters_admin import AsyncDeadLettersAdmin, DeadLetterPage
+from headrace.client.administration.operators_admin import AsyncDeadLettersAdmin, DeadLetterPage
 from headrace.client.loop_thread import LoopCaller
 from headrace.model.limits import PAGE_ITEMS_MAX
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 
 from headrace.client.loop_thread import LoopCaller
-from headrace.client.tables.key_value_table import PAGE_ENTRIES, AsyncKeyValueTable
-from headrace.client.tables.table_entries import TableEntry, TableKey
+from headrace.client.tables.key_value_table import PAGE_ENTRIES, AsyncKeyValueTable, TableEntry, TableKey
 
 
 class KeyValueTable:

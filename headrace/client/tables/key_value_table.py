@@ -8,27 +8,243 @@ reading the entries.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import heapq
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from headrace import wire
 from headrace.api.key_value_tables import TableSegments
+from headrace.api.segments import SegmentEndpoint
 from headrace.client.administration.tables_admin import AsyncTablesAdmin
-from headrace.client.tables.table_entries import KeyLengths, TableEntry, TableKey, check_value
-from headrace.client.tables.table_segments import (
-    Attempts,
-    TableSegmentRequests,
-    merged,
-    pages_of_entries,
-    pages_of_keys,
-)
+from headrace.client.backoff import Backoff
+from headrace.client.delegation_tokens import AsyncDelegationTokens
+from headrace.client.segment_connections import SegmentConnections
+from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, RETRY_TIMEOUT_S
 from headrace.client.writing.routing_table import Route, RoutingTable
 from headrace.model.arguments import checked_calls
-from headrace.model.errors import AlreadyExistsError, ConflictError, InvalidRequestError
+from headrace.model.errors import AlreadyExistsError, ConflictError, HeadraceError, InvalidRequestError, NotFoundError
+from headrace.model.key_value_tables import segments_owner
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX, WIRE_FRAME_PAYLOAD_BYTES_MAX
+from headrace.model.names import segment_name
 from headrace.model.routing import table_key_position
+from headrace.wire.connections.asynchronous import Flow, SingleReply, answer_within, problem_of
+
+# Keys and entries of key-value tables in the public API, and the checks of their sizes.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableKey:
+    """A primary key, which determines the segment, and a secondary key. The table fixes the length of both."""
+
+    primary: bytes
+    secondary: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """A key with its value. Each write gives the key a new `version`, which `replace` and `remove` can compare."""
+
+    key: TableKey
+    value: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLengths:
+    """The lengths of all keys of one table, in bytes."""
+
+    primary: int
+    secondary: int
+
+    def joined(self, key: TableKey) -> bytes:
+        """Returns the key as it is stored. Raises InvalidRequestError if a part has a wrong length."""
+        _check_length("primary", key.primary, self.primary)
+        _check_length("secondary", key.secondary, self.secondary)
+        return bytes(key.primary) + bytes(key.secondary)
+
+    def split(self, stored: bytes) -> TableKey:
+        return TableKey(stored[: self.primary], stored[self.primary :])
+
+    def first(self, primary: bytes | None, secondary: bytes | None) -> bytes:
+        """Returns the smallest stored key with these parts. None means the smallest possible part."""
+        return self._bound(primary, secondary, b"\0")
+
+    def last(self, primary: bytes | None, secondary: bytes | None) -> bytes:
+        """Returns the greatest stored key with these parts. None means the greatest possible part."""
+        return self._bound(primary, secondary, b"\xff")
+
+    def _bound(self, primary: bytes | None, secondary: bytes | None, rest: bytes) -> bytes:
+        return self.joined(
+            TableKey(
+                rest * self.primary if primary is None else primary,
+                rest * self.secondary if secondary is None else secondary,
+            )
+        )
+
+
+def check_value(value: bytes) -> bytes:
+    """Returns the value as bytes. Raises InvalidRequestError if it is not bytes-like or too large."""
+    if not isinstance(value, bytes | bytearray | memoryview) or len(value) > TABLE_VALUE_BYTES_MAX:
+        raise InvalidRequestError(f"the value of a table entry must be at most {TABLE_VALUE_BYTES_MAX} bytes")
+    return bytes(value)
+
+
+def _check_length(part: str, key: bytes, length: int) -> None:
+    if not isinstance(key, bytes | bytearray) or len(key) != length:
+        found = f"{len(key)} bytes" if isinstance(key, bytes | bytearray) else type(key).__name__
+        raise InvalidRequestError(
+            f"the {part} keys of this table are {length} bytes, not {found}",
+            details={"part": part, "length": length},
+            code="invalid_key",
+        )
+
+
+# Requests to the segments of one key-value table, sent to the store of the segment and retried until answered.
+
+T = TypeVar("T", bound=wire.WireCommand)
+MakeCommand = Callable[[int, str], wire.WireCommand]
+"""Makes the command from the request id and the name of the segment."""
+
+
+class TableSource(Protocol):
+    """Finds the store of a table's segment; `admin.tables` implements it."""
+
+    delegation_tokens: AsyncDelegationTokens
+
+    async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint: ...
+
+
+class Attempts:
+    """Whether the answer to an earlier attempt of a request was lost, so that the store may have executed it."""
+
+    def __init__(self) -> None:
+        self.answer_lost = False
+
+
+class TableSegmentRequests:
+    """Sends requests over one connection per store, which concurrent requests share."""
+
+    def __init__(self, source: TableSource, scope: str, table: str) -> None:
+        self._scope, self._table = scope, table
+        self._connections = SegmentConnections(source, scope, table)
+
+    async def ask(self, segment_id: int, make: MakeCommand, expected: type[T], attempts: Attempts | None = None) -> T:
+        """Sends a request until it is answered. Returns the reply, of type `expected`.
+
+        Raises:
+            ConflictError: code "table_key_version": a key has another version or does not exist.
+            NotFoundError: the table was deleted.
+            InvalidRequestError: the store rejects the request.
+            UnavailableError: no store could be reached for RETRY_TIMEOUT_S.
+        """
+        backoff = Backoff(RETRY_TIMEOUT_S)
+        while True:
+            try:
+                return await self._try(segment_id, make, expected, attempts)
+            except HeadraceError as problem:
+                if problem.retry == "never" or isinstance(problem, ConflictError):
+                    raise
+                self._connections.forget(segment_id)
+                await backoff.wait(problem)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    async def _try(self, segment_id: int, make: MakeCommand, expected: type[T], attempts: Attempts | None) -> T:
+        connection = await self._connections.to_segment(segment_id)
+        replies = SingleReply()
+        flow = connection.open_flow(replies, segment_id)
+        try:
+            command = make(flow.next_id(), segment_name(self._scope, segments_owner(self._table), segment_id))
+            waiting = replies.ask(flow, command)
+            try:
+                reply = await answer_within(flow, waiting, REPLY_TIMEOUT_S)
+            except HeadraceError:
+                if attempts is not None and replies.is_sent:
+                    attempts.answer_lost = True
+                raise
+            if isinstance(reply, expected):
+                return reply
+            raise self._problem(flow, reply)
+        finally:
+            flow.close()
+
+    def _problem(self, flow: Flow, reply: wire.WireCommand) -> HeadraceError:
+        problem = problem_of(flow, reply)
+        if problem.specific_code in ("table_key_missing", "table_key_version"):
+            return ConflictError(
+                f"a key of table {self._scope}/{self._table} has another version or does not exist: read it again",
+                code="table_key_version",
+            )
+        if isinstance(problem, NotFoundError):
+            return NotFoundError(
+                f"key-value table {self._scope}/{self._table} was deleted",
+                details={"scope": self._scope, "table": self._table},
+            )
+        return problem
+
+
+# Reads the segments of a table page by page in key order, and merges them into one sequence in key order.
+
+Keyed = TypeVar("Keyed")
+
+
+async def pages_of_entries(
+    requests: TableSegmentRequests, segment: int, low: bytes, high: bytes, page: int
+) -> AsyncIterator[tuple[bytes, wire.TableEntry]]:
+    """Yields the entries of one segment with stored keys from `low` to `high`, `page` per request.
+
+    Each item is the stored key and the entry.
+    """
+    token = b""
+    while True:
+        reply = await requests.ask(segment, partial(_read_entries, page, token, low, high), wire.TableEntriesRead)
+        if not reply.entries:
+            return
+        token = bytes(reply.continuation_token)
+        for entry in reply.entries:
+            yield entry.key, entry
+
+
+async def pages_of_keys(
+    requests: TableSegmentRequests, segment: int, low: bytes, high: bytes, page: int
+) -> AsyncIterator[tuple[bytes, wire.TableKey]]:
+    """Like `pages_of_entries`, without values."""
+    token = b""
+    while True:
+        reply = await requests.ask(segment, partial(_read_keys, page, token, low, high), wire.TableKeysRead)
+        if not reply.keys:
+            return
+        token = bytes(reply.continuation_token)
+        for key in reply.keys:
+            yield key.key, key
+
+
+async def merged(sources: Sequence[AsyncIterator[tuple[bytes, Keyed]]]) -> AsyncIterator[tuple[bytes, Keyed]]:
+    """Merges sources into one sequence in key order. Each source must be in order, and no key may be in two sources."""
+    firsts = await asyncio.gather(*(anext(source, None) for source in sources))
+    heap = [(one[0], index, one[1]) for index, one in enumerate(firsts) if one is not None]
+    heapq.heapify(heap)
+    while heap:
+        key, index, value = heap[0]
+        yield key, value
+        following = await anext(sources[index], None)
+        if following is None:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (following[0], index, following[1]))
+
+
+def _read_entries(page: int, token: bytes, low: bytes, high: bytes, number: int, name: str) -> wire.WireCommand:
+    return wire.ReadTableEntries(number, name, "", page, token, b"", low, high)
+
+
+def _read_keys(page: int, token: bytes, low: bytes, high: bytes, number: int, name: str) -> wire.WireCommand:
+    return wire.ReadTableKeys(number, name, "", page, token, b"", low, high)
+
 
 BATCH_KEYS_MAX: Final = 256
 """The number of keys that one batch may change, as in Pravega."""

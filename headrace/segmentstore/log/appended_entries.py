@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
@@ -19,10 +20,36 @@ from headrace.codec.payload_compression import compress_payload
 from headrace.model.errors import HeadraceError
 from headrace.ports.ledger import Done, Released
 from headrace.segmentstore.log.journal.journal_commits import JOINED_PART_BYTES_MAX
-from headrace.segmentstore.log.local_threads import LocalThreads
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+# Threads for work on this machine alone: reads of the journal, and the compression of large entries.
+#
+# The threads of `asyncio.to_thread` are few, and requests to AWS occupy them for as long as AWS does not answer. A log
+# must not depend on that: meanwhile its owner appends, members catch up, and other stores read copies to take over.
+
+THREADS: Final = 8
+"""More than wait for the disk at the same time (CATCH_UPS_MAX, READS_MAX), so that entries are encoded meanwhile."""
+
+T = TypeVar("T")
+
+
+class LocalThreads:
+    """Started when they are needed."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="local")
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Call it in one of the threads. What a cancelled caller waited for runs to its end."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    def close(self) -> None:
+        """Begin nothing more. Calls that wait for a thread are cancelled."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
 
 # Turns the parts of an entry into the payload that all members store: joined, compressed or as it is, with its CRC.
 #

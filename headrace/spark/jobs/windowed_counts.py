@@ -24,11 +24,16 @@ from headrace.spark.jobs.json_records import QUARANTINE_COLUMNS, quarantined
 from headrace.spark.jobs.stream_copies import TARGET_OPTIONS
 from headrace.spark.jobs.time_ranges import YEAR_10000_MS
 from headrace.spark.jobs.window_definition import COUNT, WindowDefinition
-from headrace.spark.jobs.window_sums import (
+from headrace.spark.jobs.window_table import (
     GOOD,
     LATE,
     OUTCOMES,
     PARTLY_LATE,
+    QUARANTINE,
+    SUMS,
+    BatchSums,
+    Closing,
+    WindowTable,
     added_up,
     between_ends,
     partial_sums,
@@ -36,7 +41,6 @@ from headrace.spark.jobs.window_sums import (
     timed,
     to_quarantine,
 )
-from headrace.spark.jobs.window_table import QUARANTINE, SUMS, BatchSums, Closing, WindowTable
 from headrace.spark.manifests import manifest_head, manifest_name
 from headrace.spark.plan_files import plan_files
 from headrace.spark.write_options import write_options

@@ -12,8 +12,12 @@ from interruptions import Work, assert_crashes_lose_and_double_nothing, assert_t
 from fuzz.watched_ports import Calls, WatchedStore
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
-from headrace.controller.ticks.assign_containers import assign_containers, take_unassigned
-from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
+from headrace.controller.ticks.assign_containers import (
+    assign_containers,
+    detect_failed_stores,
+    end_lease_of_task,
+    take_unassigned,
+)
 from headrace.metadata.cluster_records import (
     ClusterRecords,
     claim_body,

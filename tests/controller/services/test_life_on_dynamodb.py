@@ -17,7 +17,7 @@ from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.adapters.sqs.request_queue import SqsRequestQueue
+from headrace.adapters.sqs import SqsRequestQueue
 from headrace.controller.operations import truncate_stream
 from headrace.controller.operations.registry import request_processor
 from headrace.controller.services.auto_scaling import AutoScalingService, ReportOutcome

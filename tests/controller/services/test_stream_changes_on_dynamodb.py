@@ -14,7 +14,7 @@ from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.adapters.sqs.request_queue import SqsRequestQueue
+from headrace.adapters.sqs import SqsRequestQueue
 from headrace.controller.operations import delete_scope
 from headrace.controller.operations.registry import request_processor
 from headrace.controller.services.scope_deletion import ScopeDeletionService

@@ -22,7 +22,7 @@ from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.controller.ticks.detect_failed_stores import end_lease_of_task
+from headrace.controller.ticks.assign_containers import end_lease_of_task
 from headrace.metadata.cluster_records import StoredMap, write_lease
 from headrace.model.cluster import ContainerMap, registered
 from headrace.model.errors import FencedError, UnavailableError

@@ -20,7 +20,7 @@ from held_disk import HeldDisk
 from replica_sockets import PATIENT, identity
 from replicated_world import LOG, ReplicatedWorld, opened, until
 
-from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cost_world import CostWorld
 
 from headrace import topology
-from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
+from headrace.controller.ticks.assign_containers import detect_failed_stores
 from headrace.metadata.cluster_records import write_lease
 from headrace.model.cluster import StoreLease, registered
 

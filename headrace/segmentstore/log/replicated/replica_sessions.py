@@ -38,10 +38,10 @@ from headrace.ports.replicas import OwnerLink, OwnerMessage
 from headrace.replication.bounds import RECEIVED_BYTES_MAX
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
 from headrace.replication.replica_log import RecoveredLog, ReplicaLog
+from headrace.segmentstore.log.appended_entries import LocalThreads
 from headrace.segmentstore.log.journal.journal_index import JournalIndex, KnownLog
 from headrace.segmentstore.log.journal.journal_interface import EntryJournal
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore, keep_ledgers
-from headrace.segmentstore.log.local_threads import LocalThreads
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

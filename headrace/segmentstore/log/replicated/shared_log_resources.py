@@ -17,8 +17,8 @@ from headrace.ports.replicas import OwnerMessage
 from headrace.replication.bounds import CATCH_UPS_MAX, RecoveryBounds, WriterBounds
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.member_states import AppendRate, MemberState, catch_up_bytes_per_s, lag_fill
+from headrace.segmentstore.log.appended_entries import LocalThreads
 from headrace.segmentstore.log.journal.journal_interface import EntryJournal
-from headrace.segmentstore.log.local_threads import LocalThreads
 from headrace.segmentstore.log.replicated.replication_metrics import ReplicationMetrics
 
 if TYPE_CHECKING:

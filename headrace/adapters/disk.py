@@ -14,6 +14,7 @@ from headrace.ports.journal_disk import DiskSpace, JournalFile
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+
 _PARTS_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux
 _ZEROS: Final = bytes(1 << 20)
 _SYNC_EVERY_BYTES: Final = 8 << 20

@@ -23,15 +23,21 @@ from headrace.model.rates import ScalingReport
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
+
 _log = logging.getLogger(__name__)
+
 
 REPORTS_WAITING_MAX: Final = 10_000
 """About 5 MB; all segments of a store that fall silent at once are a few thousand."""
 
+
 REPORTS_PER_CALL: Final = 10
 """SQS's limit for a batch."""
 
+
 RETRY_FIRST_S: Final = 1.0
+
+
 RETRY_MAX_S: Final = 30.0
 
 

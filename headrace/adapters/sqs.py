@@ -1,4 +1,4 @@
-"""The request queue in an SQS FIFO queue."""
+"""The request queue in an SQS FIFO queue, and the client of SQS."""
 
 from __future__ import annotations
 

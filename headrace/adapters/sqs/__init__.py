@@ -1,1 +1,0 @@
-"""Background work in SQS FIFO queues."""
