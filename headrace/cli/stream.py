@@ -1,28 +1,40 @@
-"""`headrace stream`: create, update, list, get, freeze, seal, delete; the other actions are in `stream_*.py`."""
+"""`headrace stream`: everything but `describe`, which is in `stream_describe.py`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 import typer
 
-from headrace.api.streams import StreamView
-from headrace.cli import stream_cuts, stream_describe, stream_scale
+from headrace.api.streams import ScaleProgress, StreamView
+from headrace.cli import stream_describe
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, state_text, time_text
 from headrace.cli.parameters import (
+    CutArgument,
+    FromCut,
     NoWait,
     ScopedName,
     ScopeName,
     StreamName,
+    ToCut,
+    key_ranges,
     number,
     positive,
     rollover_size_option,
+    segment_text,
+    segments,
 )
-from headrace.cli.quantities import retention_text, scaling_text, size_text
+from headrace.cli.quantities import count_text, retention_text, scaling_text, size_text
+from headrace.cli.segment import segment_document
 from headrace.cli.session import Session
+from headrace.cli.times import TIME_HELP, milliseconds, moment
+from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.log_classes import LogClass
+from headrace.model.scaling import even_plan
+from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import (
     CONFIGURATION_CHANGED,
     RetentionPolicy,
@@ -30,6 +42,7 @@ from headrace.model.stream_configuration import (
     ScalingPolicy,
     ScalingType,
 )
+from headrace.model.stream_cuts import StreamCut
 
 SEGMENTS_DEFAULT = 2
 SCALE_FACTOR_DEFAULT = 2
@@ -237,8 +250,6 @@ def delete(session: Session, stream: StreamName, no_wait: NoWait = False) -> Out
 
 
 stream_describe.add_to(app)
-stream_scale.add_to(app)
-stream_cuts.add_to(app)
 
 
 def stream_document(view: StreamView) -> dict[str, Any]:
@@ -325,3 +336,210 @@ def _retention(known: RetentionPolicy | None, days: Count, megabytes: Count, max
             raise InvalidRequestError("--retain-max needs --retain-days or --retain-mb")
         return RetentionPolicy(known.type, known.value, maximum)
     return known
+
+
+PLANS_MAX = 4
+"""How often a scale is planned again because another scale came between the plan and the request."""
+
+Parts = list[tuple[Any, ...]]
+
+
+@action(
+    app,
+    "scale",
+    examples=[
+        "headrace stream scale shop/orders --segments 4",
+        "headrace stream scale shop/orders --seal 0@0 --range 0:0.125,0.125:0.25",
+    ],
+)
+def scale(
+    session: Session,
+    stream: StreamName,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--segments", parser=positive, metavar="N", help="split and merge until there are N equal segments"
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="with --segments: show which segments would be replaced")
+    ] = False,
+    seal: Annotated[
+        list[Any] | None,
+        typer.Option(parser=segments, metavar="SEGMENT,...", help="exact form: the segments to replace"),
+    ] = None,
+    ranges: Annotated[
+        list[Any] | None,
+        typer.Option(
+            "--range", parser=key_ranges, metavar="LOW:HIGH,...", help="exact form: key ranges of the new ones"
+        ),
+    ] = None,
+    no_wait: NoWait = False,
+) -> Outcome:
+    """Replace segments by new ones. The order of each routing key is kept.
+
+    --segments N computes the key ranges: the key space is divided into N equal segments, and segments that are equal
+    parts already are kept. --seal and --range name the segments and the ranges.
+    """
+    if (count is None) != bool(seal and ranges) or (count is not None and (seal or ranges)):
+        raise typer.BadParameter("expected either --segments N, or --seal and --range")
+    if count is not None:
+        return _scale_evenly(session, stream, count, dry_run=dry_run, wait=not no_wait)
+    if dry_run:
+        raise typer.BadParameter("--dry-run needs --segments N")
+    progress = session.client.admin.scale_stream(*stream, seal=_flat(seal), ranges=_flat(ranges), wait=not no_wait)
+    return _progress(progress)
+
+
+@action(app, "scale-status", examples=["headrace stream scale-status shop/orders 3"])
+def scale_status(
+    session: Session, stream: StreamName, epoch: Annotated[int, typer.Argument(parser=number, metavar="EPOCH")]
+) -> Outcome:
+    """Show the status of the scale that creates an epoch."""
+    progress = session.client.admin.scale_status(*stream, epoch)
+    return _progress(ScaleProgress(progress.epoch, progress.status, ()))
+
+
+def _scale_evenly(session: Session, stream: ScopedName, count: int, *, dry_run: bool, wait: bool) -> Outcome:
+    for _ in range(PLANS_MAX - 1):
+        try:
+            return _try_to_scale(session, stream, count, dry_run=dry_run, wait=wait)
+        except IllegalStateError as error:
+            if error.specific_code != "segment_not_active":
+                raise
+    return _try_to_scale(session, stream, count, dry_run=dry_run, wait=wait)
+
+
+def _try_to_scale(session: Session, stream: ScopedName, count: int, *, dry_run: bool, wait: bool) -> Outcome:
+    current = session.client.admin.epoch_segments(*stream)
+    active = {one.segment_id: one.key_range for one in current.segments}
+    plan = even_plan(active, count)
+    if plan is None:
+        document = {"epoch": current.epoch, "status": "SUCCESS", "segments": [], "sealedSegments": []}
+        return Outcome(document, text=f"stream {stream} has {count_text(count, 'equal segment')} already")
+    if dry_run:
+        return _plan(stream, count, {one: active[one] for one in plan.sealed}, plan.new_ranges)
+    progress = session.client.admin.scale_stream(*stream, seal=plan.sealed, ranges=plan.new_ranges, wait=wait)
+    outcome = _progress(progress)
+    replaced = ", ".join(map(segment_text, plan.sealed))
+    kept = count_text(count - len(plan.new_ranges), "segment")
+    text = f"{outcome.text}, which replace {replaced}; {kept} kept"
+    return Outcome({**outcome.document, "sealedSegments": list(plan.sealed)}, text=text)
+
+
+def _plan(stream: ScopedName, count: int, sealed: dict[int, KeyRange], new: tuple[KeyRange, ...]) -> Outcome:
+    document = {
+        "sealedSegments": list(sealed),
+        "newRanges": [{"low": one.low, "high": one.high} for one in new],
+        "segments": count,
+    }
+    rows: Parts = [("seal", segment_text(one), *_bounds(key_range)) for one, key_range in sealed.items()]
+    rows += [("create", "", *_bounds(one)) for one in new]
+    return Outcome(document, ("STEP", "SEGMENT", "FROM KEY", "TO KEY"), rows)
+
+
+def _bounds(key_range: KeyRange) -> tuple[float, float]:
+    return round(key_range.low, 6), round(key_range.high, 6)
+
+
+def _flat(parts: list[Any] | None) -> list[Any]:
+    return [one for part in parts or () for one in part]
+
+
+def _progress(progress: ScaleProgress) -> Outcome:
+    created = [
+        {"segment": one.segment_id, "low": one.key_range.low, "high": one.key_range.high} for one in progress.segments
+    ]
+    document = {"epoch": progress.epoch, "status": progress.status, "segments": created}
+    names = ", ".join(segment_text(one.segment_id) for one in progress.segments)
+    ending = f": segments {names}" if names else ""
+    return Outcome(document, text=f"scale to epoch {progress.epoch}: {state_text(progress.status)}{ending}")
+
+
+@action(
+    app,
+    "cut",
+    examples=["headrace stream cut shop/orders --at head", "headrace stream cut shop/orders --time 10:05"],
+)
+def cut(
+    session: Session,
+    stream: StreamName,
+    at: Annotated[Literal["head", "tail"], typer.Option(help="an end of the stream")] = "tail",
+    time: Annotated[
+        datetime | None, typer.Option(parser=moment, metavar="TIME", help=f"the cut at a time: {TIME_HELP}")
+    ] = None,
+) -> Outcome:
+    """Show the stream cut at the head, the tail or a time."""
+    if time is not None:
+        found = session.client.stream_cut_at(*stream, time)
+    else:
+        found = session.client.admin.stream_cut(*stream, at=at)
+    rows = [(segment_text(segment), offset) for segment, offset in found.positions]
+    return Outcome(cut_document(found), ("SEGMENT", "OFFSET"), rows)
+
+
+@action(app, "truncate", examples=["headrace stream truncate shop/orders 0@0:1024,1@0:2048"])
+def truncate(session: Session, stream: StreamName, cut: CutArgument, no_wait: NoWait = False) -> Outcome:
+    """Delete everything before a stream cut."""
+    session.client.admin.truncate_stream(*stream, cut, wait=not no_wait)
+    document = {"scope": stream.scope, "stream": stream.name, "truncated": not no_wait}
+    return Outcome(document, text=f"stream {stream} is {'being truncated' if no_wait else 'truncated'}")
+
+
+@action(app, "check-cut", examples=["headrace stream check-cut shop/orders 0@0:1024,1@0:2048"])
+def check_cut(session: Session, stream: StreamName, cut: CutArgument) -> Outcome:
+    """Check whether a reader can start or stop at a stream cut."""
+    valid = session.client.admin.is_stream_cut_valid(*stream, cut)
+    return Outcome({"valid": valid}, text="valid" if valid else "not valid")
+
+
+@action(app, "distance", examples=["headrace stream distance shop/orders --from 0@0:1024,1@0:2048"])
+def distance(session: Session, stream: StreamName, from_cut: FromCut = None, to_cut: ToCut = None) -> Outcome:
+    """Show the number of bytes between two stream cuts."""
+    found = session.client.admin.stream_cut_distance(*stream, from_cut, to_cut)
+    return Outcome({"bytes": found}, text=f"{found} bytes ({size_text(found)})" if found >= 1000 else f"{found} bytes")
+
+
+@action(app, "scaling-events", examples=["headrace stream scaling-events shop/orders"])
+def scaling_events(
+    session: Session,
+    stream: StreamName,
+    from_ms: Annotated[
+        int, typer.Option(parser=milliseconds, metavar="MS", help="milliseconds since 1970 (default 0)")
+    ] = 0,
+    to_ms: Annotated[
+        int | None, typer.Option(parser=milliseconds, metavar="MS", help="milliseconds since 1970 (default: now)")
+    ] = None,
+) -> Outcome:
+    """List the scales between two times, oldest first."""
+    events = session.client.admin.scaling_events(*stream, from_ms=from_ms, to_ms=to_ms)
+    document = [
+        {
+            "epoch": one.epoch,
+            "timeMs": one.time_ms,
+            "splits": one.splits,
+            "merges": one.merges,
+            "sealedSegments": list(one.sealed_segments),
+            "newSegments": [segment_document(segment) for segment in one.new_segments],
+        }
+        for one in events
+    ]
+    rows = [
+        (
+            time_text(one.time_ms),
+            one.epoch,
+            one.splits,
+            one.merges,
+            [segment_text(segment) for segment in one.sealed_segments],
+            [segment_text(segment.segment_id) for segment in one.new_segments],
+        )
+        for one in events
+    ]
+    return Outcome({"scalingEvents": document}, ("TIME", "EPOCH", "SPLITS", "MERGES", "SEALED", "NEW"), rows)
+
+
+def cut_document(position: StreamCut) -> dict[str, Any]:
+    """A stream cut as JSON: the offsets by segment id, and the text form that Pravega's clients accept."""
+    offsets = {str(segment): offset for segment, offset in position.positions}
+    text = stream_cut_text(position)
+    return {"scope": position.scope, "stream": position.stream, "cut": offsets, "text": text}
