@@ -33,7 +33,7 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -22,8 +22,7 @@ from demo.chart import draw_delays
 from demo.flights import Delays, FlightEvent, expected_delays, flight_events, load_flights
 from demo.key_order import KeyedDigest
 from headrace.client import Headrace, ScalingPolicy, StreamCut, connect
-from headrace.local.failures import LocalStackError
-from headrace.local.prerequisites import require_jdk
+from headrace.local.failures import LocalStackError, require_jdk
 from headrace.local.running import running_stack
 from headrace.model.errors import HeadraceError
 

@@ -21,7 +21,7 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.settlements import Settle
 from headrace.segmentstore.owned_container import OwnedContainer
-from headrace.segmentstore.tables.segment_reads import read_segment
+from headrace.segmentstore.tables.table import read_segment
 
 _ATTEMPTS_MAX: Final = 1_000
 _RETRY_S: Final = 0.001

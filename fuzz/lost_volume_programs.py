@@ -18,8 +18,8 @@ from fuzz.program_trace import Trace
 from fuzz.randomness import Random
 from fuzz.segment_programs import SegmentProgram, small_sizes, storage_limits
 from headrace.segmentstore.owned_container import OwnedContainer
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 STORES: Final = 6
 _STEPS: Final = (20, 80, 200)

@@ -23,8 +23,8 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.owned_container import OwnedContainer
 from headrace.segmentstore.store import SegmentStore
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from segmentstore_fargate.registration import claim_free_container
 
 CONTAINER: Final = 0

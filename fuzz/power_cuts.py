@@ -36,8 +36,8 @@ from headrace.ports.metadata_store import Key, Page, Record, Write
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from segmentstore_fargate.registration import claim_free_container
 
 CONTAINERS: Final = 2

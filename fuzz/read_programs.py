@@ -23,9 +23,9 @@ from fuzz.reading_peers import ReadingPeer
 from fuzz.segment_model import require
 from fuzz.segment_programs import STEPS, STORES, TARGETS, SegmentProgram, small_sizes, storage_limits
 from headrace.segmentstore.connections import read_processor
-from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
 from headrace.segmentstore.tiering import chunk_directory, range_cache, storage_reader
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 _PEERS_MAX: Final = 3
 _PIECES_BYTES: Final = ((64, 256), (1_000, 4_000), (128 << 10, 4 << 20))

@@ -36,10 +36,10 @@ from headrace.segmentstore.containers import backfill
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.merges import merge, merge_batch
 from headrace.segmentstore.owned_container import OwnedContainer
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tables.segment_reads import read_segment
+from headrace.segmentstore.tables.table import read_segment
+from headrace.segmentstore.tables.table_limits import TableLimits
 from headrace.segmentstore.tiering import chunk_directory
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 STORES: Final = 3
 STEPS: Final = 250

@@ -16,8 +16,8 @@ from fuzz.randomness import Random
 from fuzz.table_model import TableClient, TableRemover
 from headrace import wire
 from headrace.segmentstore.owned_container import OwnedContainer
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 CLIENTS: Final = 4
 REMOVERS: Final = 2

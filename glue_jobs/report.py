@@ -16,10 +16,9 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.client import connect
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.spark.job_arguments import job_arguments
-from headrace.spark.jobs.field_counts import field_counts
 from headrace.spark.jobs.job_files import HadoopFiles
 from headrace.spark.jobs.run_stream import SOURCE_REQUIRED, only_stream, source_options
-from headrace.spark.jobs.stream_report import interval_times, measure_stream, report_html
+from headrace.spark.jobs.stream_report import field_counts, interval_times, measure_stream, report_html
 from headrace.spark.jobs.time_ranges import parse_time
 from headrace.spark.option_values import invalid_option, whole_number
 from headrace.spark.options import read_options

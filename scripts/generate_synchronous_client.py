@@ -87,7 +87,7 @@ MODULES = (
     Generated("synchronous_tables_admin", "administration.tables_admin", ("AsyncTablesAdmin",)),
     Generated("synchronous_transactions_admin", "administration.transactions_admin", ("AsyncTransactionsAdmin",)),
     Generated("synchronous_watermarks_admin", "administration.watermarks_admin", ("AsyncWatermarksAdmin",)),
-    Generated("synchronous_table", "tables.key_value_table", ("AsyncKeyValueTable",)),
+    Generated("synchronous_table", "key_value_table", ("AsyncKeyValueTable",)),
     Generated(
         "synchronous_transactions",
         "writing.transactional_writer",

@@ -73,8 +73,8 @@ from headrace.model.replica_placement import LOCAL_ZONE
 from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
 from headrace.segmentstore.log.journal.journal_commits import JOURNAL_FILE_BYTES
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from segmentstore_fargate.layout import Layout, journal_directory
 
 CACHE_BYTES_DEFAULT: Final = 512 << 20

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from headrace.adapters.logged_scaling_reports import LoggedScalingReports
+from headrace.adapters.scaling_report_senders import LoggedScalingReports, SqsScalingReports
 from headrace.adapters.sqs import sqs_client
-from headrace.adapters.sqs_scaling_reports import SqsScalingReports
 from headrace.model.rates import ScalingReport
 
 STOP_DEADLINE_S: Final = 2.0

@@ -18,6 +18,7 @@ from headrace.client.groups.group_positions import GroupLag, SegmentLag
 from headrace.client.groups.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
 from headrace.client.groups.reader_group import AsyncReaderGroup, Checkpoint
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect
+from headrace.client.key_value_table import AsyncKeyValueTable, TableEntry, TableKey
 from headrace.client.ranges.range_reader import AsyncRangeReader
 from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.client.reading.event_reader import AsyncEventReader, EventRead, ReaderOptions, ReadOrder
@@ -35,7 +36,6 @@ from headrace.client.synchronous.synchronous_revisioned_stream import Revisioned
 from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
 from headrace.client.synchronous.synchronous_table import KeyValueTable
 from headrace.client.synchronous.synchronous_transactions import Transaction, TransactionalWriter
-from headrace.client.tables.key_value_table import AsyncKeyValueTable, TableEntry, TableKey
 from headrace.client.writing.event_blocks import Ack
 from headrace.client.writing.event_writer import AsyncEventWriter, WriterOptions
 from headrace.client.writing.transactional_writer import AsyncTransaction, AsyncTransactionalWriter

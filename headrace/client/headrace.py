@@ -16,6 +16,7 @@ from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
 from headrace.client.closing import Block, exit_all
 from headrace.client.groups.reader_group import AsyncReaderGroup
 from headrace.client.http_api import HttpApi
+from headrace.client.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.loop_thread import LoopCaller, LoopThread
 from headrace.client.ranges.range_bytes import HistorySource, StreamRanges
 from headrace.client.ranges.range_reader import AsyncRangeReader
@@ -35,7 +36,6 @@ from headrace.client.synchronous.synchronous_revisioned_stream import Revisioned
 from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
 from headrace.client.synchronous.synchronous_table import KeyValueTable
 from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
-from headrace.client.tables.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.writing.event_writer import AsyncEventWriter, WriterCore, WriterOptions
 from headrace.client.writing.transactional_writer import AsyncTransactionalWriter
 from headrace.model.arguments import checked_calls

@@ -26,10 +26,16 @@ from headrace.replication.effects import (
     Suspect,
     WriterEffect,
 )
-from headrace.replication.ensemble_change import ChangePhase, EnsembleChange
+from headrace.replication.ensemble_change import (
+    ChangePhase,
+    EnsembleChange,
+    MemberView,
+    RepairBounds,
+    next_ensemble,
+    wanted_learners,
+)
 from headrace.replication.log_ends import had_position, reported_position, truncation_point
 from headrace.replication.member_states import FED, Member, MemberState
-from headrace.replication.repair_policy import MemberView, RepairBounds, next_ensemble, wanted_learners
 
 # How many bytes of a ledger follow an entry, in bounded memory.
 

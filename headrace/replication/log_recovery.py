@@ -37,6 +37,7 @@ from headrace.replication.effects import (
     WriteRecord,
     WriterEffect,
 )
+from headrace.replication.ensemble_change import members_after_takeover
 from headrace.replication.log_ends import (
     find_log_end,
     first_possible,
@@ -44,7 +45,6 @@ from headrace.replication.log_ends import (
     reported_position,
     truncation_point,
 )
-from headrace.replication.repair_policy import members_after_takeover
 
 # The steps of a takeover, in their order.
 

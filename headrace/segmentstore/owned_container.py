@@ -32,13 +32,13 @@ from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.compactor import CompactionBudget, Compactor, SmallRuns
 from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep
 from headrace.segmentstore.tiering.garbage_collector import GarbageCollector
-from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.maintenance import MaintenanceTasks, Sweep
 from headrace.segmentstore.tiering.owner_writes import ObjectNames
 from headrace.segmentstore.tiering.range_cache import RangeCache
 from headrace.segmentstore.tiering.restoration import reconcile_after_loss, restore_container
 from headrace.segmentstore.tiering.segment_records import SWEEPS_PER_IDLE_TIME, Evictor, SegmentRecords
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore, SnapshotWriter
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from headrace.segmentstore.tiering.storage_reader import StorageReader
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
 

@@ -31,13 +31,12 @@ from headrace.segmentstore.containers.operation_log import OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.owned_container import ContainerOpening, OwnedContainer, SharedParts, drop_past_log
-from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
 from headrace.segmentstore.tables.table_store import TableMemory
 from headrace.segmentstore.tiering.compactor import CompactionBudget
-from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.range_cache import RangeCache
+from headrace.segmentstore.tiering.storage_limits import StorageLimits, Throttle
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
-from headrace.segmentstore.tiering.throttle import Throttle
 
 # The shutdown of a store: its deadline, and the flushes that have until then.
 

@@ -8,8 +8,8 @@ from typing import Final
 from headrace.model.container_logs import COPIES
 from headrace.model.log_classes import ContainerLayout
 from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from simulation.draws import Draws
 from simulation.scheduler import MS, SECOND
 

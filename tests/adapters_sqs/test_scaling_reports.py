@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
-from headrace.adapters.sqs_scaling_reports import REPORTS_PER_CALL, SqsScalingReports
+from headrace.adapters.scaling_report_senders import REPORTS_PER_CALL, SqsScalingReports
 from headrace.codec.scaling_report_message import parse_report, report_message
 from headrace.model.errors import InvalidRequestError
 from headrace.model.rates import ScalingReport

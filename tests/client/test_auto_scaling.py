@@ -18,7 +18,7 @@ from real_cluster import RealCluster, client_of, serve_functions
 
 from functions import wiring
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.sqs_scaling_reports import SqsScalingReports
+from headrace.adapters.scaling_report_senders import SqsScalingReports
 from headrace.client import Headrace, ScalingPolicy
 from headrace.local.event_sources import QueuePoller
 from headrace.local.lambda_host import LambdaHost

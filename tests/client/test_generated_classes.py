@@ -81,7 +81,7 @@ def test_check_names_a_stale_file(tmp_path: Path, edited: str, before: str, afte
     ids=["plain-method", "iterator-without-page"],
 )
 def test_method_without_a_synchronous_form_is_refused(tmp_path: Path, before: str, after: str, reason: str):
-    client = _edited(tmp_path, "tables/key_value_table.py", lambda text: text.replace(before, after))
+    client = _edited(tmp_path, "key_value_table.py", lambda text: text.replace(before, after))
     refused = _generate("--client", str(client))
     assert refused.returncode != 0
     assert reason in refused.stderr

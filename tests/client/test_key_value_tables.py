@@ -24,9 +24,9 @@ from headrace.client import (
     TableConfiguration,
     TableKey,
     UnavailableError,
+    key_value_table,
 )
-from headrace.client.tables import key_value_table
-from headrace.client.tables.key_value_table import BATCH_KEYS_MAX, TableSegmentRequests
+from headrace.client.key_value_table import BATCH_KEYS_MAX, TableSegmentRequests
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX
 from headrace.wire.connections.asynchronous import Flow, SingleReply
 

@@ -32,7 +32,7 @@ from headrace import wire
 from headrace.codec.delegation_tokens import CLOCK_SKEW_S, TOKEN_EXPIRED, TOKEN_INVALID, TokenKey, TokenKeys
 from headrace.model import segment_attributes
 from headrace.model.access import Access, scope_resource, stream_resource
-from headrace.segmentstore.connections.limits import STALL_S
+from headrace.segmentstore.connections.connection_limits import STALL_S
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 pytestmark = pytest.mark.anyio

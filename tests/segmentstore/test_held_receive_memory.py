@@ -11,7 +11,7 @@ from store_world import RunningStore, World
 from token_clients import KEYS, SEGMENT, TABLE, admin, refused, writing
 
 from headrace import wire
-from headrace.segmentstore.connections.limits import STRANGER_FRAME_BYTES_MAX
+from headrace.segmentstore.connections.connection_limits import STRANGER_FRAME_BYTES_MAX
 from headrace.segmentstore.connections.receive_memory import (
     LARGE_PIECE_BYTES,
     SLOW_PERIODS,

@@ -13,7 +13,7 @@ from token_clients import KEYS, SEGMENT, admin, refused
 
 from headrace import wire
 from headrace.model.limits import SEGMENT_NAME_BYTES_MAX
-from headrace.segmentstore.connections.limits import COMMANDS_PER_TURN_MAX, REFUSED_TOKENS_MAX, TURN_S
+from headrace.segmentstore.connections.connection_limits import COMMANDS_PER_TURN_MAX, REFUSED_TOKENS_MAX, TURN_S
 from headrace.segmentstore.connections.session import Session
 
 pytestmark = pytest.mark.anyio

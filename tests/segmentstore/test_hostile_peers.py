@@ -14,7 +14,7 @@ from store_world import RunningStore, WireClient, World
 
 from headrace import wire
 from headrace.adapters.tcp import listener as listener_module
-from headrace.segmentstore.connections.limits import EMPTY_EVENTS_MAX, STALL_S
+from headrace.segmentstore.connections.connection_limits import EMPTY_EVENTS_MAX, STALL_S
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from table_client import TableClient
 
 from headrace import wire
 from headrace.segmentstore.tables import table_updates
-from headrace.segmentstore.tables.limits import LARGE_BATCHES_AT_ONCE_MAX, SLICE_CHANGES_MAX
 from headrace.segmentstore.tables.table import Table, TailAddition
+from headrace.segmentstore.tables.table_limits import LARGE_BATCHES_AT_ONCE_MAX, SLICE_CHANGES_MAX
 
 pytestmark = pytest.mark.anyio
 

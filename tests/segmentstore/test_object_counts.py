@@ -19,7 +19,7 @@ from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S, WRITES_PER_TRANSACTION_MAX, Create, Delete, Key
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory, fitting
 from headrace.segmentstore.tiering.garbage_collector import OBJECTS_PER_PAGE
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 pytestmark = pytest.mark.anyio
 

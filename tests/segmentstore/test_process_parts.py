@@ -21,8 +21,8 @@ from headrace.metadata.cluster_records import claim_sort, decode_claim
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import Key
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from segmentstore_fargate import config, health, probe
 from segmentstore_fargate.config import read_config
 from segmentstore_fargate.health import HealthServer, json_answer

@@ -9,7 +9,7 @@ import pytest
 from store_world import WireClient, World
 
 from headrace import wire
-from headrace.adapters.logged_scaling_reports import LoggedScalingReports
+from headrace.adapters.scaling_report_senders import LoggedScalingReports
 from headrace.model.names import transaction_segment_name
 from headrace.model.rates import ScalingReport
 from headrace.segmentstore.store import SegmentStore

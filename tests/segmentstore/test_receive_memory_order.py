@@ -7,7 +7,7 @@ from session_channels import feed, open_session
 from store_world import World
 
 from headrace import wire
-from headrace.segmentstore.connections.limits import HELD_READS_MAX
+from headrace.segmentstore.connections.connection_limits import HELD_READS_MAX
 from headrace.segmentstore.connections.receive_memory import (
     LARGE_PIECE_BYTES,
     SMALL_PIECE_BYTES,

@@ -14,7 +14,7 @@ from store_world import World
 
 from headrace import wire
 from headrace.model.segment_attributes import EVENT_COUNT
-from headrace.segmentstore.connections.limits import (
+from headrace.segmentstore.connections.connection_limits import (
     CONTROL_FRAME_BYTES_MAX,
     HELD_READS_MAX,
     READ_BYTES_MAX,

@@ -13,7 +13,7 @@ from store_world import World
 from headrace import wire
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
-from headrace.segmentstore.connections.limits import STORAGE_READS_MAX
+from headrace.segmentstore.connections.connection_limits import STORAGE_READS_MAX
 from headrace.segmentstore.tiering.range_cache import (
     PIECE_BYTES,
     PIECES_AHEAD,

@@ -24,7 +24,7 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.chunks import chunk_partition, chunk_run, is_link
 from headrace.segmentstore.containers import operation_log
 from headrace.segmentstore.tiering import chunk_directory
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 LIMITS = StorageLimits(
     flush_age_s=5.0, flush_bytes=1 << 40, object_bytes_max=1500, checkpoint_every_bytes=6000, compacted_runs_min=2,

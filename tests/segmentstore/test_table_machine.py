@@ -20,8 +20,8 @@ from table_client import TableClient
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from headrace.model.errors import ThrottledError, UnavailableError
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.containers import log_room
-from headrace.segmentstore.tiering import throttle as throttle_module
-from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL, throttle_delay_s
+from headrace.segmentstore.tiering import storage_limits as throttle_module
+from headrace.segmentstore.tiering.storage_limits import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL, throttle_delay_s
 
 pytestmark = pytest.mark.anyio
 

@@ -41,7 +41,7 @@ from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from headrace.topology import ROUTES
 
 CONTAINERS = 4

@@ -16,7 +16,7 @@ from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment
-from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
 
 TABLE = "scope/_tables/0.#epoch.0"
 ANY, NONE = wire.NO_VERSION, wire.NOT_EXISTS

@@ -26,8 +26,8 @@ from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from segmentstore_fargate.registration import claim_free_container
 
 

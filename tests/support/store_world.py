@@ -31,8 +31,8 @@ from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
 from headrace.segmentstore.log.objects.object_ledgers import ObjectLedgers
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tables.table_limits import TableLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 WAIT_S = 20.0
 """Far beyond what any test needs: it only turns a hang into a failure."""

@@ -1,6 +1,6 @@
 """`KeyValueTable` for programs without an event loop; thread-safe.
 
-Generated from `tables.key_value_table.py` by `make synchronous`: change that file, not this one.
+Generated from `key_value_table.py` by `make synchronous`: change that file, not this one.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 
+from headrace.client.key_value_table import PAGE_ENTRIES, AsyncKeyValueTable, TableEntry, TableKey
 from headrace.client.loop_thread import LoopCaller
-from headrace.client.tables.key_value_table import PAGE_ENTRIES, AsyncKeyValueTable, TableEntry, TableKey
 
 
 class KeyValueTable:

@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace import wire
 from headrace.segmentstore.cache.reservations import Reservation, slice_parts
-from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.connections.connection_limits import CONTROL_FRAME_BYTES_MAX
 
 _EVENT_HEADER_BYTES: Final = 8
 _BLOCK_PREFIX = struct.Struct(">QQ")

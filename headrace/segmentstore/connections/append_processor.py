@@ -19,7 +19,7 @@ from headrace.model.errors import FencedError, HeadraceError, InvalidRequestErro
 from headrace.model.segment_attributes import is_core
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
-from headrace.segmentstore.connections.limits import (
+from headrace.segmentstore.connections.connection_limits import (
     EMPTY_EVENTS_MAX,
     WAITING_SET_UPS_MAX,
     WRITERS_PER_CONNECTION_MAX,

@@ -20,7 +20,7 @@ from headrace import wire
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation, slice_parts
 from headrace.segmentstore.connections.append_frames import PREFIXES, AppendFrame, read_trailer, with_block
-from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX, STRANGER_FRAME_BYTES_MAX
+from headrace.segmentstore.connections.connection_limits import CONTROL_FRAME_BYTES_MAX, STRANGER_FRAME_BYTES_MAX
 from headrace.segmentstore.connections.receive_memory import (
     SMALL_PIECE_BYTES,
     STRANGERS,

@@ -15,7 +15,7 @@ from headrace import wire
 from headrace.model.errors import FencedError, HeadraceError, NotFoundError
 from headrace.ports.clock import Clock
 from headrace.segmentstore.cache.reservations import Block
-from headrace.segmentstore.connections.limits import (
+from headrace.segmentstore.connections.connection_limits import (
     HELD_READS_MAX,
     READ_AHEADS_MAX,
     READ_BYTES_MAX,

@@ -19,7 +19,7 @@ from typing import Final
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
-from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.connections.connection_limits import CONTROL_FRAME_BYTES_MAX
 
 SMALL_PIECE_BYTES: Final = 16 << 10
 """The size of the first piece of a frame, before many of its bytes have arrived."""

@@ -21,7 +21,7 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.time_points import UNKNOWN_ORDERING
-from headrace.segmentstore.connections.limits import TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
+from headrace.segmentstore.connections.connection_limits import TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
 from headrace.segmentstore.containers import merges
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.containers.container import Keep, never

@@ -19,8 +19,7 @@ from headrace.ports.clock import Clock
 from headrace.segmentstore.cache.reservations import Block, Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
 from headrace.segmentstore.connections.append_processor import AppendProcessor
-from headrace.segmentstore.connections.frame_assembler import Channel, FrameAssembler
-from headrace.segmentstore.connections.limits import (
+from headrace.segmentstore.connections.connection_limits import (
     COMMANDS_PER_TURN_MAX,
     OUTSTANDING_APPEND_BYTES_MAX,
     REPLIES_PER_TURN_BYTES_MAX,
@@ -30,6 +29,7 @@ from headrace.segmentstore.connections.limits import (
     TURN_S,
     UNTAKEN_REPLY_BYTES_MAX,
 )
+from headrace.segmentstore.connections.frame_assembler import Channel, FrameAssembler
 from headrace.segmentstore.connections.read_processor import ReadProcessor
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.connections.received_bytes import ReceivedBytes

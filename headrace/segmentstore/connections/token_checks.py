@@ -24,7 +24,7 @@ from headrace.codec.delegation_tokens import (
 )
 from headrace.model.access import Access, allows
 from headrace.model.errors import UnauthorizedError
-from headrace.segmentstore.connections.limits import REFUSED_TOKENS_MAX
+from headrace.segmentstore.connections.connection_limits import REFUSED_TOKENS_MAX
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
 from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Done, LedgerEntry, Released
-from headrace.segmentstore.log.held_bytes import HeldBytes
+from headrace.segmentstore.log.journal.entry_runs import HeldBytes
 from headrace.segmentstore.log.journal.journal_interface import EntryJournal, holds_back_files
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, drop_record, ignore, truncation_record
 

@@ -14,8 +14,7 @@ from headrace.model.limits import (
     TABLE_VALUE_BYTES_MAX,
     WIRE_FRAME_PAYLOAD_BYTES_MAX,
 )
-from headrace.segmentstore.tables.segment_reads import read_in_memory, read_segment
-from headrace.segmentstore.tables.table import LOOK_UPS_AT_ONCE_MAX, Table
+from headrace.segmentstore.tables.table import LOOK_UPS_AT_ONCE_MAX, Table, read_in_memory, read_segment
 from headrace.wire import NOT_EXISTS, TableEntry
 
 VALUES_AT_ONCE_MAX: Final = 16

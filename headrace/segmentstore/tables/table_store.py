@@ -33,8 +33,8 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
 from headrace.segmentstore.tables.index_store import IndexReader, IndexStore
-from headrace.segmentstore.tables.limits import LARGE_BATCHES_AT_ONCE_MAX, TableLimits
 from headrace.segmentstore.tables.table import Table
+from headrace.segmentstore.tables.table_limits import LARGE_BATCHES_AT_ONCE_MAX, TableLimits
 from headrace.segmentstore.tables.upkeep import TableUpkeep
 from headrace.segmentstore.tiering.storage_reader import StorageReader
 

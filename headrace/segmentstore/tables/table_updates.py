@@ -18,8 +18,8 @@ from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Reservation, slice_parts
 from headrace.segmentstore.containers.operation_log import resolve
-from headrace.segmentstore.tables.limits import SLICE_BYTES_MAX, SLICE_CHANGES_MAX
 from headrace.segmentstore.tables.table import Table, TailAddition
+from headrace.segmentstore.tables.table_limits import SLICE_BYTES_MAX, SLICE_CHANGES_MAX
 from headrace.wire import NO_TABLE_OFFSET, NO_VERSION, NOT_EXISTS
 
 if TYPE_CHECKING:

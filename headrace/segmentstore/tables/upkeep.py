@@ -27,9 +27,8 @@ from headrace.codec.table_entries import (
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError
 from headrace.model.table_indexes import IndexObject, IndexRun, TableIndex
 from headrace.segmentstore.tables.index_store import IndexReader, IndexRecord, IndexStore
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tables.segment_reads import read_segment
-from headrace.segmentstore.tables.table import KEY_CHARGE_BYTES, Table, TailAddition
+from headrace.segmentstore.tables.table import KEY_CHARGE_BYTES, Table, TailAddition, read_segment
+from headrace.segmentstore.tables.table_limits import TableLimits
 from headrace.segmentstore.tables.table_reads import ENTRY_BYTES_MAX
 
 if TYPE_CHECKING:

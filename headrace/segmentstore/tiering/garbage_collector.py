@@ -18,8 +18,8 @@ from headrace.ports.chunk_storage import ChunkStorage, StoredObject
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Record
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.owner_writes import ObjectNames
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 _log = logging.getLogger(__name__)
 

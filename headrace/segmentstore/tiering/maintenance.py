@@ -15,7 +15,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import METADATA_STORE_REFUSED
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
-from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 # Decides which errors of tier 2 end a container, and reports refusals before an attempt is repeated.
 

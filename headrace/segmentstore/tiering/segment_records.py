@@ -38,10 +38,10 @@ from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import RecordedState, Segment
 from headrace.segmentstore.containers.settlements import undisturbed
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.owner_writes import ClaimedWrites
 from headrace.segmentstore.tiering.restoration import reconciled_segment
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 RECORDS_PER_READ_MAX: Final = 25
 READS_AT_ONCE_MAX: Final = 4

@@ -26,9 +26,9 @@ from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, MetadataStore, Record, Replace, WriteConflictError
 from headrace.segmentstore.containers.container import SegmentContainer
-from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.maintenance import ends_container, reported_as_refusal
 from headrace.segmentstore.tiering.owner_writes import ClaimedWrites, put_new
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 _log = logging.getLogger(__name__)
 

@@ -27,11 +27,11 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
 from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX, ChunkDirectory, fitting
 from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, FlushMark
-from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.maintenance import ends_container, reported_as_refusal
 from headrace.segmentstore.tiering.object_uploads import ObjectUploads, Upload, pack
 from headrace.segmentstore.tiering.owner_writes import ObjectNames
 from headrace.segmentstore.tiering.snapshot_store import SnapshotWriter
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 _log = logging.getLogger(__name__)
 

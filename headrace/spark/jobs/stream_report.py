@@ -1,21 +1,27 @@
-"""The report of a stream as one HTML page, without scripts and without anything from elsewhere. Pure.
+"""The report of a stream as one HTML page, without scripts and without anything from elsewhere.
 
 Every name and value from outside is escaped, because streams, readers and JSON fields are named by others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
+from headrace.spark import read_batch
+from headrace.spark.jobs.json_records import classified
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from headrace.client.headrace import Headrace
 
 
@@ -315,3 +321,24 @@ def _segment_name(segment_id: int) -> str:
 
 def _time(time: datetime) -> str:
     return escape(time.isoformat(timespec="seconds"))
+
+
+# How often each value of a JSON field occurs in a range of a stream.
+
+VALUES_MAX = 20
+
+
+def field_counts(spark: SparkSession, options: Mapping[str, str], field: str) -> FieldShares:
+    """Read what the options of `read_batch` select, and count the values of a field as text."""
+    wanted = {**options, "columns": "event,segment_id,offset"}
+    records = classified(read_batch(spark, wanted), {field: "string"})
+    values = records.select(F.col("reason").isNotNull().alias("bad"), F.col("record").getField(field).alias("value"))
+    counts = values.groupBy("bad", "value").count().persist()
+    try:
+        sums = counts.groupBy("bad").agg(F.sum("count").alias("events")).collect()
+        most = counts.filter("not bad").orderBy(F.desc("count"), "value").limit(VALUES_MAX).collect()
+    finally:
+        counts.unpersist()
+    totals = {row["bad"]: row["events"] for row in sums}
+    top = tuple((row["value"], int(row["count"])) for row in most)
+    return FieldShares(field, top, int(totals.get(False, 0)), int(totals.get(True, 0)))

@@ -13,7 +13,7 @@ from store_world import RunningStore, World
 from headrace import wire
 from headrace.adapters.system_clock import SystemClock
 from headrace.segmentstore.connections import read_processor
-from headrace.segmentstore.connections.limits import HELD_READS_MAX
+from headrace.segmentstore.connections.connection_limits import HELD_READS_MAX
 from headrace.segmentstore.connections.read_processor import WAKES_PER_TURN_MAX
 from headrace.segmentstore.connections.session import Session
 

@@ -13,8 +13,12 @@ from store_world import World
 
 from headrace import wire
 from headrace.model.errors import InvalidRequestError
-from headrace.segmentstore.connections import limits
-from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX, STALL_S, TRANSFER_BYTES_PER_S_MIN
+from headrace.segmentstore.connections import connection_limits
+from headrace.segmentstore.connections.connection_limits import (
+    CONTROL_FRAME_BYTES_MAX,
+    STALL_S,
+    TRANSFER_BYTES_PER_S_MIN,
+)
 from headrace.segmentstore.connections.receive_memory import (
     DIRECT_APPENDS_MAX,
     LARGE_PIECE_BYTES,
@@ -336,7 +340,7 @@ async def test_a_command_of_more_than_a_connection_may_have_is_refused(world: Wo
 
 def test_a_budget_that_cannot_hold_a_command_is_refused():
     least = receive_bytes_min(10)
-    assert least > limits.CONTROL_FRAME_BYTES_MAX
+    assert least > connection_limits.CONTROL_FRAME_BYTES_MAX
     ReceiveMemory(least, 10)
     with pytest.raises(InvalidRequestError, match=str(least)):
         ReceiveMemory(least - 1, 10)

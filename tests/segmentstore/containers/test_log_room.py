@@ -16,8 +16,8 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.names import container_of_segment
 from headrace.model.store_volume import COPY_FROM_FILES, LogSpace, copying_pays, room_bytes
 from headrace.segmentstore.containers import log_room
-from headrace.segmentstore.tiering import throttle as throttle_module
-from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL
+from headrace.segmentstore.tiering import storage_limits as throttle_module
+from headrace.segmentstore.tiering.storage_limits import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from headrace.replication.member_states import (
 )
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.log.replicated.shared_log_resources import CatchUps, LaggingCopies
-from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, throttle_delay_s
+from headrace.segmentstore.tiering.storage_limits import THROTTLE_DELAY_S_MAX, throttle_delay_s
 
 pytestmark = pytest.mark.anyio
 

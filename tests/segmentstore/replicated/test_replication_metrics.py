@@ -8,8 +8,8 @@ import pytest
 from replicated_world import ReplicatedWorld, append, numbered, replicated_world, until
 
 from headrace.codec.replica_messages import NACK_DISK_FULL
-from headrace.segmentstore.log.held_bytes import HeldBytes
-from headrace.segmentstore.log.replicated.replication_metrics import LogMetrics, ReplicationMetrics
+from headrace.segmentstore.log.journal.entry_runs import HeldBytes
+from headrace.segmentstore.log.replicated.shared_log_resources import LogMetrics, ReplicationMetrics
 from headrace.segmentstore.metrics import Histogram
 from segmentstore_fargate.metric_families import Value, metric_family
 from segmentstore_fargate.replication_metrics import REPLICATION_METRICS, MeasuredReplication

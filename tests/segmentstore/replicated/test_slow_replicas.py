@@ -17,7 +17,7 @@ from headrace.replication.bounds import WriterBounds
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
-from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL, Throttle
+from headrace.segmentstore.tiering.storage_limits import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL, Throttle
 
 pytestmark = pytest.mark.anyio
 

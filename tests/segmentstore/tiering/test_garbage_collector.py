@@ -16,8 +16,8 @@ from headrace.ports.metadata_store import UNANSWERED_WRITE_S
 from headrace.segmentstore.tiering import garbage_collector
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.garbage_collector import GarbageCollector
-from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.owner_writes import ObjectNames
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 pytestmark = pytest.mark.anyio
 

@@ -23,15 +23,15 @@ from headrace.ports.clock import Clock
 from headrace.ports.ledger import Done, LedgerEntry, Released
 from headrace.ports.replicas import OwnerMessage, ReplicaAnswer, ReplicaLinks
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
-from headrace.segmentstore.log.held_bytes import HeldBytes
+from headrace.segmentstore.log.journal.entry_runs import HeldBytes
 from headrace.segmentstore.log.journal.journal_interface import EntryJournal, holds_back_files
 from headrace.segmentstore.log.replicated.owned_log import OwnedLog
 from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
-from headrace.segmentstore.log.replicated.replication_metrics import ReplicationMetrics
 from headrace.segmentstore.log.replicated.shared_log_resources import (
     CatchUps,
     LaggingCopies,
     LogPlan,
+    ReplicationMetrics,
     SharedLogResources,
 )
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.local.failures import LocalStackError
-from headrace.local.prerequisites import require_jdk
+from headrace.local.failures import LocalStackError, require_jdk
 
 
 def java(home: Path, output: str, code: int = 0) -> None:

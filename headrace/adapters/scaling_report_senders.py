@@ -1,9 +1,4 @@
-"""Reports of hot and cold segments in an SQS queue, sent by a thread of their own.
-
-A report is worth little after some minutes and comes again while it stays true. So nothing here may hold up the event
-loop or grow: while the queue does not answer, reports wait, the oldest are dropped for newer ones, and what could not
-be sent at the stop is dropped too.
-"""
+"""Reports of hot and cold segments: into an SQS queue, or into the log."""
 
 from __future__ import annotations
 
@@ -23,6 +18,12 @@ from headrace.model.rates import ScalingReport
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
+
+# Reports of hot and cold segments in an SQS queue, sent by a thread of their own.
+#
+# A report is worth little after some minutes and comes again while it stays true. So nothing here may hold up the event
+# loop or grow: while the queue does not answer, reports wait, the oldest are dropped for newer ones, and what could not
+# be sent at the stop is dropped too.
 
 _log = logging.getLogger(__name__)
 
@@ -133,3 +134,16 @@ class SqsScalingReports:
             if self.dropped % self._waiting_max == 0:
                 _log.warning("event=scaling_reports_overflow waiting_max=%d", self._waiting_max)
             self.dropped += 1
+
+
+# Writes reports of hot and cold segments into the log.
+
+
+class LoggedScalingReports:
+    """`ports.scaling_reports.ScalingReports` as lines `event=segment_hot ...` and `event=segment_cold ...`."""
+
+    def report(self, report: ScalingReport) -> None:
+        if report.kind == "hot":
+            _log.info("event=segment_hot segment=%r splits=%d at_ms=%d", report.segment, report.splits, report.at_ms)
+        else:
+            _log.info("event=segment_cold segment=%r silent=%s at_ms=%d", report.segment, report.silent, report.at_ms)
