@@ -1,4 +1,4 @@
-"""What lives as long as one of Spark's Python workers, which run many tasks: clients, and imported modules."""
+"""What a Python worker of Spark keeps while it runs many tasks: clients, and imported modules."""
 
 from __future__ import annotations
 
