@@ -1,4 +1,8 @@
-"""Tier 2 on S3: objects created once, read by range, listed and deleted in batches, and links to read parts of them."""
+"""Tier 2 on S3: objects created once, read by range, listed and deleted in batches, and links to read parts of them.
+
+botocore blocks, so every request runs on a small pool of threads of its own, never on the loop's default one. There is
+no multipart upload: an object is at most a few dozen MiB, and one PUT is one request, one price, one outcome.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +40,6 @@ if TYPE_CHECKING:
 
     from headrace.ports.clock import Clock
 
-
-# Tier 2 on S3: objects created once, read by range, listed and deleted in batches.
-#
-# botocore blocks, so every request runs on a small pool of threads of its own, never on the loop's default one. There
-# is no multipart upload: an object is at most a few dozen MiB, and one PUT is one request, one price, one outcome.
 
 # Presigned GETs whose Range header is part of the signature.
 #

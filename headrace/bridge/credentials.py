@@ -1,4 +1,4 @@
-"""Verifies the credentials of a call: Basic authentication against the users of the bridge.
+"""Verifies the credentials of a call: Basic authentication against the users of the bridge, which are read again.
 
 Clients send their password with every call, and its hash takes some 30 ms on purpose. So a header that was verified is
 remembered for some minutes, and one that was refused for a minute.

@@ -1,4 +1,4 @@
-"""The stored form of a reader group's state, as Pravega's Java client writes and reads it.
+"""The stored form of a reader group's state and of its updates, as Pravega's Java client writes and reads them.
 
 A state is stored in one of two forms: the initial one of a group without readers, and the compact one with everything.
 Both have three revisions. The compact one has a fourth of ours, with the leases of readers, which Pravega's readers

@@ -1,4 +1,4 @@
-"""Creates the resources of `headrace.topology` on the AWS emulator, and the environment variables that name them."""
+"""Creates the resources of `headrace.topology` on the AWS emulator, and keeps snapshots of them between two runs."""
 
 from __future__ import annotations
 

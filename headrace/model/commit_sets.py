@@ -1,4 +1,4 @@
-"""Commit sets: transactions of one or several streams that are committed together, once for each epoch of a writer.
+"""Commit sets: transactions that are committed together, and the runs that commit marked transactions.
 
 A writer numbers its sets with epochs that grow. Its record, at its home stream, has the last epoch that was committed,
 so a repetition is recognised as long as that stream exists.

@@ -1,4 +1,4 @@
-"""The state that the readers of a group share: who reads which segment, and from where. Pure values.
+"""The state that the readers of a group share: who reads which segment, from where, and checkpoints. Pure values.
 
 The readers agree on a sequence of updates (`group_updates.py`), and each applies them in order, so all have the same
 state. The rules are those of Pravega's reader groups. A segment of the group is in one place at a time: it has one

@@ -1,4 +1,4 @@
-"""Decides which stores should hold the copies of a container's log.
+"""Decides which stores should hold the copies of a container's log, and which store serves each container.
 
 Members of a log are in different zones. Within a zone, rendezvous hashing selects the store, so that a store that joins
 or leaves changes the members of few containers only.

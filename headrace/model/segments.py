@@ -1,4 +1,4 @@
-"""Stream segments: their ids and key ranges, and the lookup of the segment that owns a key position.
+"""Stream segments: their ids and key ranges, sets of ranges, and the lookup of the segment that owns a key position.
 
 A segment id is `epoch << 32 | number`, both non-negative 31-bit integers, as in Pravega.
 """

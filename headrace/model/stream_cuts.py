@@ -1,4 +1,4 @@
-"""Stream cuts: a position in a stream, as an offset in each of the segments that cover the key space at that point."""
+"""Stream cuts: a position in a stream, as an offset in each segment at that point, and the order of positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams: the current record of a stream, with its state, active epoch, configuration and the operation that runs.
+"""Streams: the current record of a stream, with the operation that runs, and the invariants of each write of it.
 
 The functions are pure: each returns the stream after a change, or raises if the stream's state does not allow the
 change.

@@ -1,4 +1,4 @@
-"""The times at which the bytes of a segment were appended: the numbers of their data frames, by offset.
+"""The times at which the bytes of a segment were appended, by offset, and segments merged by these times.
 
 A point covers the bytes from its offset up to the next point. The numbers of their frames are between the first and the
 last number of the point. A point of one frame is exact: its two numbers are equal. If there are too many points,

@@ -1,4 +1,4 @@
-"""Time, injected."""
+"""Time, injected, and the deadline of what the current thread does."""
 
 from __future__ import annotations
 

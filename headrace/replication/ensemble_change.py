@@ -1,4 +1,4 @@
-"""One change of a log's ensemble at a time, and the joint rule while its outcome is not known.
+"""One change of a log's ensemble at a time: its choice, and the joint rule while its outcome is not known.
 
 A write of the log record whose outcome is unknown is written again under the same version. A read that still shows the
 old version proves nothing: the first write may yet arrive. So the joint rule ends only when a record with a higher

@@ -1,4 +1,4 @@
-"""How the owner of a log feeds its members and learners."""
+"""How the owner of a log feeds its members and learners, and how fast they may catch up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters and histograms of a segment store. To record a value is one addition, without locks or new objects.
+"""Counters and histograms of a segment store, and wrappers that measure its ports. To record a value is one addition.
 
 Every counter and histogram has one writing thread. Readers on other threads see consistent single numbers, but not all
 numbers of the same moment. Values that the metrics page can read directly, as queue lengths, are not counted here.

@@ -1,4 +1,4 @@
-"""A container that a store serves, with its background tasks, and the parts that all containers of a store share."""
+"""A container that a store serves, from the steps of its opening on, and what all containers of a store share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a partition, in a task."""
+"""The rows of a partition, in a task, and the connections with which tasks read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vocabulary in which commands are declared: how each kind of field is laid out in a frame's payload.
+"""The vocabulary in which commands are declared: the layout of each kind of field in a payload, and all commands.
 
 A command is a dataclass whose annotations are the aliases at the end of this module (`I64`, `Text`, `Data`...); a
 `Layout` turns the annotations into a few reading and writing steps, in which neighbouring fields of fixed size become

@@ -1,4 +1,4 @@
-"""The schema of the metadata table as a pynamodb model.
+"""The schema of the metadata table as a pynamodb model, and records as its items with the conditions of writes.
 
 The infrastructure code must not import adapters, so the CDK declares the table itself. A test compares the two.
 """

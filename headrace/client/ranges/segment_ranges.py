@@ -1,4 +1,4 @@
-"""Ranges of bytes of segments between two stream cuts, as values that other processes can read. No I/O."""
+"""Ranges of bytes of segments between two stream cuts: values that other processes can read, and their listing."""
 
 from __future__ import annotations
 

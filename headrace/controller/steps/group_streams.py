@@ -1,4 +1,4 @@
-"""The streams of a reader group: checked when a request is accepted, subscribed to and left by its operations.
+"""The streams of a reader group: those that it reads, and internal ones such as the stream of its state.
 
 The retention of a stream waits for its subscribers. So a group subscribes before it is ACTIVE, and leaves before it is
 deleted. A subscription has the generation in which positions may be published, so an update renews all of them.

@@ -1,4 +1,4 @@
-"""Abort transactions: delete their segments, then record them as aborted.
+"""Abort transactions: delete their segments, then record them as aborted. Settle those of a stream that ends.
 
 The events of an aborted transaction were never in the stream, so no other operation waits for an abort.
 """

@@ -1,4 +1,4 @@
-"""Writes a container's operations to its ledger, and reports when they are durable.
+"""Writes a container's operations to its ledger, reports when they are durable, and reads them again.
 
 Operations that are accepted in one turn of the event loop share a data frame, which is one ledger entry. The frame is
 written at the end of the turn; there is no timer. An operation that is larger than a frame is split over several.

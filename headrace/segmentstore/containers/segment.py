@@ -1,4 +1,4 @@
-"""One segment in memory: its three states (`segment_states`), its cached bytes, and its pending merges."""
+"""One segment in memory: its three states, its cached bytes, and its pending merges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index records and index objects of one container's tables.
+"""Index records and index objects of one container's tables: written, and read through a bounded cache of blocks.
 
 A record is written in one transaction with a check of the container's claim, so that a fenced owner changes nothing.
 An object is written before a record names it, and removed after no record names it any more. If a crash leaves an

@@ -1,4 +1,4 @@
-"""The tables of one container: access, creation, removal, and their maintenance tasks.
+"""The tables of one container, with one limit on the memory of all: access, creation, removal, and maintenance.
 
 All access is through `use`. Within its block the table stays in memory, so that there are never two states of it.
 """

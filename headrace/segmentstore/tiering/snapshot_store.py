@@ -1,4 +1,4 @@
-"""The newest snapshot of one container's metadata in tier 2: an immutable object, and the pointer record that names it.
+"""Snapshots of one container's metadata in tier 2: written at intervals, and found by the pointer record.
 
 The pointer is written in one transaction with a check of the container's claim, so that a fenced owner changes nothing.
 An object that a failed or cancelled write leaves is removed after the next write. A crash between two steps leaves an

@@ -1,4 +1,4 @@
-"""The report of a stream as one HTML page, without scripts and without anything from elsewhere.
+"""The report of a stream: its measures, and one HTML page without scripts and without anything from elsewhere.
 
 Every name and value from outside is escaped, because streams, readers and JSON fields are named by others.
 """

@@ -1,4 +1,4 @@
-"""Scans the records of a journal file, in bounded memory."""
+"""Scans the records of a journal file, in bounded memory, around blocks that the disk cannot read any more."""
 
 from __future__ import annotations
 
