@@ -32,7 +32,8 @@ from benchmarks.pacing import paced_ns
 from benchmarks.results import Results, document
 from benchmarks.s3_double import running_s3_double
 from benchmarks.upload_reads import CREDENTIALS
-from headrace.adapters.s3 import S3ChunkStorage, s3_client
+from headrace.adapters.s3.chunk_storage import S3ChunkStorage
+from headrace.adapters.s3.client import s3_client
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.segment import AcceptedState, Segment
 from headrace.segmentstore.tiering.object_uploads import pack

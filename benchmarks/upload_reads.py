@@ -22,7 +22,8 @@ from unittest import mock
 from benchmarks.machine import machine_facts, versions
 from benchmarks.results import Results, document
 from benchmarks.s3_double import running_s3_double
-from headrace.adapters.s3 import ObjectBody, S3ChunkStorage, s3_client
+from headrace.adapters.s3.chunk_storage import ObjectBody, S3ChunkStorage
+from headrace.adapters.s3.client import s3_client
 
 PART_BYTES: Final = 1 << 20
 PARTS: Final = 32

@@ -313,7 +313,8 @@ def retention_ticks() -> RetentionTicks:
 
 @_once
 def chunk_links() -> ChunkLinks:
-    from headrace.adapters.s3 import S3ChunkLinks, s3_client
+    from headrace.adapters.s3.chunk_links import S3ChunkLinks
+    from headrace.adapters.s3.client import s3_client
 
     return S3ChunkLinks(environment().chunk_bucket, s3_client(aws_session()), CHUNK_LINKS_EXPIRE_S, clock())
 

@@ -12,7 +12,8 @@ import botocore.session
 
 from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
-from headrace.adapters.s3 import S3ChunkStorage, s3_client
+from headrace.adapters.s3.chunk_storage import S3ChunkStorage
+from headrace.adapters.s3.client import s3_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.model.cluster import FIRST_PROTOCOL, REPLICA_PROTOCOL, ReplicationStatus, StoreLease

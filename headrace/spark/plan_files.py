@@ -195,7 +195,7 @@ class S3Files:
 
 
 def _s3_client() -> S3Client:
-    from headrace.adapters.s3 import s3_client
+    from headrace.adapters.s3.client import s3_client
 
     try:
         return s3_client()

@@ -19,7 +19,9 @@ from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
-from headrace.adapters.s3 import S3ChunkLinks, S3ChunkStorage, s3_client
+from headrace.adapters.s3.chunk_links import S3ChunkLinks
+from headrace.adapters.s3.chunk_storage import S3ChunkStorage
+from headrace.adapters.s3.client import s3_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.metadata_store import MetadataStore

@@ -12,7 +12,7 @@ from botocore.session import get_session
 from request_counter import RequestCounter
 
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
-from headrace.adapters.s3 import EXPIRES_S_MAX, S3ChunkLinks, signed_headers
+from headrace.adapters.s3.chunk_links import EXPIRES_S_MAX, S3ChunkLinks, signed_headers
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnauthorizedError
 
 if TYPE_CHECKING:

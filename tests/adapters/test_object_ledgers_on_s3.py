@@ -17,7 +17,8 @@ from botocore.httpsession import URLLib3Session
 from ledger_worlds import ObjectWorld, Reports, read_back
 from request_counter import RequestCounter
 
-from headrace.adapters.s3 import ATTEMPTS_MAX, S3ChunkStorage, s3_client
+from headrace.adapters.s3.chunk_storage import S3ChunkStorage
+from headrace.adapters.s3.client import ATTEMPTS_MAX, s3_client
 from headrace.codec.log_objects import container_log_prefix
 from headrace.model.errors import FencedError
 from headrace.ports.ledger import LedgerStore

@@ -14,14 +14,8 @@ from botocore.httpsession import URLLib3Session
 from hypothesis import given
 from request_counter import RequestCounter
 
-from headrace.adapters.s3 import (
-    ATTEMPTS_MAX,
-    LISTED_PER_REQUEST_MAX,
-    PUT_BYTES_MAX,
-    ObjectBody,
-    S3ChunkStorage,
-    s3_client,
-)
+from headrace.adapters.s3.chunk_storage import LISTED_PER_REQUEST_MAX, PUT_BYTES_MAX, ObjectBody, S3ChunkStorage
+from headrace.adapters.s3.client import ATTEMPTS_MAX, s3_client
 from headrace.model.errors import (
     AlreadyExistsError,
     HeadraceError,

@@ -14,7 +14,8 @@ from benchmarks import instructions, prototype
 from benchmarks.processor_time import processor_s, processor_s_of_tree
 from benchmarks.s3_double import FREE, LIKE_S3, PACES, running_s3_double
 from benchmarks.settings import KIB, MIB, AppendLoad, PacedLoad, Settings
-from headrace.adapters.s3 import S3ChunkStorage, s3_client
+from headrace.adapters.s3.chunk_storage import S3ChunkStorage
+from headrace.adapters.s3.client import s3_client
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -65,7 +65,7 @@ OF_A_STORE = (
     "segmentstore_fargate/supervised.py",
     "segmentstore_fargate/Dockerfile",
     "headrace/segmentstore/store.py",
-    "headrace/adapters/s3.py",
+    "headrace/adapters/s3/chunk_storage.py",
     "headrace/codec/data_frames.py",
     "headrace/__init__.py",
 )

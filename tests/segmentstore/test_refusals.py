@@ -10,7 +10,7 @@ from segment_writes import WRITER, created_segment
 from store_world import World
 
 from headrace import wire
-from headrace.adapters.s3 import failure
+from headrace.adapters.s3.chunk_storage import failure
 from headrace.model.errors import InvalidRequestError
 from headrace.ports.metadata_store import Write, metadata_store_refused
 

@@ -1,4 +1,4 @@
-"""Tier 2 on S3: objects created once, read by range, listed and deleted in batches, and links to read parts of them.
+"""Tier 2 on S3: objects created once, read by range, listed and deleted in batches.
 
 botocore blocks, so every request runs on a small pool of threads of its own, never on the loop's default one. There is
 no multipart upload: an object is at most a few dozen MiB, and one PUT is one request, one price, one outcome.
@@ -9,122 +9,31 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import os
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
-from urllib.parse import parse_qs, urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 from crc32c import crc32c
 
 from headrace.adapters.aws_refusals import AnswerKind, answer_kind, code_of, status_of
+from headrace.adapters.s3.client import CONNECTIONS_MAX_DEFAULT
 from headrace.model.errors import (
     AlreadyExistsError,
     HeadraceError,
     InvalidRequestError,
     NotFoundError,
     ThrottledError,
-    UnauthorizedError,
     UnavailableError,
 )
-from headrace.ports.chunk_storage import CHUNK_STORAGE_REFUSED, ChunkLink, StoredObject
+from headrace.ports.chunk_storage import CHUNK_STORAGE_REFUSED, StoredObject
 
 if TYPE_CHECKING:
-    from botocore.session import Session
     from mypy_boto3_s3 import S3Client
     from typing_extensions import Buffer
-
-    from headrace.ports.clock import Clock
-
-
-# Presigned GETs whose Range header is part of the signature.
-#
-# A packed object holds the bytes of many streams. What S3 enforces here is that a link serves the range it was made for
-# and no other: a client that changes or drops the Range header gets 403. Nothing in this module makes a request.
-
-EXPIRES_S_DEFAULT = 900
-EXPIRES_S_MAX = 7 * 24 * 3600
-"""SigV4's limit. A link also expires with the credentials that signed it, even if its own time is longer."""
-
-
-class S3ChunkLinks:
-    """`ports.chunk_links.ChunkLinks` over one bucket; `client` must sign with version 4 (`client.s3_client` does)."""
-
-    def __init__(self, bucket: str, client: S3Client, expires_s: int, clock: Clock) -> None:
-        if not 1 <= expires_s <= EXPIRES_S_MAX:
-            raise InvalidRequestError(f"a link is valid for 1 to {EXPIRES_S_MAX} seconds, not {expires_s}")
-        self._bucket = bucket
-        self._client = client
-        self._expires_s = expires_s
-        self._clock = clock
-
-    def link(self, object_name: str, position: int, length: int) -> ChunkLink:
-        """Sign a GET of `length` bytes at `position`.
-
-        Raises:
-            InvalidRequestError: the range is empty or negative.
-            UnauthorizedError: the client's signatures leave the Range header out; such a link would open the object.
-        """
-        if position < 0 or length < 1:
-            raise InvalidRequestError(f"a link needs a range of at least one byte, not {length} at {position}")
-        expires_at_ms = self._clock.now_ms() + self._expires_s * 1000
-        header = f"bytes={position}-{position + length - 1}"
-        url = self._client.generate_presigned_url(
-            "get_object",
-            Params={"Bucket": self._bucket, "Key": object_name, "Range": header},
-            ExpiresIn=self._expires_s,
-        )
-        if "range" not in signed_headers(url):
-            raise UnauthorizedError("this S3 client does not sign the Range header: configure signature_version=s3v4")
-        return ChunkLink(url, {"Range": header}, expires_at_ms)
-
-
-def signed_headers(url: str) -> frozenset[str]:
-    """The names of the headers, in lower case, that the signature of a presigned URL covers."""
-    values = parse_qs(urlsplit(url).query).get("X-Amz-SignedHeaders", [""])
-    return frozenset(values[0].split(";"))
-
-
-# The S3 client of tier 2: time-outs, retries and the signature version that binds a Range header to a link.
-
-CONNECT_TIMEOUT_S = 2.0
-READ_TIMEOUT_S = 10.0
-"""Of silence on the connection, not of a whole transfer."""
-
-ATTEMPTS_MAX = 4
-"""Of one request, by botocore with jittered exponential back-off: S3's 503s and 500s are ordinary."""
-
-CONNECTIONS_MAX_DEFAULT = 32
-
-
-def s3_client(session: Session | None = None, *, connections_max: int = CONNECTIONS_MAX_DEFAULT) -> S3Client:
-    """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads.
-
-    Clients that share a session share the models that it has read.
-    """
-    import botocore.session
-    from botocore.config import Config
-
-    config = Config(
-        region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-        # Without this, some regions still presign with version 2, which leaves the Range header out.
-        signature_version="s3v4",
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=READ_TIMEOUT_S,
-        max_pool_connections=connections_max,
-        retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
-        tcp_keepalive=True,
-        # Objects are sent with a CRC-32C and over TLS; a SHA-256 of every body would double the cost of an upload.
-        s3={"payload_signing_enabled": False},
-    )
-    session = session or botocore.session.get_session()
-    client: S3Client = session.create_client("s3", config=config)  # type: ignore[assignment]
-    return client
-
 
 # An object's parts as the seekable body that botocore uploads, without joining them first.
 #
