@@ -83,7 +83,7 @@ def main() -> int:
             for busy in (False, True):
                 for pieces, body in BODIES.items():
                     with (
-                        mock.patch("headrace.adapters.s3.ObjectBody", body),
+                        mock.patch("headrace.adapters.s3.chunk_storage.ObjectBody", body),
                         _busy_thread(wanted=busy),
                     ):
                         taken_ms, processor_ms = asyncio.run(put_ms(storage, f"object-{number}"))
