@@ -7,14 +7,15 @@ from collections.abc import Callable
 from headrace.codec.replica_messages import Entry
 from headrace.model.errors import UnavailableError
 from headrace.model.log_space import LogSpace
-from headrace.segmentstore.log.journal.pending_records import PendingRecord
+from headrace.ports.ledger import Done
+from headrace.segmentstore.log.journal.pending_records import PendingRecord, barrier
 
 ROOM_BYTES = 1 << 30
 FILE_BYTES = 1 << 20
 
 
 class ScriptedJournal:
-    """The parts of `EntryJournal` that replicas use. It is its own `reader`.
+    """The parts of `EntryJournal` that replicas and owners use. It is its own `reader`.
 
     `refuses` makes it a journal that has failed. `read` answers reads, from any thread.
     """
@@ -33,6 +34,9 @@ class ScriptedJournal:
         if self.refuses:
             raise UnavailableError("the journal has failed")
         self.queued.append(pending)
+
+    def when_durable(self, done: Done) -> None:
+        self.submit(barrier(done))
 
     def sync(self, count: int | None = None) -> list[PendingRecord]:
         """The first `count` records, or all, are durable. Returns them."""
