@@ -224,3 +224,37 @@ def test_loss_that_a_recovery_does_not_need_is_refused(log: ContainerLog, lost: 
 def test_operator_only_removes_lost_members(before: ContainerLog | None, after: ContainerLog, epoch: int | None):
     with pytest.raises(IllegalStateError):
         check_transition(before, after, epoch)
+
+
+def test_ledgers_without_entries_are_no_part():
+    assert list(CHAIN.parts(85, 96)) == [(12, 85, 90), (16, 90, 95), (20, 95, 96)]
+    assert list(CHAIN.parts(90, 90)) == []
+
+
+EMPTY = emptied(LOG, 120)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "epoch", "problem"),
+    [
+        (LOG, replace(EMPTY, members=(A,)), 20, "names members or ledgers"),
+        (LOG, replace(EMPTY, ledgers=(LedgerStart(20, 95),)), 20, "names members or ledgers"),
+        (LOG, replace(EMPTY, next_entry=None), 20, "does not say which entry is next"),
+        (LOG, emptied(LOG, 94), 20, "is before its last ledger"),
+        (LOG, LOG, 21, "does not belong to the claim"),
+        (None, open_ledger(None, 4, 0, (A, B), 0, 3), 5, "does not belong to the claim"),
+        (None, replace(LOG, ledgers=(LedgerStart(9, 0), LedgerStart(8, 5))), 8, "do not increase"),
+        (None, replace(LOG, ledgers=(LedgerStart(8, 0), LedgerStart(8, 5))), 8, "do not increase"),
+        (EMPTY, open_ledger(EMPTY, 30, 121, (A, B), 120, 3), 30, "does not begin with the next entry"),
+        (LOG, open_ledger(LOG, 19, 97, (A, B), 60, 3), 19, ""),
+    ],
+)
+def test_records_that_cannot_be_are_refused(before: ContainerLog | None, after: ContainerLog, epoch: int, problem: str):
+    with pytest.raises(IllegalStateError, match=problem):
+        check_transition(before, after, epoch)
+
+
+def test_a_log_may_end_where_its_last_ledger_begins():
+    check_transition(LOG, emptied(LOG, 95), 20)
+    check_transition(None, emptied(LOG, 95), 20)
+    check_transition(EMPTY, emptied(LOG, 130), 30)

@@ -127,3 +127,10 @@ def test_the_record_gets_the_truncation_point(truncated: int):
     assert isinstance(effect, WriteRecord)
     assert effect.log.truncated_before == truncated
     assert effect.log.ledgers == (LedgerStart(5, 10),)
+
+
+def test_a_conflict_is_a_read():
+    made = change()
+    assert advance(made, BEGAN)
+    assert made.conflict() == [ReadRecord()]
+    assert made.phase is ChangePhase.READING

@@ -117,7 +117,7 @@ def test_a_lane_that_none_waits_for_keeps_its_connections():
 
 
 def test_connection_that_gets_the_reserve_has_time_to_send():
-    """The store has just let it send again. The period of the others may end at once, and its bytes are on their way."""
+    """The store has just let it send again. Its bytes are on their way when the period of all others ends."""
     memory, closed = memory_of(2), list[str]()
 
     def account(number: int) -> ReceiveAccount:
