@@ -54,8 +54,8 @@ _GRACE: Final = 2
 sends nothing has three periods, and one behind a slow network has time for a round trip."""
 
 _FINISHER_GRACE: Final = 1.5
-"""For a connection that gets the reserve: one whole period behind the one in which it gets it, which may end at once. In
-the socket of a peer that sends, bytes wait for it. Of many silent peers in a row, each takes only these two periods."""
+"""For a connection that gets the reserve: one whole period behind the one in which it gets it, which may end at once.
+Bytes of a peer that sends wait in its socket. Of many silent peers in a row, each takes only these two periods."""
 
 _ROUNDING_BYTES: Final = 4 * LARGE_PIECE_BYTES
 """Unused ends of the pieces of a block and of its end, and bytes that were received after a command."""
