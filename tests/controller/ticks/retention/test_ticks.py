@@ -18,7 +18,7 @@ from headrace.metadata.retention_plans import RetentionPlanner
 from headrace.metadata.retention_records import DueStream, create_due_stream
 from headrace.model.due_work import backoff_ms, bucket_of_stream
 from headrace.model.errors import ConflictError, UnavailableError
-from headrace.model.retention import Cuts, RetentionCut
+from headrace.model.retention import Cuts, RetentionCut, with_cut
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.streams import Stream
 
@@ -270,11 +270,10 @@ def test_a_set_is_thinned_by_what_its_policy_measures(
     world: StreamWorld, retention: Retention, monkeypatch: pytest.MonkeyPatch, policy: RetentionPolicy, by_time: bool
 ):
     asked: list[bool] = []
-    honest = apply_retention.with_cut
 
     def watched(cuts: Cuts, new: RetentionCut, *, by_time: bool) -> tuple[Cuts, Cuts]:
         asked.append(by_time)
-        return honest(cuts, new, by_time=by_time)
+        return with_cut(cuts, new, by_time=by_time)
 
     monkeypatch.setattr(apply_retention, "with_cut", watched)
     world.create(segments=1, retention=policy)

@@ -5,15 +5,25 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Sequence
 from random import Random
 from typing import cast
 
 import pytest
 from crc32c import crc32c
-from scripted_journal import ScriptedJournal
+from scripted_log_owner import (
+    CONTAINER,
+    END,
+    EPOCH,
+    FORMER,
+    OWN,
+    ZONES,
+    B,
+    C,
+    D,
+    ScriptedOwner,
+    plan,
+)
 
-from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordHeader, RecordKind
 from headrace.codec.replica_messages import (
     NACK_DISK_FULL,
@@ -30,179 +40,28 @@ from headrace.codec.replica_messages import (
     PulseItem,
     Read,
 )
-from headrace.metadata.container_log import ContainerLogRecords, LogWriteOutcome, StoredLog
+from headrace.metadata.container_log import LogWriteOutcome, StoredLog
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
 from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import CorruptError, FencedError, HeadraceError, ThrottledError, UnavailableError
 from headrace.model.replica_placement import Placement
-from headrace.ports.replicas import OwnerMessage
-from headrace.replication.bounds import CATCH_UP_BYTES_PER_S, LINK_UNSENT_BYTES_MAX, RecoveryBounds, WriterBounds
+from headrace.replication.bounds import CATCH_UP_BYTES_PER_S, LINK_UNSENT_BYTES_MAX, WriterBounds
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.member_states import MemberState
-from headrace.segmentstore.log.journal.journal_interface import EntryJournal
 from headrace.segmentstore.log.replicated import owned_log
-from headrace.segmentstore.log.replicated.catch_ups import CatchUps
 from headrace.segmentstore.log.replicated.owned_log import OwnedLog
-from headrace.segmentstore.log.replicated.shared_log_resources import LogPlan, SharedLogResources
+from headrace.segmentstore.log.replicated.shared_log_resources import LogPlan
 
 pytestmark = pytest.mark.anyio
-
-OWN, B, C, D = (ReplicaId(bytes([number]) * 16) for number in range(1, 5))
-ZONES = {OWN: "zone-a", B: "zone-b", C: "zone-c", D: "zone-d"}
-CONTAINER, FORMER, EPOCH = 3, 4, 6
-LOG = ContainerLog(3, LogState.OPEN, (OWN, B, C), (LedgerStart(FORMER, 0),))
-END = 10
-"""The former ledger has the entries before this one."""
 
 LARGE = Random(1).randbytes(200_000)
 """Is compressed in another thread, if anything is."""
 
 
-class Members:
-    """`Members` that keeps what was sent. `unsent_bytes` wait in each link."""
-
-    own = OWN
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[ReplicaId, OwnerMessage]] = []
-        self.entries: list[tuple[ReplicaId, RecordHeader, bytes]] = []
-        self.unsent_bytes = 0
-        self.detached = 0
-        self.on_entry: Callable[[ReplicaId], None] = lambda _replica: None
-
-    def send(self, replica: ReplicaId, message: OwnerMessage) -> None:
-        self.messages.append((replica, message))
-
-    def send_entry(self, replica: ReplicaId, header: RecordHeader, parts: Sequence[bytes]) -> int:
-        self.entries.append((replica, header, b"".join(parts)))
-        self.on_entry(replica)
-        return self.unsent_bytes
-
-    def detach(self) -> None:
-        self.detached += 1
-
-    def of(self, kind: type[OwnerMessage]) -> list[tuple[ReplicaId, OwnerMessage]]:
-        """The messages of one kind; they are forgotten."""
-        found = [one for one in self.messages if isinstance(one[1], kind)]
-        self.messages = [one for one in self.messages if not isinstance(one[1], kind)]
-        return found
-
-    def numbers(self) -> list[tuple[ReplicaId, int]]:
-        """The members and numbers of the entries that were sent; they are forgotten."""
-        sent, self.entries = self.entries, []
-        return [(member, header.entry) for member, header, _ in sent]
-
-
-class Records:
-    """The log record of the container. `outcomes` are those of the next writes, `refusals` those of the next reads."""
-
-    def __init__(self, log: ContainerLog | None) -> None:
-        self.stored = StoredLog(log, 1)
-        self.outcomes: list[LogWriteOutcome] = []
-        self.refusals: list[HeadraceError] = []
-        self.written: list[tuple[ContainerLog, int, int]] = []
-        self.snapshot = 0
-
-    def read(self, _container: int) -> StoredLog:
-        if self.refusals:
-            raise self.refusals.pop(0)
-        return self.stored
-
-    def snapshot_epoch(self, _container: int) -> int:
-        return self.snapshot
-
-    def write(
-        self, container: int, log: ContainerLog, version: int, epoch: int, _known: StoredLog | None
-    ) -> LogWriteOutcome:
-        assert container == CONTAINER
-        self.written.append((log, version, epoch))
-        outcome = self.outcomes.pop(0) if self.outcomes else LogWriteOutcome.WRITTEN
-        if outcome is LogWriteOutcome.WRITTEN:
-            self.stored = StoredLog(log, version + 1)
-        return outcome
-
-
-def plan(*members: ReplicaId, destroyed: Sequence[ReplicaId] = ()) -> LogPlan:
-    members = members or (OWN, B, C)
-    placement = Placement({ZONES[one]: one for one in members}, dict(ZONES), frozenset(destroyed))
-    return LogPlan(members, 3, placement)
-
-
-class Owner:
-    """An owner whose members do what the test says."""
-
-    def __init__(
-        self, log: ContainerLog | None = LOG, *, compresses: bool = False, bounds: WriterBounds | None = None
-    ) -> None:
-        self.members = Members()
-        self.journal = ScriptedJournal()
-        self.records = Records(log)
-        self.clock = ManualClock()
-        self.damages: list[tuple[int, Exception]] = []
-        self.shared = SharedLogResources(
-            cast("EntryJournal", self.journal),
-            self.members,
-            cast("ContainerLogRecords", self.records),
-            self.clock,
-            CatchUps(self.clock),
-            bounds or WriterBounds(),
-            RecoveryBounds(),
-            compresses,
-            lambda container, error: self.damages.append((container, error)),
-        )
-        self.owned = OwnedLog(self.shared, CONTAINER, EPOCH, plan())
-        self.runs: dict[ReplicaId, tuple[HeldRun, ...]] = dict.fromkeys((OWN, B, C, D), (HeldRun(FORMER, 0, END, END),))
-        self.outcomes: list[object] = []
-
-    async def settled(self) -> None:
-        """Requests and reads of this log have ended."""
-        while self.owned._tasks:
-            await asyncio.gather(*self.owned._tasks, return_exceptions=True)
-            await asyncio.sleep(0)
-
-    async def answer(self, *replicas: ReplicaId) -> None:
-        """Replicas answer each OPEN: until all is quiet."""
-        while opens := [one for one in self.members.of(Open) if one[0] in (replicas or (OWN, B, C))]:
-            for replica, message in opens:
-                assert isinstance(message, Open)
-                opened = Opened(CONTAINER, message.session, 0, EPOCH, 0, 0, self.runs[replica])
-                self.owned.received(replica, opened)
-            await self.settled()
-
-    async def recovered(self) -> LedgerWriter:
-        """All members have answered, and stream."""
-        self.owned.start()
-        await self.settled()
-        await self.answer()
-        writer = self.owned.writer
-        assert writer is not None
-        assert set(writer.member_states().values()) == {MemberState.STREAMING}
-        self.members.messages.clear()
-        return writer
-
-    def append(self, *parts: bytes) -> int:
-        """Append an entry; `outcomes` gets what its callbacks are told."""
-        number = self.owned.next_entry
-        return self.owned.append(
-            parts,
-            sum(map(len, parts)),
-            lambda error: self.outcomes.append((number, error)),
-            lambda: self.outcomes.append((number, "released")),
-        )
-
-    def ack(self, replica: ReplicaId, last: int) -> None:
-        """A member holds its entries up to this one."""
-        self.owned.acknowledged(replica, self.owned.machine.session_of(replica), EPOCH, last)
-
-    def tick(self, ms: int = 0) -> None:
-        self.clock.advance(ms)
-        self.owned.tick(self.owned.plan)
-
-
 class HeldCompression:
     """Large entries wait for their encoding until `release`."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ScriptedOwner) -> None:
         self._released = threading.Event()
         self._encoder = owner.owned._appended._encoder
         self._honest = self._encoder.compressed
@@ -216,12 +75,12 @@ class HeldCompression:
         self._released.set()
 
 
-def headers(owner: Owner, replica: ReplicaId) -> list[RecordHeader]:
+def headers(owner: ScriptedOwner, replica: ReplicaId) -> list[RecordHeader]:
     return [header for member, header, _ in owner.members.entries if member == replica]
 
 
 async def test_entry_has_the_header_of_its_ledger():
-    owner = Owner()
+    owner = ScriptedOwner()
     writer = await owner.recovered()
     assert owner.append(b"first") == END
     for replica in (OWN, B):
@@ -237,7 +96,7 @@ async def test_entry_has_the_header_of_its_ledger():
 
 
 async def test_compressed_entry_says_so():
-    owner = Owner(compresses=True)
+    owner = ScriptedOwner(compresses=True)
     await owner.recovered()
     owner.append(bytes(8 << 10))
     (header,) = headers(owner, B)
@@ -245,7 +104,7 @@ async def test_compressed_entry_says_so():
 
 
 async def test_callers_hear_of_a_quorum_and_of_released_memory():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     large = bytes(100_000)
     owner.append(large)
@@ -262,7 +121,7 @@ async def test_callers_hear_of_a_quorum_and_of_released_memory():
 
 
 async def test_caller_may_append_when_it_hears_of_an_entry():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.owned.append([b"one"], 3, lambda _error: owner.append(b"two"), None)
     owner.ack(B, END)
@@ -272,7 +131,7 @@ async def test_caller_may_append_when_it_hears_of_an_entry():
 
 async def test_callers_hear_of_nothing_before_all_members_have_it():
     """The own replica answers at once. A caller that appended then would send to B what C has not got yet."""
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     heard: list[int] = []
 
@@ -288,7 +147,7 @@ async def test_callers_hear_of_nothing_before_all_members_have_it():
 
 
 async def test_log_that_ends_while_it_sends_sends_no_more():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.members.on_entry = lambda _replica: owner.owned.end(FencedError("another owner"))
     owner.append(b"one")
@@ -296,7 +155,7 @@ async def test_log_that_ends_while_it_sends_sends_no_more():
 
 
 async def test_acknowledgement_counts_for_the_zone_that_completed_it():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.append(b"one")
     owner.ack(B, END)
@@ -308,7 +167,7 @@ async def test_acknowledgement_counts_for_the_zone_that_completed_it():
 
 
 async def test_recovery_is_measured_and_counts_no_change():
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.owned.start()
     await owner.settled()
     owner.clock.advance(70)
@@ -319,7 +178,7 @@ async def test_recovery_is_measured_and_counts_no_change():
 
 
 async def test_writer_continues_the_sessions_of_the_recovery():
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.owned = OwnedLog(owner.shared, CONTAINER, EPOCH, plan(), sessions=20)
     writer = await owner.recovered()
     assert sorted(writer.session_of(one) for one in (OWN, B, C)) == [24, 25, 26]
@@ -327,7 +186,7 @@ async def test_writer_continues_the_sessions_of_the_recovery():
 
 
 async def test_log_tells_what_blocks_its_recovery(caplog: pytest.LogCaptureFixture):
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.owned.start()
     await owner.settled()
     assert (owner.owned.log, owner.owned.blocked_by) == (None, None)
@@ -343,7 +202,7 @@ async def test_log_tells_what_blocks_its_recovery(caplog: pytest.LogCaptureFixtu
 
 
 async def test_recovery_uses_the_replicas_that_are_wanted_now():
-    owner = Owner(None)
+    owner = ScriptedOwner(None)
     owner.owned.start()
     await owner.settled()
     owner.members.messages.clear()
@@ -354,7 +213,7 @@ async def test_recovery_uses_the_replicas_that_are_wanted_now():
 
 
 async def test_writer_gets_the_placement_of_each_tick():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.owned.tick(plan(OWN, B, D, destroyed=[C]))
     assert [replica for replica, _ in owner.members.of(Open)] == [D]
@@ -367,7 +226,7 @@ async def test_writer_gets_the_placement_of_each_tick():
 
 
 async def test_ended_log_ignores_ticks_and_answers():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.append(b"one")
     session = owner.owned.machine.session_of(B)
@@ -391,7 +250,7 @@ async def test_ended_log_ignores_ticks_and_answers():
 
 
 async def test_refusals_are_counted_and_obeyed():
-    owner = Owner()
+    owner = ScriptedOwner()
     writer = await owner.recovered()
     owner.owned.received(C, Nack(CONTAINER, writer.session_of(C), NACK_DISK_FULL, 0))
     assert owner.shared.metrics.nacks["disk_full"] == 1
@@ -401,7 +260,7 @@ async def test_refusals_are_counted_and_obeyed():
 
 
 async def test_lost_link_and_other_replica_reach_the_writer():
-    owner = Owner()
+    owner = ScriptedOwner()
     writer = await owner.recovered()
     owner.owned.link_lost(B)
     owner.owned.other_replica(C)
@@ -410,14 +269,14 @@ async def test_lost_link_and_other_replica_reach_the_writer():
 
 
 async def test_entries_that_come_after_the_recovery_are_ignored():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.owned.received(B, Entries(1, CONTAINER, False, ()))
     assert owner.owned.failure is None
 
 
 async def test_missing_entries_are_read_and_sent_as_those_of_this_owner():
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.runs[OWN] = (HeldRun(FORMER, 0, END - 1, END - 1),)
     owner.owned.start()
     await owner.settled()
@@ -447,7 +306,7 @@ class CatchingUp:
     """The owner of a recovered log whose member C has the entries before 4. `windows` are what the journal reads."""
 
     def __init__(self) -> None:
-        self.owner = Owner()
+        self.owner = ScriptedOwner()
         self.windows: list[list[Entry] | Exception] = []
         self.asked: list[tuple[int, ...]] = []
         self.owner.journal.read = self._read
@@ -526,7 +385,7 @@ async def test_log_that_ends_meanwhile_sends_nothing_of_the_journal():
 
 
 async def test_copies_of_a_takeover_have_places_of_their_own():
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.runs[C] = (HeldRun(FORMER, 0, 4, 4),)
     owner.runs[B] = ()
     owner.journal.read = lambda _container, _epoch, first, last, _max: stored_entries(*range(first, last + 1))
@@ -546,7 +405,7 @@ async def test_copies_of_a_takeover_have_places_of_their_own():
 async def test_takeover_sends_the_ledger_that_has_the_entry():
     """The entries of a window belong to one ledger: another one may have the same numbers in the journal."""
     log = ContainerLog(3, LogState.OPEN, (OWN, B, C), (LedgerStart(2, 0), LedgerStart(FORMER, 6)))
-    owner = Owner(log)
+    owner = ScriptedOwner(log)
     both = (HeldRun(2, 0, 6, 6), HeldRun(FORMER, 6, END, END))
     owner.runs = {OWN: both, B: both, C: (HeldRun(2, 0, 4, 4),)}
     asked: list[tuple[int, ...]] = []
@@ -563,7 +422,7 @@ async def test_takeover_sends_the_ledger_that_has_the_entry():
 
 
 async def test_full_link_has_its_member_catch_up():
-    owner = Owner()
+    owner = ScriptedOwner()
     writer = await owner.recovered()
     owner.members.unsent_bytes = LINK_UNSENT_BYTES_MAX
     owner.append(b"one")
@@ -578,7 +437,7 @@ async def test_full_link_has_its_member_catch_up():
 
 
 async def test_members_are_told_what_is_acknowledged():
-    owner = Owner()
+    owner = ScriptedOwner()
     writer = await owner.recovered()
     owner.tick(1_000)
     owner.members.messages.clear()
@@ -590,9 +449,9 @@ async def test_members_are_told_what_is_acknowledged():
     assert owner.members.of(Pulse) == [(one, Pulse(0, 0, (PulseItem(CONTAINER, END + 1, END),))) for one in (OWN, B, C)]
 
 
-async def changed(*outcomes: LogWriteOutcome, arrived: ContainerLog | None = None) -> Owner:
+async def changed(*outcomes: LogWriteOutcome, arrived: ContainerLog | None = None) -> ScriptedOwner:
     """An owner that has removed a destroyed member, with these outcomes. `arrived` is a record written meanwhile."""
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.records.outcomes = list(outcomes)
     if arrived is not None:
@@ -635,7 +494,7 @@ async def test_lost_claim_ends_the_log():
 
 
 async def test_vanished_record_ends_the_log():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.records.outcomes = [LogWriteOutcome.CONFLICT]
     owner.records.stored = StoredLog(None, 0)
@@ -647,7 +506,7 @@ async def test_vanished_record_ends_the_log():
 
 @pytest.mark.parametrize("error", [ThrottledError("slow down"), UnavailableError("no answer")])
 async def test_record_that_cannot_be_read_is_read_again(error: HeadraceError):
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.records.refusals = [error]
     owner.owned.start()
     await owner.settled()
@@ -661,7 +520,7 @@ async def test_record_that_cannot_be_read_is_read_again(error: HeadraceError):
 
 
 async def test_record_that_a_writer_cannot_read_is_asked_for_again():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.records.outcomes = [LogWriteOutcome.CONFLICT]
     owner.records.refusals = [UnavailableError("no answer")]
@@ -675,7 +534,7 @@ async def test_record_that_a_writer_cannot_read_is_asked_for_again():
 
 @pytest.mark.parametrize("outcome", [LogWriteOutcome.UNKNOWN, LogWriteOutcome.CONFLICT])
 async def test_first_record_of_a_ledger_is_written_until_it_is_known(outcome: LogWriteOutcome):
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.records.outcomes = [outcome]
     owner.owned.start()
     await owner.settled()
@@ -690,7 +549,7 @@ async def test_first_record_of_a_ledger_is_written_until_it_is_known(outcome: Lo
 
 
 async def test_claim_that_is_lost_in_a_recovery_ends_it():
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.records.outcomes = [LogWriteOutcome.CLAIM_LOST]
     owner.owned.start()
     await owner.settled()
@@ -701,7 +560,7 @@ async def test_claim_that_is_lost_in_a_recovery_ends_it():
 
 async def test_entries_from_before_a_snapshot_are_the_past():
     """Without a record, ledgers of lower epochs than that of the snapshot belong to no log that has vanished."""
-    owner = Owner(None)
+    owner = ScriptedOwner(None)
     owner.records.snapshot = FORMER + 1
     owner.owned.start()
     await owner.settled()
@@ -712,7 +571,7 @@ async def test_entries_from_before_a_snapshot_are_the_past():
 
 
 async def test_defect_ends_the_log(caplog: pytest.LogCaptureFixture):
-    owner = Owner()
+    owner = ScriptedOwner()
 
     def fail(_container: int) -> StoredLog:
         raise ValueError("a defect")
@@ -726,7 +585,7 @@ async def test_defect_ends_the_log(caplog: pytest.LogCaptureFixture):
 
 
 async def test_denied_position_is_reported(caplog: pytest.LogCaptureFixture):
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.owned.link_lost(C)
     owner.tick(100)
@@ -760,7 +619,7 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def test_retirement_ends_the_log_at_its_members(monkeypatch: pytest.MonkeyPatch):
-    owner = Owner()
+    owner = ScriptedOwner()
     writer = await owner.recovered()
     sessions = {one: writer.session_of(one) for one in (OWN, B, C)}
     waits = polls(monkeypatch)
@@ -774,7 +633,7 @@ async def test_retirement_ends_the_log_at_its_members(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("outcome", [LogWriteOutcome.UNKNOWN, LogWriteOutcome.CONFLICT, LogWriteOutcome.CLAIM_LOST])
 async def test_members_keep_a_log_whose_end_is_not_written(outcome: LogWriteOutcome):
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.records.outcomes = [outcome]
     await owner.owned.retire()
@@ -784,7 +643,7 @@ async def test_members_keep_a_log_whose_end_is_not_written(outcome: LogWriteOutc
 
 
 async def test_error_of_the_last_write_ends_the_log():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
 
     def fail(*_arguments: object) -> LogWriteOutcome:
@@ -798,7 +657,7 @@ async def test_error_of_the_last_write_ends_the_log():
 
 async def test_entry_without_a_number_prevents_the_end():
     """It is still being compressed: the end would be before an entry that its caller waits for."""
-    owner = Owner(compresses=True)
+    owner = ScriptedOwner(compresses=True)
     await owner.recovered()
     held = HeldCompression(owner)
     owner.append(LARGE)
@@ -812,7 +671,7 @@ async def test_entry_without_a_number_prevents_the_end():
 
 async def test_unacknowledged_entry_prevents_the_end(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(owned_log, "RETIRE_PATIENCE_S", 0.05)
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.append(b"one")
     await owner.owned.retire()
@@ -821,7 +680,7 @@ async def test_unacknowledged_entry_prevents_the_end(monkeypatch: pytest.MonkeyP
 
 
 async def test_retirement_waits_for_what_is_not_acknowledged():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.append(b"one")
     retiring = asyncio.ensure_future(owner.owned.retire())
@@ -834,7 +693,7 @@ async def test_retirement_waits_for_what_is_not_acknowledged():
 
 
 async def test_log_that_was_not_recovered_retires_without_a_write():
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.owned.start()
     await owner.settled()
     await owner.owned.retire()
@@ -844,7 +703,7 @@ async def test_log_that_was_not_recovered_retires_without_a_write():
 
 
 async def test_log_that_has_failed_retires_without_a_write():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.owned.end(UnavailableError("the store stops"))
     await owner.owned.retire()
@@ -853,7 +712,7 @@ async def test_log_that_has_failed_retires_without_a_write():
 
 
 async def test_failure_in_the_wait_ends_a_retirement(monkeypatch: pytest.MonkeyPatch):
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.append(b"one")
     waits = polls(monkeypatch)
@@ -866,7 +725,7 @@ async def test_failure_in_the_wait_ends_a_retirement(monkeypatch: pytest.MonkeyP
 
 
 async def test_end_tells_callers_and_keeps_memory_for_the_journal():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.append(bytes(100_000))
     detached = owner.members.detached
@@ -882,7 +741,7 @@ async def test_end_tells_callers_and_keeps_memory_for_the_journal():
 
 
 async def test_end_releases_memory_although_the_journal_has_failed():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.append(bytes(100_000))
     owner.journal.refuses = True
@@ -892,7 +751,7 @@ async def test_end_releases_memory_although_the_journal_has_failed():
 
 
 async def test_release_waits_for_the_memory_of_all_entries():
-    owner = Owner()
+    owner = ScriptedOwner()
     await owner.recovered()
     owner.append(bytes(100_000))
     waiting = asyncio.ensure_future(owner.owned.all_released())
@@ -906,7 +765,7 @@ async def test_release_waits_for_the_memory_of_all_entries():
 
 
 async def test_end_cancels_requests_that_are_under_way():
-    owner = Owner()
+    owner = ScriptedOwner()
     answers = threading.Event()
     honest = owner.records.read
 
@@ -928,7 +787,7 @@ async def test_end_cancels_requests_that_are_under_way():
 
 async def test_failed_opening_that_nothing_waits_for_is_no_error_of_the_loop():
     complaints = complaints_of_the_loop()
-    owner = Owner()
+    owner = ScriptedOwner()
     owner.owned.end(FencedError("another owner"))
     del owner
     await asyncio.sleep(0)
