@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headrace.codec.replica_messages import Entry
 from headrace.model.errors import UnavailableError
 from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Done
+from headrace.segmentstore.log.journal.journal_index import JournalIndex
+from headrace.segmentstore.log.journal.journal_reader import StoredEntry
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, barrier
 
 ROOM_BYTES = 1 << 30
@@ -29,6 +31,10 @@ class ScriptedJournal:
         self.log_bytes = 0
         self.read: Callable[[int, int, int, int, int], list[Entry]] = lambda *_asked: []
         self.reader = self
+        self.ledger: Callable[[int, int, int, int], Iterable[StoredEntry]] = lambda *_asked: ()
+        self.index = JournalIndex()
+        self.oldest_needed_bytes: dict[int, int] = {}
+        self.oldest_sequence = self.active_sequence = 1
 
     def submit(self, pending: PendingRecord) -> None:
         if self.refuses:
