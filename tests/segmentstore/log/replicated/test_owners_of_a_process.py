@@ -29,6 +29,7 @@ from headrace.model.ensembles import ReplicaId
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.model.replica_placement import Placement
 from headrace.ports.replicas import OwnerMessage, ReplicaEvents
+from headrace.replication.bounds import RecoveryBounds, WriterBounds
 from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.member_states import MemberState
 from headrace.segmentstore.log.journal.journal_interface import EntryJournal
@@ -447,3 +448,9 @@ async def test_own_answers_come_in_order_and_in_a_later_turn():
     link.send(Ack((), 1))
     await asyncio.sleep(0)
     assert told[2:] == [Ack((), 1)]
+
+
+async def test_bounds_are_those_that_were_given():
+    writer, recovery = WriterBounds(silence_ms=1), RecoveryBounds(retry_ms=1)
+    shared = Process(writer_bounds=writer, recovery_bounds=recovery).ledgers._shared
+    assert (shared.writer_bounds, shared.recovery_bounds) == (writer, recovery)
