@@ -169,7 +169,9 @@ def test_log_says_where_it_continues_after_a_loss():
     assert later.continued_at == LedgerStart(21, 96)
     with pytest.raises(IllegalStateError):
         check_transition(after, replace(later, continued_at=None), 22)
-    assert later.with_members((A, B, C), 97).continued_at is None
+    behind = later.with_members((A, B, C), 97)
+    assert behind.continued_at is None
+    check_transition(later, behind, 22)
 
 
 def test_living_owner_continues_without_a_loss():
@@ -246,7 +248,7 @@ EMPTY = emptied(LOG, 120)
         (None, replace(LOG, ledgers=(LedgerStart(9, 0), LedgerStart(8, 5))), 8, "do not increase"),
         (None, replace(LOG, ledgers=(LedgerStart(8, 0), LedgerStart(8, 5))), 8, "do not increase"),
         (EMPTY, open_ledger(EMPTY, 30, 121, (A, B), 120, 3), 30, "does not begin with the next entry"),
-        (LOG, open_ledger(LOG, 19, 97, (A, B), 60, 3), 19, ""),
+        (LOG, open_ledger(LOG, 19, 97, (A, B), 97, 3), 19, "belongs to a newer claim"),
     ],
 )
 def test_records_that_cannot_be_are_refused(before: ContainerLog | None, after: ContainerLog, epoch: int, problem: str):

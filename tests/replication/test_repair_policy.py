@@ -241,3 +241,9 @@ def test_a_member_that_is_relied_on_gets_no_fourth_copy():
     views = {OWN: STREAMING, B: away, C: STREAMING}
     assert changed(WHOLE, views | {E: near}, where) is None
     assert changed(WHOLE, views | {E: STREAMING}, where) == {OWN, B, E}
+
+
+def test_destroyed_member_that_streams_is_relied_on():
+    """Nothing can replace it, and without it one member would be left."""
+    views = {OWN: STREAMING, B: STREAMING}
+    assert changed(Ensemble((OWN, B)), views, placement(destroyed=frozenset([B]))) is None
