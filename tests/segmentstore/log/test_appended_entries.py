@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from crc32c import crc32c
@@ -23,6 +25,7 @@ from headrace.segmentstore.log.appended_entries import (
     plain,
 )
 from headrace.segmentstore.log.held_bytes import HeldBytes
+from headrace.segmentstore.log.journal.entry_runs import EntryPart
 from headrace.segmentstore.log.journal.journal_commits import JOINED_PART_BYTES_MAX
 from headrace.segmentstore.log.local_threads import LocalThreads
 
@@ -154,6 +157,13 @@ async def test_only_large_entries_are_encoded_in_a_thread(length: int, waits: bo
     assert (log.appended.unnumbered, len(log.threads.waiting)) == ((1, 1) if waits else (0, 0))
 
 
+async def test_large_entries_stay_in_order_if_nothing_is_compressed():
+    log = Log()
+    log.append("large", bytes(INLINE_BYTES_MAX + 1))
+    assert log.take() == [("sent", 0)]
+    assert log.appended.unnumbered == 0
+
+
 async def test_log_that_fails_numbers_no_entry_that_was_encoded_meanwhile():
     log = Log(compresses=True)
     log.append("large", TEXT * 20)
@@ -166,6 +176,7 @@ async def test_log_that_fails_numbers_no_entry_that_was_encoded_meanwhile():
     await waiting
     await log.threads.work()
     assert (log.take(), log.numbered) == ([], 0)
+    assert log.tasks[0].exception() is None
 
 
 # Acknowledgements
@@ -182,7 +193,7 @@ async def test_callers_hear_of_acknowledged_entries_in_order():
     log.appended.report()
     assert log.take() == [("a", None), ("b", None)]
     assert log.appended.acknowledged(1) is None, "no caller waits for these any more"
-    log.appended.acknowledged(2)
+    assert log.appended.acknowledged(2) == 2.5
     log.appended.report()
     assert log.take() == [("c", None)]
     assert log.appended.acknowledged(2) is None
@@ -242,6 +253,22 @@ async def test_memory_is_released_up_to_what_the_journal_has():
     await log.appended.all_released()
 
 
+async def test_entries_that_wait_for_their_encoding_are_not_released():
+    log = Log(compresses=True)
+    log.append("small", b"x")
+    log.append("waits", TEXT * 20)
+    await asyncio.sleep(0)
+    log.appended.release(0)
+    waiting = asyncio.ensure_future(log.appended.all_released())
+    await asyncio.sleep(0)
+    log.appended.release(0)
+    await asyncio.sleep(0)
+    assert (log.appended.unnumbered, waiting.done()) == (1, False)
+    await log.threads.work()
+    log.appended.release(1)
+    await waiting
+
+
 async def test_waiters_end_with_the_log():
     log = Log()
     log.append("a", *large_parts())
@@ -282,3 +309,14 @@ def test_marks_are_a_megabyte_apart():
     for entry in range(100):
         held.count(entry, MARK // 10)
     assert [entry for entry, _ in held._bytes_before] == [0, 11, 22, 33, 44, 55, 66, 77, 88, 99]
+
+
+def test_entries_of_the_journal_count_with_their_headers():
+    lengths = array("I", [1 << 14] * 300)
+    part = SimpleNamespace(
+        first_entry=40, lengths=lambda: lengths, log_file=SimpleNamespace(layout=SimpleNamespace(header_bytes=80))
+    )
+    held = HeldBytes()
+    held.count_parts([cast("EntryPart", part)])
+    assert held.total == 300 * ((1 << 14) + 80)
+    assert held._bytes_before == [(40, 0), (296, 256 * ((1 << 14) + 80))]
