@@ -119,7 +119,7 @@ def test_bytes_are_before_a_cut_by_its_offsets_and_epochs(offsets: dict[int, int
     assert is_very_beginning(StreamCut.of("s", "t", offsets)) is is_first
 
 
-def test_stream_that_was_never_truncated_begins_at_its_first_bytes():
+def test_stream_without_a_truncation_begins_at_its_first_bytes():
     history = History.begin(3)
     for index in range(3):
         history.append(index, 10)

@@ -466,7 +466,7 @@ def test_only_a_refused_question_is_asked_elsewhere():
     assert other.member != read.member
 
 
-def test_a_replica_that_never_answered_is_opened_in_each_pause_only():
+def test_silent_replica_is_opened_in_each_pause_only():
     made = recovery()
     answer(made, OWN, 20)
     made.link_lost(C)

@@ -46,18 +46,23 @@ class ScriptedMembers:
         self.entries: list[tuple[ReplicaId, RecordHeader, bytes]] = []
         self.unsent_bytes = 0
         self.detached = 0
-        self.on_entry: Callable[[ReplicaId], None] = lambda _replica: None
+        self._listeners: list[Callable[[ReplicaId], None]] = []
 
     def send(self, replica: ReplicaId, message: OwnerMessage) -> None:
         self.messages.append((replica, message))
 
     def send_entry(self, replica: ReplicaId, header: RecordHeader, parts: Sequence[Buffer]) -> int:
         self.entries.append((replica, header, b"".join(map(bytes, parts))))
-        self.on_entry(replica)
+        for listener in self._listeners:
+            listener(replica)
         return self.unsent_bytes
 
     def detach(self) -> None:
         self.detached += 1
+
+    def listen(self, listener: Callable[[ReplicaId], None]) -> None:
+        """Call it with the member after each entry that is sent."""
+        self._listeners.append(listener)
 
     def of(self, kind: type[OwnerMessage]) -> list[tuple[ReplicaId, OwnerMessage]]:
         """The messages of one kind; they are forgotten."""

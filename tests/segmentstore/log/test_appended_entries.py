@@ -99,7 +99,7 @@ def test_small_entries_are_not_compressed(length: int, wants: bool):
     assert not EntryEncoder(compresses=False).wants_compression(length)
 
 
-def test_one_entry_in_many_is_a_sample_while_compression_does_not_pay():
+def test_one_entry_in_many_is_a_sample_if_compression_pays_not():
     encoder = EntryEncoder(compresses=True)
     encoder.wants_compression(1)  # small ones do not count
     samples = [encoder.wants_compression(COMPRESSED_BYTES_MIN) for _ in range(2 * SAMPLE_EVERY + 1)]
@@ -164,7 +164,7 @@ async def test_large_entries_stay_in_order_if_nothing_is_compressed():
     assert log.appended.unnumbered == 0
 
 
-async def test_log_that_fails_numbers_no_entry_that_was_encoded_meanwhile():
+async def test_failed_log_numbers_no_entry_encoded_meanwhile():
     log = Log(compresses=True)
     log.append("large", TEXT * 20)
     log.append("small", b"x")

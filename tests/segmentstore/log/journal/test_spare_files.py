@@ -59,7 +59,7 @@ def test_volume_is_not_filled_to_find_out_that_it_is_full():
     assert attempts == []
 
 
-def test_found_files_of_the_size_are_kept_and_their_numbers_not_used_again():
+def test_found_files_are_kept_and_their_numbers_not_used_again():
     disk, spares = spares_of(100)
     disk.create(spare(7), FILE_BYTES)
     disk.create(spare(9), FILE_BYTES + 1)

@@ -141,7 +141,7 @@ async def test_callers_hear_of_nothing_before_all_members_have_it():
             owner.ack(C, END)
             heard.append(len(owner.outcomes))
 
-    owner.members.on_entry = answer
+    owner.members.listen(answer)
     owner.owned.append([b"one"], 3, lambda error: owner.outcomes.append(error), None)
     assert (heard, owner.outcomes) == ([0], [None])
 
@@ -149,7 +149,7 @@ async def test_callers_hear_of_nothing_before_all_members_have_it():
 async def test_log_that_ends_while_it_sends_sends_no_more():
     owner = ScriptedOwner()
     await owner.recovered()
-    owner.members.on_entry = lambda _replica: owner.owned.end(FencedError("another owner"))
+    owner.members.listen(lambda _replica: owner.owned.end(FencedError("another owner")))
     owner.append(b"one")
     assert owner.members.numbers() == [(OWN, END)]
 
@@ -275,7 +275,7 @@ async def test_entries_that_come_after_the_recovery_are_ignored():
     assert owner.owned.failure is None
 
 
-async def test_missing_entries_are_read_and_sent_as_those_of_this_owner():
+async def test_missing_entries_are_read_and_sent_under_this_epoch():
     owner = ScriptedOwner()
     owner.runs[OWN] = (HeldRun(FORMER, 0, END - 1, END - 1),)
     owner.owned.start()
@@ -785,7 +785,7 @@ async def test_end_cancels_requests_that_are_under_way():
     assert (owner.members.messages, complaints) == ([], [])
 
 
-async def test_failed_opening_that_nothing_waits_for_is_no_error_of_the_loop():
+async def test_failed_opening_without_a_waiter_is_no_error_of_the_loop():
     complaints = complaints_of_the_loop()
     owner = ScriptedOwner()
     owner.owned.end(FencedError("another owner"))

@@ -260,7 +260,7 @@ async def test_failed_recovery_is_begun_again_behind_its_sessions():
     assert again.sessions > 6, "replicas ignore lower numbers"
 
 
-async def test_log_that_fails_while_its_bytes_are_counted_is_not_opened():
+async def test_log_that_fails_during_the_count_is_not_opened():
     process = Process().start()
     run = process.ledgers._shared.threads.run
     error = FencedError("another owner")
