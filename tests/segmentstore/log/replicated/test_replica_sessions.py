@@ -227,6 +227,20 @@ async def test_refused_entry_counts_as_no_received_bytes():
     assert (replicas.sessions.received_bytes, link.is_paused) == (0, False)
 
 
+async def test_refused_entry_leaves_no_size_behind():
+    """The sizes of queued records are taken in their order: one too many would be that of another record."""
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.journal.refuses = True
+    replicas.append(link, 0)
+    replicas.journal.refuses = False
+    header = RecordHeader(RecordKind.ENTRY, 3, EPOCH, EPOCH, 1, 0, 0, 1, crc32c(b"a"))
+    replicas.sessions.take_entry(link.number, header, (b"a",))
+    await replicas.synced()
+    assert replicas.sessions.received_bytes == 0
+
+
 async def test_received_bytes_are_those_that_are_not_on_disk():
     replicas = Replicas()
     link = replicas.link()
