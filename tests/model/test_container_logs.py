@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace.model.container_logs import (
     LEDGERS_MAX,
     NO_COPIES,
     NO_POSITION,
     ContainerLog,
-    Ensemble,
     LedgerChain,
     LedgerStart,
     LogState,
@@ -22,7 +18,6 @@ from headrace.model.container_logs import (
     check_transition,
     emptied,
     full_chain,
-    joint_quorum_position,
     open_ledger,
     retained_ledgers,
     without_lost_members,
@@ -175,7 +170,9 @@ def test_log_says_where_it_continues_after_a_loss():
     assert later.continued_at == LedgerStart(21, 96)
     with pytest.raises(IllegalStateError):
         check_transition(after, replace(later, continued_at=None), 22)
-    assert later.with_members((A, B, C), 97).continued_at is None
+    behind = later.with_members((A, B, C), 97)
+    assert behind.continued_at is None
+    check_transition(later, behind, 22)
 
 
 def test_living_owner_continues_without_a_loss():
@@ -232,63 +229,35 @@ def test_operator_only_removes_lost_members(before: ContainerLog | None, after: 
         check_transition(before, after, epoch)
 
 
-ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C, D = (ReplicaId(bytes([number]) * 16) for number in range(4))
+def test_ledgers_without_entries_are_no_part():
+    assert list(CHAIN.parts(85, 96)) == [(12, 85, 90), (16, 90, 95), (20, 95, 96)]
+    assert list(CHAIN.parts(90, 90)) == []
+
+
+EMPTY = emptied(LOG, 120)
 
 
 @pytest.mark.parametrize(
-    ("members", "copies", "ack", "read"),
+    ("before", "after", "epoch", "problem"),
     [
-        ((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C), 3, 2, 2),
-        ((ENSEMBLES_A, ENSEMBLES_B), 3, 2, 1),
-        ((ENSEMBLES_A,), 3, 2, 1),
-        ((ENSEMBLES_A,), 1, 1, 1),
+        (LOG, replace(EMPTY, members=(A,)), 20, "names members or ledgers"),
+        (LOG, replace(EMPTY, ledgers=(LedgerStart(20, 95),)), 20, "names members or ledgers"),
+        (LOG, replace(EMPTY, next_entry=None), 20, "does not say which entry is next"),
+        (LOG, emptied(LOG, 94), 20, "is before its last ledger"),
+        (LOG, LOG, 21, "does not belong to the claim"),
+        (None, open_ledger(None, 4, 0, (A, B), 0, 3), 5, "does not belong to the claim"),
+        (None, replace(LOG, ledgers=(LedgerStart(9, 0), LedgerStart(8, 5))), 8, "do not increase"),
+        (None, replace(LOG, ledgers=(LedgerStart(8, 0), LedgerStart(8, 5))), 8, "do not increase"),
+        (EMPTY, open_ledger(EMPTY, 30, 121, (A, B), 120, 3), 30, "does not begin with the next entry"),
+        (LOG, open_ledger(LOG, 19, 97, (A, B), 97, 3), 19, "belongs to a newer claim"),
     ],
 )
-def test_quorums_follow_from_members_and_copies(members: tuple[ReplicaId, ...], copies: int, ack: int, read: int):
-    ensemble = Ensemble(members, copies)
-    assert (ensemble.ack_quorum, ensemble.read_quorum) == (ack, read)
+def test_records_that_cannot_be_are_refused(before: ContainerLog | None, after: ContainerLog, epoch: int, problem: str):
+    with pytest.raises(IllegalStateError, match=problem):
+        check_transition(before, after, epoch)
 
 
-@pytest.mark.parametrize(
-    "ensemble",
-    [
-        Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)),
-        Ensemble((ENSEMBLES_A, ENSEMBLES_B)),
-        Ensemble((ENSEMBLES_A,), 1),
-    ],
-)
-def test_each_read_quorum_meets_each_ack_quorum(ensemble: Ensemble):
-    for writers in combinations(ensemble.members, ensemble.ack_quorum):
-        for readers in combinations(ensemble.members, ensemble.read_quorum):
-            assert set(writers) & set(readers)
-
-
-def test_quorum_position_is_the_second_largest():
-    positions = {ENSEMBLES_A: 9, ENSEMBLES_B: 7, ENSEMBLES_C: 3}
-    assert Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)).quorum_position(positions) == 7
-    assert Ensemble((ENSEMBLES_A, ENSEMBLES_C)).quorum_position(positions) == 3
-
-
-def test_members_without_a_position_hold_nothing():
-    assert Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)).quorum_position({ENSEMBLES_A: 9}) == NO_POSITION
-
-
-def test_single_member_of_three_copies_acknowledges_nothing():
-    assert Ensemble((ENSEMBLES_A,)).quorum_position({ENSEMBLES_A: 9}) == NO_POSITION
-
-
-def test_one_copy_acknowledges_by_itself():
-    assert Ensemble((ENSEMBLES_A,), 1).quorum_position({ENSEMBLES_A: 9}) == 9
-
-
-def test_replicas_outside_the_ensemble_do_not_answer_for_it():
-    assert not Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)).is_read_quorum({ENSEMBLES_A, D})
-    assert Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)).is_read_quorum({ENSEMBLES_A, ENSEMBLES_C, D})
-
-
-@given(st.dictionaries(st.sampled_from([ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C, D]), st.integers(-1, 20)))
-def test_joint_position_never_exceeds_either_ensemble(positions: dict[ReplicaId, int]):
-    current, wanted = Ensemble((ENSEMBLES_A, ENSEMBLES_B, ENSEMBLES_C)), Ensemble((ENSEMBLES_A, ENSEMBLES_B, D))
-    joint = joint_quorum_position(current, wanted, positions)
-    assert joint == min(current.quorum_position(positions), wanted.quorum_position(positions))
-    assert joint_quorum_position(current, None, positions) == current.quorum_position(positions)
+def test_a_log_may_end_where_its_last_ledger_begins():
+    check_transition(LOG, emptied(LOG, 95), 20)
+    check_transition(None, emptied(LOG, 95), 20)
+    check_transition(EMPTY, emptied(LOG, 130), 30)

@@ -294,3 +294,93 @@ def test_cuts_behind_the_head_are_no_use(head: int):
     assert (*gone, *kept) == tuple(PLACES)
     assert all(cut.size_bytes > head for cut in kept)
     assert all(cut.size_bytes <= head for cut in gone)
+
+
+# Limits, to the byte and the millisecond
+
+
+def _never(*_: object) -> int:
+    raise AssertionError("it is measured although it does not matter")
+
+
+def _never_placed(_: RetentionCut) -> PlacedCut:
+    raise AssertionError("it is placed although it does not matter")
+
+
+UNMEASURED = Measures(_never_placed, _never, _never)
+CUTS = tuple(PLACES)
+
+
+def test_a_small_stream_is_not_measured():
+    assert decide(_policy(False, 50, None), CUTS, NOW, 99, _cut(90, 90), UNMEASURED) == Decision(
+        RetentionCase.NOT_ENOUGH
+    )
+    assert _decide(False, 100, None, (0, 0)) == Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
+
+
+def test_unread_events_of_the_minimum_are_measured_alone():
+    measures = Measures(_never_placed, _never, lambda cut: 60 if cut is None else _never())
+    decision = decide(_policy(False, 30, None), CUTS, NOW, 200, _cut(70, 70), measures)
+    assert decision == Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
+
+
+def test_subscribers_behind_no_old_cut_are_not_measured():
+    measures = Measures(_place, _never, _never)
+    decision = decide(_policy(True, 30, 60), CUTS, NOW, 200, _cut(30, 30), measures)
+    assert decision == Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
+
+
+def test_one_unread_byte_beyond_the_maximum_goes():
+    assert _decide(True, 30, 60, (30, 29)) == Decision(RetentionCase.ABOVE_MAXIMUM, _at(40))
+
+
+def _after_truncation(least: int, most: int | None) -> Decision:
+    """In bytes, without subscribers: the head is at 60 in one of the two segments, after six of the cuts there.
+
+    A truncation at the cuts of 10, 20, 30, 40, 50 and 60 ms leaves 130, 120, 110, 100, 90 and 80 bytes.
+    """
+    measures = Measures(_place, lambda cut: PLACES[cut] + max(PLACES[cut], 60), _never)
+    policy = RetentionPolicy(RetentionType.LIMITED_SIZE_BYTES, least, most)
+    return decide(policy, CUTS, NOW, 140, None, measures)
+
+
+@pytest.mark.parametrize(("most", "cut"), [(130, 10), (120, 20), (115, 30), (110, 30), (105, 40), (100, 40), (99, 50)])
+def test_what_is_truncated_already_counts_for_the_maximum(most: int, cut: int):
+    assert _after_truncation(10, most) == Decision(RetentionCase.NO_SUBSCRIBERS_ABOVE_MAXIMUM, _at(cut))
+
+
+@pytest.mark.parametrize(("least", "cut"), [(130, 10), (121, 10), (101, 30), (100, 40), (81, 50), (80, 60), (79, 60)])
+def test_what_is_truncated_already_counts_for_the_minimum(least: int, cut: int):
+    assert _after_truncation(least, None) == Decision(RetentionCase.NO_SUBSCRIBERS, _at(cut))
+
+
+def test_at_the_maximum_the_minimum_decides():
+    assert _after_truncation(80, 140) == Decision(RetentionCase.NO_SUBSCRIBERS, _at(60))
+    assert _after_truncation(80, 139) == Decision(RetentionCase.NO_SUBSCRIBERS_ABOVE_MAXIMUM, _at(10))
+
+
+def test_without_a_cut_that_leaves_the_minimum_nothing_goes():
+    measures = Measures(_place, lambda cut: cut.size_bytes, _never)
+    newest = CUTS[-1:]
+    decision = decide(_policy(False, 30, 75), newest, NOW, 200, None, measures)
+    assert decision == Decision(RetentionCase.NOT_ENOUGH)
+
+
+@pytest.mark.parametrize(("cuts", "read"), [((100,), 0), ((20, 100), 20), ((10, 100), 20)])
+def test_without_a_useful_cut_the_subscribers_decide(cuts: tuple[int, ...], read: int):
+    """More is unread than the maximum. No cut leaves less than what is unread and still the minimum."""
+    measures = Measures(
+        _place, lambda cut: cut.size_bytes, lambda cut: 200 - 2 * min(read, NOW if cut is None else PLACES[cut])
+    )
+    found = tuple(_at(each) for each in cuts)
+    decision = decide(_policy(False, 50, 75), found, NOW, 200, _cut(read, read), measures)
+    assert decision == Decision(RetentionCase.ABOVE_MAXIMUM, at_bound=True)
+
+
+@pytest.mark.parametrize(("by_time", "gone"), [(True, 1), (False, 2)])
+def test_the_cut_with_the_closest_neighbours_goes(by_time: bool, gone: int):
+    cuts = (RetentionCut(0, 0), RetentionCut(5, 50), RetentionCut(6, 60))
+    new = RetentionCut(20, 100)
+    kept, removed = with_cut(cuts, new, by_time=by_time, cuts_max=3)
+    assert removed == ((*cuts, new)[gone],)
+    assert kept == tuple(one for one in (*cuts, new) if one not in removed)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 from cut_histories import SAMPLES, History, Reader, grow, histories, read_on
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.epochs import overlapping
-from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.stream_cuts import PlacedCut, Side, side_of
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.stream_cuts import PlacedCut, Side, StreamCut, side_of
 from headrace.model.truncation import (
     Truncation,
     bytes_cut_off,
     bytes_that_go,
+    is_very_beginning,
     running_truncation,
     segments_left,
     segments_that_go,
     superimposed,
+    very_beginning,
 )
 
 
@@ -98,3 +101,29 @@ def test_a_cut_is_moved_back_to_ends_that_are_known(history: History, data: st.D
         one: lengths[one] if one in lengths and lengths[one] < offset else offset
         for one, offset in cut.cut.offsets.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("offsets", "is_first"),
+    [
+        ({segment_id(0, 0): 0, segment_id(0, 1): 0}, True),
+        ({segment_id(0, 0): 0, segment_id(0, 1): 1}, False),
+        ({segment_id(0, 0): 1, segment_id(0, 1): 1}, False),
+        ({segment_id(0, 0): 0, segment_id(1, 2): 0}, False),
+        ({segment_id(1, 2): 0, segment_id(1, 3): 0}, False),
+    ],
+)
+def test_bytes_are_before_a_cut_by_its_offsets_and_epochs(offsets: dict[int, int], is_first: bool):
+    """In a later epoch, the segments that were replaced are before the cut."""
+    assert is_very_beginning(StreamCut.of("s", "t", offsets)) is is_first
+
+
+def test_stream_without_a_truncation_begins_at_its_first_bytes():
+    history = History.begin(3)
+    for index in range(3):
+        history.append(index, 10)
+    history.split(0)
+    first = very_beginning("s", "t", history.epochs[0])
+    assert first == StreamCut.of("s", "t", dict.fromkeys((one.segment_id for one in history.epochs[0].segments), 0))
+    assert is_very_beginning(first)
+    assert segments_left(history.active, None) == list(history.active)

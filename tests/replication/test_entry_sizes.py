@@ -76,3 +76,12 @@ def test_truncation_keeps_the_mark_that_is_needed():
     account.truncate(5)
     assert account.lag(3) == UNKNOWN_LAG
     assert account.lag(4) == 15
+
+
+def test_truncation_before_the_ledger_forgets_no_mark():
+    """What is truncated is in an earlier ledger: all marks are still needed."""
+    account = EntrySizes(100, 1)
+    for entry in range(100, 110):
+        account.append(entry, 3)
+    account.truncate(50)
+    assert [account.lag(last) for last in (99, 104, 108)] == [30, 15, 3]

@@ -138,3 +138,9 @@ def test_positions_are_of_entries_in_the_chain(case: tuple[LedgerChain, tuple[He
         expected += 1
     assert reported_position(chain, truncated_before, runs) == expected - 1
     assert had_position(chain, truncated_before, runs) == max([truncated_before - 1, *had])
+
+
+def test_a_later_ledger_fills_no_hole_of_an_earlier_one():
+    chain = LedgerChain((LedgerStart(4, 10), LedgerStart(5, 16)))
+    runs = (HeldRun(4, 10, 13, 13), HeldRun(5, 12, 20, 20))
+    assert reported_position(chain, 10, runs) == 12

@@ -7,7 +7,7 @@ from takeovers import BOUNDS, EPOCH, GRACE, OWN, ZONES, B, C, D, of
 
 from headrace.codec.replica_messages import HeldRun, Opened
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
-from headrace.replication.effects import DropMember, OpenMember, WriteRecord, WriterEffect
+from headrace.replication.effects import DropMember, OpenMember, ReadEntries, WriteRecord, WriterEffect
 from headrace.replication.log_recovery import LogRecovery
 
 CONTINUED = ContainerLog(3, LogState.OPEN, (B, C), (LedgerStart(3, 10), LedgerStart(5, 50)), 10)
@@ -76,3 +76,35 @@ def test_ended_log_begins_where_its_record_says():
     effects = tell(made, C, LOST_POINT) + made.tick(GRACE) + made.tick(2 * GRACE)
     (write,) = of(WriteRecord, effects)
     assert write.log.ledgers == (LedgerStart(EPOCH, 61),)
+
+
+def test_emptied_replica_is_no_member_until_it_answers_again():
+    """What it held before is gone, and nothing of this log has reached it."""
+    made = recovery((OWN, B, C, D), ContainerLog(3, LogState.OPEN, (OWN, B), CONTINUED.ledgers, 10))
+    tell(made, OWN, 10, HeldRun(3, 10, 50, 50), HeldRun(5, 50, 61, 61))
+    tell(made, B, 10, HeldRun(3, 10, 50, 50), HeldRun(5, 50, 55, 55))
+    made.tick(GRACE)
+    effects = tell(made, D, LOST_POINT, HeldRun(5, 50, 61, 61))
+    assert [type(one) for one in effects] == [DropMember, OpenMember]
+    assert D not in made._answers
+    assert made.acknowledged(D, made.session_of(D), 5, 60) == []
+    assert of(WriteRecord, made.tick(3 * GRACE)) == []
+
+
+def test_emptied_replica_of_the_first_answers_does_not_count():
+    made = recovery((OWN, B, C, D), ContainerLog(3, LogState.OPEN, (OWN, B), CONTINUED.ledgers, 10))
+    tell(made, D, LOST_POINT, HeldRun(5, 50, 61, 61))
+    tell_whole(made, OWN)
+    tell(made, B, 10, HeldRun(3, 10, 50, 50), HeldRun(5, 50, 55, 55))
+    made.tick(GRACE)
+    assert set(made._answers) == {OWN, B}
+
+
+def test_emptied_replica_is_no_source():
+    """It has just been told to forget what it reported."""
+    made = recovery((OWN, B, C, D), ContainerLog(3, LogState.OPEN, (OWN, B), CONTINUED.ledgers, 10))
+    tell(made, OWN, 10, HeldRun(3, 10, 50, 50), HeldRun(5, 50, 55, 55))
+    tell_whole(made, B)
+    made.tick(GRACE)
+    tell(made, D, LOST_POINT, HeldRun(5, 50, 61, 61))
+    assert of(ReadEntries, made.link_lost(B)) == []

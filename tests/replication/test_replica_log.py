@@ -478,3 +478,41 @@ def test_run_that_begins_again_says_what_it_had():
     log.entry(LINK, *entry(5, truncated_before=5))
     log.committed(2)
     assert opened(log.open(LINK, open_message(session=2, truncated_before=5))).runs == (HeldRun(1, 5, 6, 9),)
+
+
+def test_a_gap_at_the_front_is_no_part_of_the_range():
+    """Its journal has lost the entries before 3. As a position the later ones would pass for all of them."""
+    log = ReplicaLog(0, RecoveredLog(promise=1, runs=(HeldRun(1, 3, 5, 5),)))
+    log.open(LINK, open_message())
+    assert (log.expected, log.durable_end) == (0, 0)
+
+
+def test_a_run_begins_where_its_ledger_does():
+    log = ReplicaLog(0, RecoveredLog(promise=1, runs=(HeldRun(1, 0, 5, 5),)))
+    assert opened(log.open(LINK, open_message(ledgers=((1, 3),)))).runs == (HeldRun(1, 3, 5, 5),)
+
+
+def test_truncated_entries_that_are_queued_count_as_durable():
+    """No recovery needs them, and the owner must not wait for them."""
+    log = log_with(0)
+    for number in range(1, 6):
+        log.entry(LINK, *entry(number))
+    assert log.durable_end == 1
+    log.pulse(LINK, 0, 4)
+    assert (log.durable_end, log.expected) == (4, 6)
+    log.pulse(LINK, 0, 5)
+    assert log.durable_end == 5
+
+
+def test_a_pulse_of_an_owner_without_a_chain_tells_its_point():
+    log = ReplicaLog(0, RecoveredLog())
+    log.open(LINK, open_message(ledgers=()))
+    log.committed(1)
+    log.pulse(LINK, 5, 2)
+    assert (log.acknowledged_before, log.truncated_before) == (0, 2)
+
+
+def test_a_replica_without_a_session_refuses_and_keeps():
+    log = ReplicaLog(0, RecoveredLog())
+    assert log.read(LINK, Read(9, 0, 1, 0, 0, 1)) == [Answer(LINK, Nack(0, 0, NACK_PROTOCOL, 9))]
+    assert log.drop(Drop(0, 1, 1)) == []

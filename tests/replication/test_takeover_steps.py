@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 from takeovers import BOUNDS, EPOCH, GRACE, LOG, OWN, ZONES, B, C, D, answer, entries, no_entries, of, recovery
 
-from headrace.codec.replica_messages import NACK_FENCED, Entries, HeldRun, Nack, Open, Opened, Read
+from headrace.codec.replica_messages import (
+    NACK_FENCED,
+    NACK_GAP,
+    NACK_PROTOCOL,
+    NACK_STOPPING,
+    Entries,
+    HeldRun,
+    Nack,
+    Open,
+    Opened,
+    Read,
+)
 from headrace.model.container_logs import NO_POSITION, ContainerLog, LedgerStart, LogState
 from headrace.replication.effects import (
     Blocked,
@@ -402,3 +413,137 @@ def test_answer_to_an_earlier_open_of_this_takeover_is_late():
     answer(made, OWN, 20)
     assert made.opened(B, late) == made.tick(BOUNDS.retry_ms + GRACE) == []
     assert made.step is RecoveryStep.FENCE
+
+
+# What is ignored in a later step.
+
+
+def writing() -> LogRecovery:
+    """A takeover that writes its ledger with two members; the outcome of the first attempt is not known."""
+    made = recovery()
+    answer(made, OWN, 20)
+    answer(made, B, 20)
+    assert of(WriteRecord, made.tick(GRACE))
+    assert made.step is RecoveryStep.OPEN
+    assert made.request_unknown() == []
+    return made
+
+
+def test_a_ledger_that_may_be_written_is_not_changed():
+    """The first write may have arrived: only the same record may be written again."""
+    made = writing()
+    assert answer(made, C, 20) == []
+    assert made.acknowledged(C, made.session_of(C), 5, 19) == []
+    assert made.link_lost(B) == made.want((OWN, B, D), ZONES) == []
+    (write,) = of(WriteRecord, made.tick(GRACE + BOUNDS.retry_ms))
+    assert write.log.members == (OWN, B)
+
+
+def test_a_record_that_is_read_late_changes_no_ledger():
+    made = writing()
+    assert made.record_read(LOG, 9) == []
+    assert made.step is RecoveryStep.OPEN
+
+
+def test_only_a_promise_fences_a_takeover():
+    """The numbers of other refusals are those of entries and questions, which are higher than epochs."""
+    made = recovery()
+    for code in (NACK_GAP, NACK_PROTOCOL, NACK_STOPPING):
+        assert made.refused(B, Nack(0, made.session_of(B), code, 999)) == []
+    assert made.refused(B, Nack(0, 0, NACK_PROTOCOL, 1)) == [], "nothing was asked"
+    assert not made.has_failed
+
+
+def test_only_a_refused_question_is_asked_elsewhere():
+    made = recovery()
+    answer(made, OWN, 15)
+    answer(made, C, 20)
+    (read,) = of(ReadEntries, answer(made, B, 20))
+    request = read.message.request
+    assert made.refused(read.member, Nack(0, 0, NACK_STOPPING, request)) == []
+    (other,) = of(ReadEntries, made.refused(read.member, Nack(0, 0, NACK_PROTOCOL, request)))
+    assert other.member != read.member
+
+
+def test_silent_replica_is_opened_in_each_pause_only():
+    made = recovery()
+    answer(made, OWN, 20)
+    made.link_lost(C)
+    assert made.tick(1) == []
+
+
+def test_each_answer_waits_no_longer_for_others():
+    made = LogRecovery(0, OWN, (OWN, B, D), ZONES, 3, BOUNDS, 0)
+    made.claimed(EPOCH)
+    made.record_read(LOG, 3)
+    answer(made, OWN, 20)
+    answer(made, B, 20)
+    made.tick(GRACE - 1)
+    answer(made, D, 20)
+    assert made.step is RecoveryStep.FENCE
+    made.tick(GRACE)
+    assert made.step is not RecoveryStep.FENCE
+
+
+def test_replicas_that_lag_have_a_time_of_their_own():
+    """From the moment on when it is known what they lack."""
+    made = recovery()
+    answer(made, OWN, 20)
+    answer(made, B, 20)
+    made.tick(GRACE - 1)
+    (send,) = of(Send, answer(made, C, 18))
+    assert (send.member, send.first) == (C, 18)
+    assert made.tick(GRACE) == []
+    (write,) = of(WriteRecord, made.tick(2 * GRACE - 1))
+    assert write.log.members == (OWN, B)
+
+
+def test_a_second_attempt_forgets_what_replicas_had():
+    """B has lost entries since: at the end they are on fewer members than the takeover counted."""
+    made = recovery()
+    answer(made, OWN, 18)
+    answer(made, B, 20)
+    made.tick(GRACE)
+    now_ms = GRACE + BOUNDS.stall_ms + 2 * BOUNDS.retry_ms
+    made.tick(now_ms - 1)
+    made.tick(now_ms)
+    assert made.step is RecoveryStep.FENCE
+    answer(made, OWN, 20)
+    answer(made, B, 15)
+    effects = made.tick(now_ms + GRACE)
+    assert of(WriteRecord, effects) == []
+    assert [(one.member, one.first) for one in of(Send, effects)] == [(B, 15)]
+
+
+def test_a_blocked_takeover_reads_the_record_once_in_a_pause():
+    made = recovery()
+    answer(made, OWN, 20)
+    made.tick(BOUNDS.retry_ms)
+    made.tick(2 * BOUNDS.retry_ms)
+    assert made.blocked_by is not None
+    assert of(ReadRecord, made.tick(3 * BOUNDS.retry_ms)) == [], "the request of the former pause is under way"
+
+
+def test_entries_that_were_lost_on_their_way_are_asked_for_again():
+    made = recovery()
+    answer(made, OWN, 15)
+    answer(made, C, 15)
+    (read,) = of(ReadEntries, answer(made, B, 20))
+    request = read.message.request
+    assert of(SendCopies, made.entries(request, Entries(request, 0, False, entries(15, 19))))
+    made.link_lost(OWN)
+    made.tick(1)
+    (again,) = of(ReadEntries, answer(made, OWN, 15))
+    assert (again.member, again.message.first) == (B, 15)
+
+
+def test_a_lost_link_is_opened_once():
+    made = recovery()
+    answer(made, OWN, 15)
+    answer(made, C, 15)
+    answer(made, B, 20)
+    made.tick(GRACE)
+    made.link_lost(B)
+    retry_ms = made._retry_at_ms
+    assert B in members_opened(made.tick(retry_ms))
+    assert members_opened(made.tick(retry_ms + 1)) == []

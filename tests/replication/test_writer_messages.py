@@ -608,3 +608,68 @@ def test_a_member_that_never_answered_lacks_nothing_known():
     assert made.wanted_ensemble is None
     made.tick(BOUNDS.silence_ms)
     assert made.wanted_ensemble is not None
+
+
+def test_a_log_that_failed_or_is_not_closed_has_no_final_record():
+    made = writer()
+    assert made.final_record is None
+    made.close()
+    assert made.final_record is not None
+    made.claim_lost()
+    assert made.final_record is None
+
+
+def test_a_refused_member_acknowledges_nothing():
+    """Another replica has its place. What arrives over the former link says nothing about that one."""
+    made = writer()
+    append(made)
+    made.other_replica(B)
+    assert ack(made, B, 10) == []
+    assert made.positions[B] == 9
+
+
+def test_a_window_that_was_not_asked_for_changes_nothing():
+    made = writer()
+    assert made.sent(B, made.session_of(B), 12) == []
+    assert made.member_states()[B] is MemberState.STREAMING
+
+
+def test_marks_of_truncated_entries_are_forgotten():
+    made = writer()
+    append(made, 50)
+    for replica in (OWN, B):
+        ack(made, replica, 59)
+    made.truncate(58)
+    assert len(made._sizes._entries) == 2
+
+
+def test_a_failed_writer_ignores_the_record():
+    made = writer()
+    made.place(Placement({"a": OWN, "b": B}, ZONES, frozenset({C})))
+    assert of(WriteRecord, made.tick(1))
+    made.record_conflict()
+    made.claim_lost()
+    assert made.record_read(LOG.with_members((OWN, B), 10), 9) == []
+    assert made.log == LOG
+
+
+def test_a_member_in_the_place_of_another_stays_closed():
+    """It was sent entries that it never acknowledged: that is no reason to open it again."""
+    made = writer()
+    append(made)
+    made.other_replica(B)
+    assert opens(made, B, 3 * BOUNDS.stall_ms) == []
+
+
+def test_a_member_that_acknowledges_nothing_is_opened_again():
+    """Also while entries are appended all the time: each of them is sent, and none of them is progress."""
+    made = writer()
+    found = []
+    for now_ms in range(0, 2 * BOUNDS.stall_ms, 100):
+        append(made)
+        found += [now_ms for one in of(OpenMember, made.tick(now_ms)) if one.member == B]
+        ack(made, OWN, made.next_entry - 1)
+        ack(made, C, made.next_entry - 1)
+        if found:
+            break
+    assert found == [BOUNDS.stall_ms]

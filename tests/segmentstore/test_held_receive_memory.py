@@ -14,6 +14,7 @@ from headrace import wire
 from headrace.segmentstore.connections.connection_limits import STRANGER_FRAME_BYTES_MAX
 from headrace.segmentstore.connections.receive_memory import (
     LARGE_PIECE_BYTES,
+    PATIENCE_S,
     SLOW_PERIODS,
     SMALL_PIECE_BYTES,
     ReceiveMemory,
@@ -24,6 +25,9 @@ from headrace.segmentstore.connections.session import Session
 pytestmark = pytest.mark.anyio
 
 UPDATE_BYTES = 15 << 20
+PERIODS_MAX = int(1 / PATIENCE_S)
+"""A well-behaved writer waits at most a second."""
+
 WRITER = 7
 KINDS = pytest.mark.parametrize("kind", [wire.UpdateTableEntries, wire.RemoveTableKeys, wire.ReadTable])
 
@@ -175,7 +179,7 @@ async def test_the_slowest_holders_are_closed_for_a_writer(make_world: type[Worl
         holders = await begun(running, memory, [f"10.0.{number % 5}.1" for number in range(count)], "")
         session, channel = await writer(running, memory, "10.1.0.1" if own_address else "10.0.0.1")
         periods = sent = 0
-        while sent < len(frame) and periods < 15:
+        while sent < len(frame) and periods < PERIODS_MAX:
             sent += await feed(session, channel, frame[sent:])
             memory.close_slowest()
             periods += 1
@@ -219,6 +223,20 @@ async def test_a_steady_holder_is_not_closed(make_world: type[World]):
             memory.close_slowest()
         assert not steady.closed
         assert sum(holder.closed for _, holder in holders) > 10
+
+
+async def test_connection_that_ends_leaves_its_memory_to_others(make_world: type[World]):
+    """It waits for more memory when it ends, and must not be served with what it gives back."""
+    world = make_world(container_count=1, cache_bytes=64 << 20)
+    async with world.running() as running:
+        memory = memory_of(8)
+        (_, finisher), (session, _), *others = await begun(running, memory, ["10.0.0.1"] * 6, "")
+        held = [one.assembler.held_bytes for one, _ in others]
+        assert (finisher.closed, memory.waiting) == (False, 5)
+        session.disconnected()
+        assert session.assembler.held_bytes == 0
+        assert memory.waiting < 5
+        assert sum(one.assembler.held_bytes for one, _ in others) > sum(held)
 
 
 async def test_a_peer_that_the_store_keeps_waiting_is_not_closed(make_world: type[World]):

@@ -116,6 +116,37 @@ def test_a_lane_that_none_waits_for_keeps_its_connections():
     assert (far.lane_bytes, closed) == (SMALL_PIECE_BYTES, [])
 
 
+def test_connection_that_gets_the_reserve_has_time_to_send():
+    """The store has just let it send again. Its bytes are on their way when the period of all others ends."""
+    memory, closed = memory_of(2), list[str]()
+
+    def account(number: int) -> ReceiveAccount:
+        address = f"10.0.0.{number}"
+        return ReceiveAccount(memory, address, lambda: None, lambda: closed.append(address), lambda: False)
+
+    writers = [account(number) for number in range(20)]
+    for size_bytes in (SMALL_PIECE_BYTES, LARGE_PIECE_BYTES):
+        for writer in writers:
+            memory.charge(writer, size_bytes)
+    assert memory.waiting > 1
+    first = memory._finisher
+    assert first is not None
+    memory.give_back(first, first.held_bytes)
+    next_one = memory._finisher
+    assert next_one is not None
+    assert next_one is not first
+
+    def end_period() -> None:
+        for writer in writers:
+            writer.arrived(0 if writer is next_one else LARGE_PIECE_BYTES)
+        memory.close_slowest()
+
+    end_period()
+    assert closed == []
+    end_period()
+    assert closed == [next_one.address]
+
+
 def test_a_connection_that_moves_is_counted_once():
     memory, served = memory_of(8), list[str]()
     moved = account_of(memory, STRANGERS, served)

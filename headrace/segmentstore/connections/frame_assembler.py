@@ -221,6 +221,7 @@ class FrameAssembler:
         self._closed = True
         self._leftover = b""
         self._frame = None
+        self._account.close()  # first: else this connection may be served with the memory that it gives back
         self._received.release()
         if self._block is not None:
             self._block[1].release()
@@ -228,7 +229,6 @@ class FrameAssembler:
         if self._reservation is not None:
             self._pool.release(self._reservation)
             self._reservation = None
-        self._account.close()
 
     def _consume(self, view: memoryview) -> None:
         position = 0

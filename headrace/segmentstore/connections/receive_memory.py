@@ -53,6 +53,10 @@ _GRACE: Final = 2
 """The rate of a connection is an average over about four periods. At first it is twice the least one. So a peer that
 sends nothing has three periods, and one behind a slow network has time for a round trip."""
 
+_FINISHER_GRACE: Final = 1.5
+"""For a connection that gets the reserve: one whole period behind the one in which it gets it, which may end at once.
+Bytes of a peer that sends wait in its socket. Of many silent peers in a row, each takes only these two periods."""
+
 _ROUNDING_BYTES: Final = 4 * LARGE_PIECE_BYTES
 """Unused ends of the pieces of a block and of its end, and bytes that were received after a command."""
 
@@ -261,7 +265,7 @@ class ReceiveMemory:
         self._finisher = account
         self._reserve_used = size_bytes
         self._hold(account, size_bytes)
-        account.begin_contest(1)  # bytes wait in the socket of a peer that has sent any while it waited
+        account.begin_contest(_FINISHER_GRACE)
 
     def _hold(self, account: ReceiveAccount, size_bytes: int) -> None:
         account.held_bytes += size_bytes
@@ -400,10 +404,10 @@ class ReceiveAccount:
         """Note bytes that were received into memory for which this account was charged."""
         self._received_bytes += count
 
-    def begin_contest(self, grace: int = _GRACE) -> None:
+    def begin_contest(self, grace: float = _GRACE) -> None:
         """Begin to measure how fast the peer sends, as if it had sent `grace` times what it must."""
         self._received_bytes = 0
-        self.recent_bytes = grace * _RECENT_PERIODS * max(self.held_bytes, SMALL_PIECE_BYTES) // SLOW_PERIODS
+        self.recent_bytes = int(grace * _RECENT_PERIODS * max(self.held_bytes, SMALL_PIECE_BYTES) / SLOW_PERIODS)
 
     def ends_period(self) -> bool:
         """Measure another period of a contest; return whether the connection is too slow."""

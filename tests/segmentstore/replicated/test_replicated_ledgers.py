@@ -191,6 +191,7 @@ async def test_a_released_log_opens_again_with_everything():
             ledger.append([b"two"], lambda _error: None)
         again = await opened(world, "a")
         assert payloads(again) == [b"one"]
+        assert again.held_bytes == 80 + len(b"one")
 
 
 async def test_parts_are_joined_or_sent_as_they_are():

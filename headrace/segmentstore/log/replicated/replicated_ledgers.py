@@ -186,7 +186,6 @@ class ReplicatedLedgers:
         self._begun: tuple[ReplicaSessions, ReplicaLinks] | None = None
         self._plan_of = plan_of
         self._open_patience_s = open_patience_s
-        self._loop = asyncio.get_running_loop()
         self._own_link = _OwnLink(self._received_own)
         bounds = writer_bounds or WriterBounds(), recovery_bounds or RecoveryBounds()
         self._shared = SharedLogResources(

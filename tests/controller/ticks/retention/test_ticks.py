@@ -18,6 +18,7 @@ from headrace.metadata.retention_plans import RetentionPlanner
 from headrace.metadata.retention_records import DueStream, create_due_stream
 from headrace.model.backoff import backoff_ms, bucket_of_stream
 from headrace.model.errors import ConflictError, UnavailableError
+from headrace.model.retention import Cuts, RetentionCut, with_cut
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.streams import Stream
 
@@ -242,3 +243,40 @@ def test_an_overlapping_tick_is_a_no_op(world: StreamWorld, retention: Retention
         ticks.run(bucket)
     assert inner == [{"query": topology.BUCKET_COUNT, "read": 1}]
     assert len(retention.state().cuts) == 1
+
+
+def test_a_repeated_tick_within_a_period_adds_no_cut(world: StreamWorld, retention: Retention):
+    """A busy stream is asked every minute. Its set would fill with cuts that are close to each other."""
+    world.create(segments=1, retention=BY_SIZE)
+
+    def busy(*_: Any) -> None:
+        raise ConflictError("the stream is SCALING")
+
+    slow = RetentionTicks(world.store, world.segment_stores, world.clock, busy, PUT_OFF_MS * 3)
+    found = []
+    for _ in range(5):
+        world.append(0, 150)
+        for bucket in range(topology.BUCKET_COUNT):
+            slow.run(bucket)
+        found.append(sizes(retention.state()))
+        world.clock.advance(PUT_OFF_MS)
+    assert found == [[150], [150], [150], [150, 600], [150, 600]]
+
+
+@pytest.mark.parametrize(
+    ("policy", "by_time"), [(RetentionPolicy.by_time(PERIOD_MS), True), (BY_SIZE, False)], ids=["time", "size"]
+)
+def test_a_set_is_thinned_by_what_its_policy_measures(
+    world: StreamWorld, retention: Retention, monkeypatch: pytest.MonkeyPatch, policy: RetentionPolicy, by_time: bool
+):
+    asked: list[bool] = []
+
+    def watched(cuts: Cuts, new: RetentionCut, *, by_time: bool) -> tuple[Cuts, Cuts]:
+        asked.append(by_time)
+        return with_cut(cuts, new, by_time=by_time)
+
+    monkeypatch.setattr(apply_retention, "with_cut", watched)
+    world.create(segments=1, retention=policy)
+    world.append(0, 150)
+    retention.after_a_period()
+    assert asked == [by_time]

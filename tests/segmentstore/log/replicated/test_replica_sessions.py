@@ -1,519 +1,544 @@
-"""What a replica tells after a restart: its promises, positions and gaps, as the journal has them."""
+"""The replicas of a process: what they queue, whom they tell, and how much they receive before it is on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from random import Random
+import asyncio
+import threading
+from typing import cast
 
 import pytest
+from crc32c import crc32c
+from scripted_journal import ROOM_BYTES, ScriptedJournal
 
-from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordKind
-from headrace.codec.replica_messages import HeldRun
-from headrace.model.container_logs import LedgerChain, LedgerStart
-from headrace.replication.log_ends import reported_position
-from headrace.replication.replica_log import RecoveredLog, Witness
-from headrace.segmentstore.log.journal import file_copies
-from headrace.segmentstore.log.journal.file_copies import FileCopy
-from headrace.segmentstore.log.journal.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal.journal_index import JournalIndex
-from headrace.segmentstore.log.journal.journal_reader import JournalReader
-from headrace.segmentstore.log.journal.pending_records import (
-    PendingRecord,
-    drop_record,
-    ignore,
-    keep_ledgers,
-    promise_record,
-    truncation_record,
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordHeader, RecordKind
+from headrace.codec.replica_messages import (
+    NACK_DISK_FULL,
+    NACK_PROTOCOL,
+    Ack,
+    AckItem,
+    Drop,
+    Entries,
+    Entry,
+    HeldRun,
+    Nack,
+    Open,
+    Opened,
+    Pulse,
+    PulseItem,
+    Read,
 )
-from headrace.segmentstore.log.replicated.replica_sessions import recovered_logs
+from headrace.metadata.container_log import ContainerLogRecords, StoredLog
+from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
+from headrace.model.errors import CorruptError
+from headrace.ports.replicas import ReplicaAnswer
+from headrace.replication.replica_log import RecoveredLog
+from headrace.segmentstore.log.journal.journal_interface import EntryJournal
+from headrace.segmentstore.log.replicated.replica_sessions import ANSWER_BYTES_MAX, READS_MAX, ReplicaSessions
 
-FILE_BYTES = 16 << 10
-FIRST_FILE = "journal-0000000000000001"
-PAYLOAD = b"p" * 20
-RECORD_BYTES = RECORD_HEADER_BYTES + len(PAYLOAD)
-CONTAINER, OTHER = 0, 1
+pytestmark = pytest.mark.anyio
 
-
-@pytest.fixture
-def disk() -> MemoryJournalDisk:
-    return MemoryJournalDisk()
-
-
-def started(disk: MemoryJournalDisk, seed: int = 1) -> JournalCommits:
-    random = Random(seed)
-    commits = JournalCommits(disk, lambda: random.getrandbits(64), file_bytes=FILE_BYTES, copies=3)
-    commits.load(lambda: None)
-    commits.begin()
-    return commits
+PAYLOAD = b"x" * 20
+ENTRY_BYTES = RECORD_HEADER_BYTES + len(PAYLOAD)
+EPOCH = 15
 
 
-def entry(
-    number: int, *, epoch: int = 3, writer: int = 3, truncated_before: int = 0, acknowledged: int = 0
-) -> PendingRecord:
-    return PendingRecord(
-        RecordKind.ENTRY,
-        CONTAINER,
-        epoch,
-        writer,
-        number,
-        truncated_before,
-        acknowledged,
-        (PAYLOAD,),
-        len(PAYLOAD),
-        ignore,
-    )
+class Link:
+    """`ports.replicas.OwnerLink` that keeps the answers."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.answers: list[ReplicaAnswer] = []
+        self.is_paused = False
+        self.pauses = 0
+
+    def send(self, message: ReplicaAnswer) -> None:
+        self.answers.append(message)
+
+    def pause(self) -> None:
+        self.is_paused = True
+        self.pauses += 1
+
+    def resume(self) -> None:
+        assert self.is_paused
+        self.is_paused = False
+
+    def close(self) -> None:
+        raise AssertionError("the listener closes links")
+
+    def take(self) -> list[ReplicaAnswer]:
+        answers, self.answers = self.answers, []
+        return answers
 
 
-def write(disk: MemoryJournalDisk, *records: PendingRecord) -> None:
-    """Each record in a commit of its own, in a file of this start."""
-    commits = started(disk)
-    for record in records:
-        commits.commit([record], lambda _done: None)
+class Replicas:
+    """The replicas of one journal, with links to owners."""
+
+    def __init__(self, received_bytes_max: int = 1 << 20, recovered: dict[int, RecoveredLog] | None = None) -> None:
+        self.journal = ScriptedJournal()
+        self.damages: list[tuple[int, Exception]] = []
+        self.sessions = ReplicaSessions(
+            cast("EntryJournal", self.journal),
+            recovered or {},
+            lambda container, error: self.damages.append((container, error)),
+            received_bytes_max=received_bytes_max,
+        )
+        self.links = 0
+
+    def link(self) -> Link:
+        self.links += 1
+        link = Link(self.links)
+        self.sessions.connected(link)
+        return link
+
+    async def synced(self, count: int | None = None) -> None:
+        """What was queued is durable, and the owners were told."""
+        self.journal.sync(count)
+        await asyncio.sleep(0)
+
+    async def opened(self, link: Link, container: int = 3, session: int = 1) -> None:
+        """The owner with `EPOCH` has opened a log over this link."""
+        self.sessions.received(link, Open(container, session, EPOCH, 0, (LedgerStart(EPOCH, 0),)))
+        await self.synced()
+        assert isinstance(link.take()[-1], Opened)
+
+    def append(self, link: Link, number: int, container: int = 3, acknowledged_before: int = 0) -> None:
+        header = RecordHeader(
+            RecordKind.ENTRY, container, EPOCH, EPOCH, number, 0, acknowledged_before, len(PAYLOAD), crc32c(PAYLOAD)
+        )
+        self.sessions.received(link, Entry(header, PAYLOAD))
 
 
-def recovered(disk: MemoryJournalDisk) -> RecoveredLog:
-    return recovered_logs(started(disk, 2)).get(CONTAINER, RecoveredLog())
+async def test_entry_is_queued_with_all_that_its_header_says():
+    replicas = Replicas()
+    link = replicas.link()
+    ledgers = (LedgerStart(12, 0), LedgerStart(EPOCH, 4))
+    replicas.sessions.received(link, Open(3, 1, EPOCH, 2, ledgers))
+    await replicas.synced()
+    header = RecordHeader(RecordKind.ENTRY, 3, 12, EPOCH, 2, 1, 7, len(PAYLOAD), crc32c(PAYLOAD), Codec.ZSTD)
+    replicas.sessions.received(link, Entry(header, PAYLOAD))
+    (queued,) = replicas.journal.queued
+    assert (queued.kind, queued.container, queued.epoch, queued.writer_epoch) == (RecordKind.ENTRY, 3, 12, EPOCH)
+    assert (queued.entry, queued.truncated_before, queued.acknowledged_before) == (2, 1, 7)
+    assert (queued.parts, queued.length, queued.payload_checksum) == ((PAYLOAD,), len(PAYLOAD), crc32c(PAYLOAD))
+    assert (queued.codec, queued.released) == (Codec.ZSTD, None)
 
 
-def damage_payload(disk: MemoryJournalDisk, record: int) -> None:
-    """Damage the payload of a record, counted from the first of the file."""
-    disk.damage(FIRST_FILE, FILE_HEADER_BYTES + record * RECORD_BYTES + RECORD_HEADER_BYTES)
+async def test_records_without_a_payload_bring_no_checksum():
+    replicas = Replicas()
+    replicas.sessions.received(replicas.link(), Open(3, 1, EPOCH, 2, (LedgerStart(EPOCH, 0),)))
+    promise = replicas.journal.queued[0]
+    assert (promise.kind, promise.writer_epoch, promise.payload_checksum) == (RecordKind.PROMISE, EPOCH, None)
 
 
-def test_a_new_journal_knows_no_container(disk):
-    assert recovered_logs(started(disk)) == {}
+async def test_acknowledged_position_is_in_later_records():
+    """A restart must know the witness, and the only place for it is the journal."""
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.append(link, 0)
+    replicas.append(link, 1, acknowledged_before=1)
+    assert [one.acknowledged_before for one in replicas.journal.queued] == [0, 1]
+    await replicas.synced()
+    replicas.sessions.received(link, Pulse(0, 0, (PulseItem(3, 2, 1),)))
+    (truncation,) = replicas.journal.queued
+    assert (truncation.kind, truncation.truncated_before) == (RecordKind.TRUNCATION, 1)
+    assert truncation.acknowledged_before == 2
 
 
-def test_entries_are_reported_with_what_their_headers_say(disk):
-    write(disk, entry(5, acknowledged=2), entry(6, truncated_before=3, acknowledged=6), entry(7, acknowledged=4))
-    assert recovered(disk) == RecoveredLog(3, 3, Witness(3, 6), (HeldRun(3, 5, 8, 8),))
+async def test_logs_hear_of_a_lost_link():
+    replicas = Replicas()
+    lost, other = replicas.link(), replicas.link()
+    await replicas.opened(lost, container=3)
+    await replicas.opened(lost, container=4)
+    await replicas.opened(other, container=5)
+    replicas.sessions.lost(lost)
+    assert [replicas.sessions.log(each).session is None for each in (3, 4, 5)] == [True, True, False]
+    replicas.sessions.received(other, Read(9, 3, EPOCH, 0, 0, 1))
+    assert other.take() == [Nack(3, 0, NACK_PROTOCOL, 9)]
 
 
-def test_the_owner_of_the_newest_ledger_is_the_witness(disk):
-    """An operator may have accepted the loss of what the owner of an older one knew. A recovery knows what it found."""
-    write(
-        disk,
-        entry(0, acknowledged=9),
-        entry(1, epoch=5, writer=5, acknowledged=1),
-        entry(2, epoch=5, writer=7, acknowledged=8),
-        promise_record(CONTAINER, 7, ignore, 0, 9),
-        truncation_record(CONTAINER, 7, 1, ignore),
-    )
-    assert recovered(disk).witness == Witness(5, 1)
+async def test_lost_link_gets_no_answer():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.append(link, 0)
+    replicas.sessions.lost(link)
+    await replicas.synced()
+    assert link.answers == []
+    replicas.sessions.received(link, Read(1, 3, EPOCH, 0, 0, 100))
+    assert link.answers == []
 
 
-def test_a_damaged_entry_is_a_witness(disk):
-    write(disk, entry(0), entry(1, acknowledged=1))
-    write(disk)
-    damage_payload(disk, 1)
-    assert recovered(disk).witness == Witness(3, 1)
+async def test_one_commit_is_acknowledged_with_one_message_per_link():
+    replicas = Replicas()
+    one, two = replicas.link(), replicas.link()
+    for link, container in ((one, 3), (one, 4), (two, 5)):
+        await replicas.opened(link, container)
+    for number in range(2):
+        for link, container in ((one, 3), (one, 4), (two, 5)):
+            replicas.append(link, number, container)
+    await replicas.synced()
+    assert one.take() == [Ack((AckItem(3, 1, EPOCH, 2), AckItem(4, 1, EPOCH, 2)))]
+    assert two.take() == [Ack((AckItem(5, 1, EPOCH, 2),))]
 
 
-def test_each_ledger_is_a_run_of_its_own(disk):
-    write(disk, entry(0), entry(1), entry(1, epoch=5, writer=5), entry(2, epoch=5, writer=5))
-    assert recovered(disk).runs == (HeldRun(3, 0, 2, 2), HeldRun(5, 1, 3, 3))
+async def test_entries_are_acknowledged_commit_by_commit():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    for number in range(3):
+        replicas.append(link, number)
+    await replicas.synced(2)
+    await replicas.synced()
+    assert link.take() == [Ack((AckItem(3, 1, EPOCH, 2),)), Ack((AckItem(3, 1, EPOCH, 3),))]
 
 
-def test_a_promise_is_the_highest_epoch_that_is_known(disk):
-    write(disk, promise_record(CONTAINER, 4, ignore), promise_record(OTHER, 9, ignore), entry(0, writer=7))
-    logs = recovered_logs(started(disk, 2))
-    assert logs[CONTAINER].promise == 7
-    assert logs[OTHER] == RecoveredLog(9)
+async def test_entry_that_is_durable_is_acknowledged_at_once():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.append(link, 0)
+    await replicas.synced()
+    link.take()
+    replicas.append(link, 0)
+    assert link.take() == [Ack((AckItem(3, 1, EPOCH, 1),))]
+    assert replicas.journal.queued == []
 
 
-def test_a_drop_keeps_the_promise(disk):
-    write(disk, promise_record(CONTAINER, 4, ignore), entry(0), drop_record(CONTAINER, 4, ignore))
-    assert recovered(disk) == RecoveredLog(4)
+async def test_failed_journal_acknowledges_nothing():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.append(link, 0)
+    replicas.journal.fail()
+    await asyncio.sleep(0)
+    assert link.answers == []
+    assert replicas.sessions.log(3).durable_end == 0
 
 
-def test_a_run_begins_at_the_truncation_point(disk):
-    write(disk, *map(entry, range(4)), truncation_record(CONTAINER, 3, 2, ignore))
-    assert recovered(disk).runs == (HeldRun(3, 2, 4, 4),)
+async def test_refused_entry_counts_as_no_received_bytes():
+    """The journal has failed. What it refuses waits for no sync, so nothing would ever reduce the count."""
+    replicas = Replicas(received_bytes_max=1)
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.journal.refuses = True
+    replicas.append(link, 0)
+    assert (replicas.sessions.received_bytes, link.is_paused) == (0, False)
 
 
-def test_a_run_that_goes_on_at_the_truncation_point_has_no_gap(disk):
-    write(disk, entry(0), entry(1), truncation_record(CONTAINER, 3, 6, ignore), entry(6), entry(7))
-    assert recovered(disk) == RecoveredLog(3, 6, Witness(3, 0), (HeldRun(3, 6, 8, 8),))
+async def test_refused_entry_leaves_no_size_behind():
+    """The sizes of queued records are taken in their order: one too many would be that of another record."""
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.journal.refuses = True
+    replicas.append(link, 0)
+    replicas.journal.refuses = False
+    header = RecordHeader(RecordKind.ENTRY, 3, EPOCH, EPOCH, 1, 0, 0, 1, crc32c(b"a"))
+    replicas.sessions.take_entry(link.number, header, (b"a",))
+    await replicas.synced()
+    assert replicas.sessions.received_bytes == 0
 
 
-def test_ledgers_before_the_truncation_point_are_not_reported(disk):
-    write(disk, entry(0), entry(1, epoch=5, writer=5), truncation_record(CONTAINER, 5, 1, ignore))
-    assert recovered(disk).runs == (HeldRun(5, 1, 2, 2),)
+async def test_received_bytes_are_those_that_are_not_on_disk():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    for number in range(3):
+        replicas.append(link, number)
+    assert replicas.sessions.received_bytes == 3 * ENTRY_BYTES
+    await replicas.synced(2)
+    assert replicas.sessions.received_bytes == ENTRY_BYTES
+    await replicas.synced()
+    assert replicas.sessions.received_bytes == 0
+
+
+async def test_entries_of_this_process_are_not_received_bytes():
+    replicas = Replicas(received_bytes_max=1)
+    link = replicas.link()
+    await replicas.opened(link)
+    header = RecordHeader(RecordKind.ENTRY, 3, EPOCH, EPOCH, 0, 0, 0, 2, crc32c(b"ab"))
+    replicas.sessions.take_entry(link.number, header, (b"a", b"b"))
+    assert replicas.journal.queued[0].parts == (b"a", b"b")
+    assert (replicas.sessions.received_bytes, link.is_paused) == (0, False)
+    await replicas.synced()
+    assert replicas.sessions.received_bytes == 0
+    assert link.take() == [Ack((AckItem(3, 1, EPOCH, 1),))]
+
+
+async def test_links_pause_until_half_of_the_bytes_are_on_disk():
+    replicas = Replicas(received_bytes_max=4 * ENTRY_BYTES)
+    link, other = replicas.link(), replicas.link()
+    await replicas.opened(link)
+    for number in range(4):
+        replicas.append(link, number)
+    assert not link.is_paused
+    replicas.append(link, 4)
+    replicas.append(link, 5)
+    assert (link.is_paused, other.is_paused, link.pauses) == (True, True, 1)
+    late = replicas.link()
+    assert late.is_paused
+    await replicas.synced(3)
+    assert link.is_paused
+    await replicas.synced(1)
+    assert [one.is_paused for one in (link, other, late)] == [False, False, False]
+    assert not replicas.link().is_paused
+    for number in range(6, 9):
+        replicas.append(link, number)
+    assert link.is_paused
+
+
+async def test_lost_link_is_neither_paused_nor_resumed():
+    replicas = Replicas(received_bytes_max=ENTRY_BYTES)
+    link, lost = replicas.link(), replicas.link()
+    await replicas.opened(link)
+    replicas.sessions.lost(lost)
+    replicas.append(link, 0)
+    replicas.append(link, 1)
+    assert (link.is_paused, lost.is_paused) == (True, False)
+
+
+async def test_full_volume_refuses_entries_of_others():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link, session=6)
+    replicas.journal.log_bytes = ROOM_BYTES
+    replicas.append(link, 0)
+    assert len(replicas.journal.queued) == 1, "the volume is looked at once a second"
+    replicas.sessions.look_at_space()
+    replicas.append(link, 1)
+    assert link.take() == [Nack(3, 6, NACK_DISK_FULL, 0)]
+    assert len(replicas.journal.queued) == 1
+    replicas.journal.log_bytes = 0
+    replicas.sessions.look_at_space()
+    replicas.append(link, 1)
+    assert len(replicas.journal.queued) == 2
+
+
+async def test_entry_without_a_session_is_no_matter_of_space():
+    replicas = Replicas()
+    link = replicas.link()
+    replicas.journal.log_bytes = ROOM_BYTES
+    replicas.sessions.look_at_space()
+    replicas.append(link, 0)
+    assert [type(one) for one in link.take()] == [Nack]
+    assert replicas.journal.queued == []
+
+
+async def test_own_entries_are_taken_on_a_full_volume():
+    """They may be the checkpoints that free files."""
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.journal.log_bytes = ROOM_BYTES
+    replicas.sessions.look_at_space()
+    header = RecordHeader(RecordKind.ENTRY, 3, EPOCH, EPOCH, 0, 0, 0, 1, crc32c(b"a"))
+    replicas.sessions.take_entry(link.number, header, (b"a",))
+    assert len(replicas.journal.queued) == 1
+
+
+async def test_empty_entry_has_no_parts():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.sessions.received(link, Entry(RecordHeader(RecordKind.ENTRY, 3, EPOCH, EPOCH, 0, 0, 0, 0, 0), b""))
+    assert replicas.journal.queued[0].parts == ()
+
+
+async def test_chain_of_an_open_frees_what_is_outside_of_it():
+    replicas = Replicas()
+    link, ledgers = replicas.link(), (LedgerStart(EPOCH, 0),)
+    replicas.sessions.received(link, Open(3, 1, EPOCH, 0, ledgers))
+    chains = [one.chain for one in replicas.journal.queued]
+    assert [None if chain is None else chain.ledgers for chain in chains] == [None, ledgers]
+    assert replicas.journal.queued[1].container == 3
 
 
 @pytest.mark.parametrize(
-    ("damaged", "run"),
+    "message",
     [
-        ((2,), HeldRun(3, 0, 2, 4)),
-        ((3,), HeldRun(3, 0, 3, 4)),
-        ((0,), HeldRun(3, 0, 0, 4)),
-        ((0, 1, 2, 3), HeldRun(3, 0, 0, 4)),
+        pytest.param(Open(3, 1, EPOCH, 0, ()), id="chain is not known"),
+        pytest.param(Open(3, 1, EPOCH - 1, 0, (LedgerStart(EPOCH - 1, 0),)), id="refused"),
     ],
-    ids=["inner", "last", "first", "all"],
 )
-def test_damaged_entries_are_reported_as_held_before(disk, damaged, run):
-    write(disk, *map(entry, range(4)))
-    write(disk)  # a second file: otherwise damage of the last commit would be a torn write
-    for record in damaged:
-        damage_payload(disk, record)
-    assert recovered(disk).runs == (run,)
+async def test_open_without_a_chain_that_counts_frees_nothing(message: Open):
+    replicas = Replicas(recovered={3: RecoveredLog(promise=EPOCH)})
+    replicas.sessions.received(replicas.link(), message)
+    assert [one for one in replicas.journal.queued if one.chain is not None] == []
 
 
-def test_damage_before_the_truncation_point_does_not_matter(disk):
-    write(disk, *map(entry, range(4)), truncation_record(CONTAINER, 3, 2, ignore))
-    write(disk)
-    damage_payload(disk, 1)
-    assert recovered(disk).runs == (HeldRun(3, 2, 4, 4),)
+async def test_drop_is_for_the_session_that_it_names():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link, session=2)
+    replicas.append(link, 0)
+    await replicas.synced()
+    replicas.sessions.received(link, Drop(3, 1, EPOCH))
+    assert replicas.journal.queued == []
+    replicas.sessions.received(link, Drop(3, 2, EPOCH))
+    assert [one.kind for one in replicas.journal.queued] == [RecordKind.DROP]
+    assert replicas.sessions.log(3).is_empty
 
 
-def filler(number: int, payload_bytes: int = 4_000) -> PendingRecord:
-    """An entry of another container, after which the entries before it are not needed."""
-    payload = bytes(payload_bytes)
-    return PendingRecord(RecordKind.ENTRY, OTHER, 3, 3, number, number, 0, (payload,), len(payload), ignore)
+def entries(first: int, count: int) -> list[Entry]:
+    headers = (RecordHeader(RecordKind.ENTRY, 3, EPOCH, EPOCH, first + each, 0, 0, 1, 0) for each in range(count))
+    return [Entry(header, b"p") for header in headers]
 
 
-def test_a_truncation_point_outlives_its_file(disk):
-    """All records of the container are in a file that is used again. A promise carries what it must not forget."""
-    write(
-        disk,
-        promise_record(CONTAINER, 4, ignore),
-        *(entry(number, acknowledged=number) for number in range(4)),
-        truncation_record(CONTAINER, 3, 4, ignore),
-        *map(filler, range(12)),
-    )
-    assert FIRST_FILE not in disk.names()
-    assert recovered(disk) == RecoveredLog(4, 4)
+@pytest.mark.parametrize(("asked", "read"), [(100, 100), (ANSWER_BYTES_MAX + 1, ANSWER_BYTES_MAX)])
+async def test_answer_to_a_read_fits_into_a_message(asked: int, read: int):
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    calls: list[tuple[int, ...]] = []
+
+    def found(*call: int) -> list[Entry]:
+        calls.append(call)
+        return entries(4, 2)
+
+    replicas.journal.read = found
+    replicas.sessions.received(link, Read(8, 3, EPOCH, 4, 6, asked))
+    await asyncio.gather(*replicas.sessions._reading)
+    assert calls == [(3, EPOCH, 4, 6, read)]
+    assert link.take() == [Entries(8, 3, True, tuple(entries(4, 2)))]
 
 
-def test_a_run_behind_a_gap_begins_there_after_its_file_is_gone(disk):
-    """The header of the entry has an older truncation point than the record that was freed."""
-    write(
-        disk,
-        promise_record(CONTAINER, 4, ignore),
-        entry(0),
-        truncation_record(CONTAINER, 3, 6, ignore),
-        *map(filler, range(4)),
-        entry(6),
-        *map(filler, range(4, 7)),
-    )
-    assert FIRST_FILE not in disk.names()
-    assert recovered(disk) == RecoveredLog(4, 6, Witness(3, 0), (HeldRun(3, 6, 7, 7),))
+@pytest.mark.parametrize(("count", "has_more"), [(0, True), (2, True), (3, False)])
+async def test_answer_says_whether_it_has_the_last_entry(count: int, has_more: bool):
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.journal.read = lambda *_asked: entries(4, count)
+    replicas.sessions.received(link, Read(8, 3, EPOCH, 4, 6, 100))
+    await asyncio.gather(*replicas.sessions._reading)
+    (answer,) = link.take()
+    assert isinstance(answer, Entries)
+    assert answer.has_more is has_more
 
 
-def test_promises_do_not_keep_a_full_volume_from_starting(disk):
-    """The oldest file is only kept by promises, and nothing but the end of the last file is free."""
-    commits = started(disk)
-    commits.commit([promise_record(container, 4, ignore) for container in range(5, 25)], lambda _done: None)
-    number = 0
-    while commits.files.used[0].name == FIRST_FILE:
-        commits.commit([filler(number, 3_000)], lambda _done: None)
-        number += 1
-        files = [name for name in disk.names() if name.startswith("journal-0")]
-        if len(files) > 1:
-            full = disk.cut_power(number)
-            for name in full.names():
-                if name.startswith("spare-"):
-                    full.remove(name)
-            full.capacity_bytes -= full.space().free_bytes
-            promises = {container: log.promise for container, log in recovered_logs(started(full, 7)).items()}
-            assert [promises[container] for container in range(5, 25)] == [4] * 20
-    assert number > 3
+@pytest.mark.parametrize("error", [CorruptError("changed on disk"), OSError("cannot be read")])
+async def test_damage_of_a_read_is_reported_and_not_answered(error: Exception):
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+
+    def fail(*_asked: int) -> list[Entry]:
+        raise error
+
+    replicas.journal.read = fail
+    replicas.sessions.received(link, Read(8, 3, EPOCH, 0, 0, 100))
+    await asyncio.gather(*replicas.sessions._reading)
+    assert replicas.damages == [(3, error)]
+    assert link.take() == []
 
 
-def test_entries_leave_room_for_the_promises_of_older_files(disk):
-    commits = started(disk)
-    commits.commit([promise_record(container, 4, ignore) for container in range(5, 25)], lambda _done: None)
-    for number in range(40):
-        commits.commit([filler(number, 700)], lambda _done: None)
-        others = {
-            container for container in range(5, 25) if commits._promise_files[container] is not commits.files.active
-        }
-        free = FILE_BYTES - commits.files.active.end
-        assert free >= len(others) * RECORD_HEADER_BYTES
+async def test_few_reads_are_answered_at_the_same_time():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    lock, running, most = threading.Lock(), [0], [0]
+    all_run = threading.Barrier(READS_MAX)
+
+    def read(*_asked: int) -> list[Entry]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        all_run.wait()
+        with lock:
+            running[0] -= 1
+        return []
+
+    replicas.journal.read = read
+    for number in range(2 * READS_MAX):
+        replicas.sessions.received(link, Read(number, 3, EPOCH, 0, 0, 100))
+    await asyncio.gather(*replicas.sessions._reading)
+    assert most == [READS_MAX]
+    assert len(link.take()) == 2 * READS_MAX
+    assert replicas.sessions._reading == set()
 
 
-def test_the_highest_promise_outlives_its_file(disk):
-    """A lower one that was written later does not replace it."""
-    commits = started(disk)
-    kept = promise_record(CONTAINER, 7, ignore), entry(0)
-    commits.commit([*kept, *map(filler, range(4)), promise_record(CONTAINER, 4, ignore)], lambda _done: None)
-    commits.commit([truncation_record(CONTAINER, 3, 1, ignore)], lambda _done: None)
-    assert FIRST_FILE not in disk.names()
-    assert recovered(disk).promise == 7
+async def test_close_ends_reads_and_their_threads():
+    replicas = Replicas()
+    link = replicas.link()
+    await replicas.opened(link)
+    ends = threading.Event()
+
+    def read(*_asked: int) -> list[Entry]:
+        ends.wait()
+        return []
+
+    replicas.journal.read = read
+    replicas.sessions.received(link, Read(1, 3, EPOCH, 0, 0, 100))
+    (task,) = replicas.sessions._reading
+    await asyncio.sleep(0)
+    await replicas.sessions.close()
+    ends.set()
+    assert task.cancelled()
+    assert link.take() == []
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        await replicas.sessions._threads.run(int)
 
 
-def test_a_start_writes_no_promise_behind_a_torn_end(disk, monkeypatch):
-    """What it writes before it has begun a file would not be found again, and the old file is freed."""
-    with monkeypatch.context() as patch:  # the store ends before it frees a file
-        patch.setattr(JournalCommits, "recycle", lambda self: None)
-        commits = started(disk)
-        commits.commit([promise_record(CONTAINER, 7, ignore), *map(filler, range(4))], lambda _done: None)
-    loaded = JournalCommits(disk, lambda: 1, file_bytes=FILE_BYTES, copies=3)
-    loaded.load(lambda: None)
-    assert FIRST_FILE in disk.names()
-    assert recovered(disk).promise == 7
-    assert FIRST_FILE not in disk.names()
-    assert recovered(disk).promise == 7
+class Records:
+    """Log records that name another member; `asked` are the reads."""
+
+    def __init__(self, last_epoch: int = EPOCH + 1) -> None:
+        members = (ReplicaId(bytes(16)), ReplicaId(bytes([1]) * 16))
+        self.log = ContainerLog(3, LogState.OPEN, members, (LedgerStart(last_epoch, 0),))
+        self.asked: list[list[int]] = []
+
+    def read_many(self, containers: list[int]) -> dict[int, StoredLog]:
+        self.asked.append(containers)
+        return {container: StoredLog(self.log, 1) for container in containers}
 
 
-def with_a_file_to_copy(disk: MemoryJournalDisk) -> JournalCommits:
-    """Three entries in the first of several files, which are not needed but for them."""
-    commits = JournalCommits(disk, lambda: 1, file_bytes=FILE_BYTES, copies=3, copy_from_files=2)
-    commits.load(lambda: None)
-    commits.begin()
-    commits.commit([*map(entry, range(3)), *map(filler, range(8))], lambda _done: None)
-    return commits
+async def test_copy_from_before_the_start_is_idle_since_then(monkeypatch: pytest.MonkeyPatch):
+    loop, now_s = asyncio.get_running_loop(), [100.0]
+    records, time = Records(), loop.time
+    monkeypatch.setattr(loop, "time", lambda: now_s[0])
+    try:
+        replicas = Replicas(recovered={3: RecoveredLog(EPOCH, runs=(HeldRun(EPOCH, 0, 5, 5),))})
+        for now_s[0] in (159.9, 160.0):
+            await replicas.sessions.drop_unneeded(cast("ContainerLogRecords", records), idle_s=60.0)
+            assert replicas.sessions.log(3).is_empty == (now_s[0] == 160.0)
+    finally:
+        monkeypatch.setattr(loop, "time", time)
+    assert records.asked == [[3]]
 
 
-def test_a_file_that_could_not_be_copied_stays_as_it_is(disk):
-    commits = with_a_file_to_copy(disk)
-    copy = commits.copy_to_begin()
-    assert copy is not None
-    assert commits.copy_to_begin() is None, "one runs"
-    commits.end_copy(copy, is_complete=False)
-    assert commits.copy_to_begin() is None
-    assert FIRST_FILE in disk.names()
+async def test_only_idle_copies_with_entries_are_looked_up(monkeypatch: pytest.MonkeyPatch):
+    loop, now_s = asyncio.get_running_loop(), [100.0]
+    replicas, records, time = Replicas(), Records(), loop.time
+    monkeypatch.setattr(loop, "time", lambda: now_s[0])
+    try:
+        link = replicas.link()
+        for container in (3, 4, 5):
+            await replicas.opened(link, container)
+        for container in (3, 4):
+            replicas.append(link, 0, container)
+        now_s[0] = 110.0
+        replicas.append(link, 1, container=4)
+        await replicas.synced()
+        now_s[0] = 160.0
+        await replicas.sessions.drop_unneeded(cast("ContainerLogRecords", records), idle_s=60.0)
+    finally:
+        monkeypatch.setattr(loop, "time", time)
+    assert records.asked == [[3]], "container 4 is not idle, and container 5 has no entry"
+    assert [replicas.sessions.log(each).is_empty for each in (3, 4)] == [True, False]
 
 
-def test_a_copied_file_that_is_being_read_is_not_copied_again(disk):
-    commits = with_a_file_to_copy(disk)
-    reading = JournalReader(commits.index).ledger(CONTAINER, 3, 0, 3)
-    assert next(reading).header.entry == 0
-    copy = commits.copy_to_begin()
-    assert copy is not None
-    for portion in copy.portions():
-        commits.write_portion(copy, portion)
-    commits.end_copy(copy, is_complete=True)
-    assert FIRST_FILE in disk.names()
-    assert commits.copy_to_begin() is None
-    assert [one.header.entry for one in reading] == [1, 2]
-    del reading
-    commits.recycle()
-    assert FIRST_FILE not in disk.names()
+async def test_no_record_is_read_without_an_idle_copy():
+    replicas, records = Replicas(), Records()
+    await replicas.sessions.drop_unneeded(cast("ContainerLogRecords", records), idle_s=0)
+    assert records.asked == []
 
 
-def test_a_file_that_was_copied_is_forgotten(disk):
-    commits = with_a_file_to_copy(disk)
-    copy = commits.copy_to_begin()
-    assert copy is not None
-    for portion in copy.portions():
-        commits.write_portion(copy, portion)
-    commits.end_copy(copy, is_complete=True)
-    assert FIRST_FILE not in disk.names()
-    assert {piece.log_file for piece in commits.index.pieces(CONTAINER)} <= set(commits.files.used)
-    stored = JournalReader(commits.index).ledger(CONTAINER, 3, 0, 3)
-    assert [(one.header.entry, bytes(one.payload)) for one in stored] == [(number, PAYLOAD) for number in range(3)]
-    assert recovered(disk).runs == (HeldRun(3, 0, 3, 3),)
-
-
-def test_a_file_of_a_dropped_container_is_freed(disk):
-    write(disk, *map(entry, range(4)), drop_record(CONTAINER, 3, ignore), *map(filler, range(8)))
-    assert FIRST_FILE not in disk.names()
-
-
-def test_an_entry_of_a_whole_file_needs_no_room_for_promises():
-    """No file has more room than an empty one: a file is begun for it, not one after the other."""
-    disk = MemoryJournalDisk(capacity_bytes=8 * FILE_BYTES)
-    commits = started(disk)
-    commits.commit([promise_record(container, 4, ignore) for container in range(5, 25)], lambda _done: None)
-    commits.commit([filler(0), filler(1, commits.entry_bytes_max)], lambda _done: None)
-    assert commits.files.active.sequence == 2
-    assert commits.files.active.end == FILE_BYTES
-
-
-def test_entries_that_fill_a_file_are_in_it(disk):
-    commits = started(disk)
-    halves = (FILE_BYTES - FILE_HEADER_BYTES) // 2 - RECORD_HEADER_BYTES
-    commits.commit([filler(0, halves), filler(1, halves)], lambda _done: None)
-    assert [file.end for file in commits.files.used] == [FILE_BYTES]
-
-
-@pytest.fixture
-def chain() -> LedgerChain:
-    """Ledger 3 ends before entry 6, where ledger 5 begins. Ledger 4 was never part of the log."""
-    return LedgerChain((LedgerStart(3, 0), LedgerStart(5, 6)))
-
-
-def test_entries_outside_of_the_chain_are_forgotten(disk, chain):
-    commits = started(disk)
-    garbage = [*(entry(number, epoch=4, writer=4) for number in range(5, 9)), *map(entry, range(6, 8))]
-    kept = [*map(entry, range(6)), entry(6, epoch=5, writer=5)]
-    commits.commit([*kept, *garbage, keep_ledgers(CONTAINER, chain, ignore)], lambda _done: None)
-    assert recovered_logs(commits)[CONTAINER].runs == (HeldRun(3, 0, 6, 6), HeldRun(5, 6, 7, 7))
-    reader = JournalReader(commits.index)
-    assert [stored.header.entry for stored in reader.ledger(CONTAINER, 3, 0, 9)] == list(range(6))
-    assert [stored.header.entry for stored in reader.ledger(CONTAINER, 4, 0, 9)] == []
-
-
-def test_a_ledger_before_the_truncation_point_is_no_run(disk):
-    commits = started(disk)
-    shorter = LedgerChain((LedgerStart(3, 0), LedgerStart(5, 2)))
-    truncated = [*map(entry, range(5)), truncation_record(CONTAINER, 3, 3, ignore)]
-    commits.commit([*truncated, keep_ledgers(CONTAINER, shorter, ignore)], lambda _done: None)
-    assert recovered_logs(commits)[CONTAINER].runs == ()
-
-
-def test_a_reading_ends_though_its_entries_are_forgotten(disk, chain):
-    commits = started(disk)
-    commits.commit([*map(entry, range(8))], lambda _done: None)
-    reading = JournalReader(commits.index).ledger(CONTAINER, 3, 0, 8)
-    assert next(reading).header.entry == 0
-    commits.commit([keep_ledgers(CONTAINER, chain, ignore)], lambda _done: None)
-    assert [stored.header.entry for stored in reading] == list(range(1, 8))
-
-
-def test_a_file_with_entries_outside_of_the_chain_is_freed(disk, chain):
-    """The truncation point never reaches them. The promise is written again; nothing else is needed."""
-    commits = started(disk)
-    garbage = [entry(number, epoch=4, writer=4) for number in range(50, 60)]
-    commits.commit([promise_record(CONTAINER, 5, ignore), *garbage], lambda _done: None)
-    commits.commit([filler(number) for number in range(8)], lambda _done: None)
-    assert FIRST_FILE in disk.names()
-    commits.commit([keep_ledgers(CONTAINER, chain, ignore)], lambda _done: None)
-    assert FIRST_FILE not in disk.names()
-    assert recovered(disk) == RecoveredLog(5)
-
-
-def test_a_file_with_a_damaged_entry_stays_after_forgetting(disk, chain):
-    """Only this file says that the replica had the entry. Without it a recovery could count it as never written."""
-    write(disk, *map(entry, range(4)), entry(4, epoch=4, writer=4))
-    write(disk)
-    damage_payload(disk, 3)
-    commits = started(disk, 2)
-    commits.commit([truncation_record(CONTAINER, 3, 3, ignore), keep_ledgers(CONTAINER, chain, ignore)], lambda _: None)
-    commits.commit([filler(number) for number in range(12)], lambda _done: None)
-    assert FIRST_FILE in disk.names()
-    assert recovered(disk).runs[0] == HeldRun(3, 3, 3, 4)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_what_is_needed_of_a_file_is_known_after_forgetting(disk, chain, seed):
-    """The same as if the entries had never been there, so that exactly the others are copied."""
-    random = Random(seed)
-    commits = started(disk)
-    for number in range(40):
-        epoch = 3 if number < 6 else random.choice((3, 4, 5))
-        commits.commit([entry(number, epoch=epoch, writer=5)], lambda _done: None)
-    commits.commit([keep_ledgers(CONTAINER, chain, ignore)], lambda _done: None)
-    kept = [each.record_bytes for file in commits.files.used for each in file.stretches.get(CONTAINER, ())]
-    runs = recovered_logs(commits)[CONTAINER].runs
-    held = [stored for run in runs for stored in JournalReader(commits.index).ledger(CONTAINER, run.epoch, 0, 40)]
-    assert sum(kept) == len(held) * RECORD_BYTES
-    commits.commit([entry(40, epoch=5, writer=5)], lambda _done: None)
-    (copy,) = (FileCopy(file, file.needed({}), commits.index) for file in commits.files.used)
-    copied = [pending.entry for portion in copy.portions() for pending, _, _ in portion]
-    assert copied == sorted([*(stored.header.entry for stored in held), 40])
-
-
-def test_a_copy_has_each_entry_once_in_bounded_portions(disk, monkeypatch):
-    """The stretches of two containers overlap in the file."""
-    monkeypatch.setattr(file_copies, "PORTION_BYTES", 2 * len(PAYLOAD))
-    commits = started(disk)
-    for number in range(5):
-        other = entry(number, acknowledged=number)
-        other.container, other.codec = OTHER, Codec.ZSTD
-        commits.commit([entry(number), other], lambda _done: None)
-    (file,) = commits.files.used
-    portions = list(FileCopy(file, file.needed({}), commits.index).portions())
-    assert [len(portion) for portion in portions] == [2] * 5
-    copies = [copied for portion in portions for copied, _, _ in portion]
-    assert [(one.container, one.entry) for one in copies] == [
-        (container, number) for number in range(5) for container in (CONTAINER, OTHER)
-    ]
-    assert [one.acknowledged_before for one in copies if one.container == OTHER] == list(range(5))
-    assert {one.codec for one in copies if one.container == OTHER} == {Codec.ZSTD}
-    assert all(one.copied and one.payload_checksum is not None for one in copies)
-
-
-def test_a_volume_without_room_for_the_identity_says_so():
-    disk = MemoryJournalDisk(capacity_bytes=31)
-    with pytest.raises(OSError, match="no room for journal-id, which has 32 bytes: free one block"):
-        started(disk)
-
-
-class PowerCuts:
-    """Checks before each step of the disk that a power failure would lose nothing that was durable."""
-
-    def __init__(self, disk: MemoryJournalDisk) -> None:
-        self.disk = disk
-        self.promised: dict[int, int] = {}
-        self.held: dict[int, int] = {}
-        self.found: list[str] = []
-        self.steps = 0
-
-    def committed(self, records: list[PendingRecord]) -> None:
-        for record in records:
-            if record.kind is RecordKind.PROMISE:
-                self.promised[record.container] = record.writer_epoch
-            elif record.kind is RecordKind.ENTRY:
-                self.held[record.container] = record.entry
-
-    def before(self, _step: str) -> None:
-        self.steps += 1
-        commits = JournalCommits(self.disk.cut_power(self.steps), lambda: 1, file_bytes=FILE_BYTES, copies=3)
-        commits.load(lambda: None)
-        logs = recovered_logs(commits)
-        for container, promise in self.promised.items():
-            if logs[container].promise < promise:
-                self.found.append(f"promise of {container}")
-        for container, last in self.held.items():
-            log = logs[container]
-            if reported_position(LedgerChain((LedgerStart(3, 0),)), log.truncated_before, log.runs) < last:
-                self.found.append(f"entry {last} of {container}")
-
-
-def run_with_power_cuts(seed: int, disk: MemoryJournalDisk) -> tuple[PowerCuts, int]:
-    """Entries of two containers, one of them mostly idle. A truncation point comes with an entry, or on its own."""
-    random = Random(seed)
-    cuts = PowerCuts(disk)
-    commits = started(disk)
-    disk.before = cuts.before
-    ends, truncated_before = [0, 0], [0, 0]
-    commits.commit([promise_record(container, 3, ignore) for container in (CONTAINER, OTHER)], cuts.committed)
-    for _ in range(60):
-        batch = []
-        for _ in range(random.randint(1, 3)):
-            container = OTHER if random.random() < 0.8 else CONTAINER
-            if random.random() < 0.4:
-                truncated_before[container] = random.randint(truncated_before[container], ends[container])
-            if random.random() < 0.2:
-                batch.append(truncation_record(container, 3, truncated_before[container], ignore))
-                continue
-            payload = bytes(random.randint(0, 3_000))
-            number, ends[container] = ends[container], ends[container] + 1
-            record = entry(number, truncated_before=truncated_before[container])
-            record.container, record.parts, record.length = container, (payload,), len(payload)
-            batch.append(record)
-        commits.commit(batch, cuts.committed)
-    return cuts, commits.files.active.sequence - len(commits.files.used)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_a_power_failure_at_any_step_loses_nothing(disk, seed):
-    cuts, freed = run_with_power_cuts(seed, disk)
-    assert cuts.found == []
-    assert freed > 0
-
-
-def test_power_failures_find_a_file_that_is_freed_too_early(disk, monkeypatch):
-    """A deliberate bug: the truncation points of a commit count before it is durable."""
-    honest = JournalCommits.commit
-
-    def commit(self: JournalCommits, batch: list[PendingRecord], committed: Callable[..., None]) -> None:
-        for pending in batch:
-            known = self.index._containers.get(pending.container)
-            if known is not None and self.index._truncate(known, pending):
-                self._free_files()
-        honest(self, batch, committed)
-
-    monkeypatch.setattr(JournalCommits, "commit", commit)
-    monkeypatch.setattr(JournalIndex, "limits", lambda self, container: (0, 0))  # else a promise makes it durable
-    assert any(run_with_power_cuts(seed, MemoryJournalDisk())[0].found for seed in range(6))
-
-
-def test_power_failures_find_a_truncation_point_that_is_lost(disk, monkeypatch):
-    """A deliberate bug: a promise that is written again does not carry the truncation point."""
-    monkeypatch.setattr(JournalIndex, "limits", lambda self, container: (0, 0))
-    assert any(run_with_power_cuts(seed, MemoryJournalDisk())[0].found for seed in range(6))
+async def test_copy_of_the_promised_owner_is_kept():
+    """Its write that adds this replica may be under way."""
+    replicas, records = Replicas(), Records(last_epoch=EPOCH)
+    link = replicas.link()
+    await replicas.opened(link)
+    replicas.append(link, 0)
+    await replicas.synced()
+    await replicas.sessions.drop_unneeded(cast("ContainerLogRecords", records), idle_s=0)
+    assert (len(records.asked), replicas.sessions.log(3).is_empty) == (1, False)
