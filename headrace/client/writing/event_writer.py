@@ -106,7 +106,7 @@ class WriterCore:
         current = await self._admin.epoch_segments(self.scope, self.stream)
         if current.sealed:
             raise self._sealed()
-        self.accumulator.route([Route(one.key_range, self._appender(one).queue) for one in current.segments])
+        self.accumulator.route(Route(one.key_range, self._appender(one).queue) for one in current.segments)
 
     async def close(self, reason: HeadraceError) -> None:
         """Closes the connections. Events that are not acknowledged fail with `reason`."""
