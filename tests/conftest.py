@@ -6,10 +6,14 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from compiled_code import skip_refused_replacement, skip_replacements
 from hypothesis import HealthCheck, settings
+
+from headrace.compiled import is_compiled
 
 # What tests share says as much of what it found as the tests themselves.
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
@@ -44,6 +48,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Queries of tests are short: compiling their code twice, and collecting garbage in threads, is most of what a JVM does.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+IS_COMPILED = is_compiled()
+if IS_COMPILED:
+    skip_replacements()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Runs the test; one that cannot run on compiled code is skipped."""
+    try:
+        return (yield)
+    except AttributeError as error:
+        if IS_COMPILED:
+            skip_refused_replacement(error)
+        raise
 
 
 @pytest.fixture(scope="session")

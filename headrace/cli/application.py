@@ -18,6 +18,7 @@ from headrace.cli.actions import AuthOption, Json, RetryS, Url, new_app, take_sh
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
 from headrace.cli.standard_streams import end_output, output_failed, print_message
+from headrace.compiled import is_compiled
 from headrace.model.errors import HeadraceError
 
 GROUP = "headrace.commands"
@@ -119,7 +120,7 @@ def _root(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"headrace {__version__}")
+        typer.echo(f"headrace {__version__} ({'compiled' if is_compiled() else 'interpreted'})")
         raise typer.Exit
 
 

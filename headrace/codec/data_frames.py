@@ -85,7 +85,7 @@ class AppendOperation(NamedTuple):
     event_number: int
     event_count: int
     now_ms: int
-    data: memoryview
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class CheckpointOperation:
 
     part: int
     last: bool
-    snapshot: memoryview
+    snapshot: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class ActivateOperation:
     """A segment is back, under a number that it did not have before: `state` is what
     `container_snapshots.encode_segment` makes of it."""
 
-    state: memoryview
+    state: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +397,7 @@ def _decode_merges(frame: memoryview) -> tuple[MergeOperation, ...]:
 
 
 def _encode_attributes(attributes: Attributes) -> bytes:
-    return b"".join(_ATTRIBUTE.pack(key >> 64, key & _UINT64_MASK, value) for key, value in attributes)
+    return b"".join([_ATTRIBUTE.pack(key >> 64, key & _UINT64_MASK, value) for key, value in attributes])
 
 
 def _decode_attributes(frame: memoryview, position: int, count: int) -> tuple[tuple[int, int], ...]:

@@ -68,7 +68,7 @@ class ReadIndex:
 
     def entries_behind(self, offset: int) -> Iterator[Reservation]:
         """All entries that start at or after `offset`, in order, regardless of gaps between them."""
-        return (entry for entry in self._from(offset) if entry.offset >= offset)
+        return filter(lambda entry: entry.offset >= offset, self._from(offset))
 
     def read(self, offset: int, length: int) -> tuple[list[memoryview], list[Block]]:
         """Up to `length` bytes from `offset` on, as parts, and the blocks to pin while the parts are in use.

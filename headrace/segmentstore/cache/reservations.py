@@ -119,7 +119,7 @@ class Reservation:
 
     @property
     def blocks(self) -> list[Block]:
-        return [self.block, *(extent[0] for extent in self.more)]
+        return [self.block, *[extent[0] for extent in self.more]]
 
 
 def gather(entries: Iterable[Reservation]) -> tuple[list[memoryview], list[Block]]:

@@ -118,7 +118,8 @@ class ReceivedBytes:
             while part:
                 if not self._targets:
                     self.add_piece(LARGE_PIECE_BYTES)
-                part = part[self.write(part) :]
+                taken = self.write(part)
+                part = part[taken:]
         self._pool.release(reservation)
         memory.give_back(self._account, charged_bytes - self._charged_bytes)
 

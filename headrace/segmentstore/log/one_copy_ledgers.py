@@ -19,6 +19,7 @@ from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Done, LedgerEntry, Released
 from headrace.segmentstore.log.journal.entry_runs import HeldBytes
 from headrace.segmentstore.log.journal.journal_interface import EntryJournal, holds_back_files
+from headrace.segmentstore.log.journal.journal_reader import StoredEntry
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, drop_record, ignore, truncation_record
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class OneCopyLedger:
         if self._found_epoch is None:
             return iter(())
         found = self._journal.reader.chain(self._container, max(first_entry, self._truncated_before))
-        return (LedgerEntry(stored.header.entry, stored.content()) for stored in found)
+        return map(_entry, found)
 
     def append(self, parts: Sequence[Buffer], done: Done, released: Released | None = None) -> int:
         if self._fenced_by is not None:
@@ -196,7 +197,8 @@ class OneCopyLedgers:
             return
         held[1].settle()
         with self._lock:
-            if self._open.get(container) is held:
+            now = self._open.get(container)
+            if now is not None and now[1] is held[1]:
                 self._released[container] = held[0]
                 del self._open[container]
 
@@ -232,6 +234,10 @@ class OneCopyLedgers:
             )
         ledger.fence(epoch)
         raise UnavailableError(f"the log of container {container} is still open in this process: try again")
+
+
+def _entry(stored: StoredEntry) -> LedgerEntry:
+    return LedgerEntry(stored.header.entry, stored.content())
 
 
 class OneCopyLedgerStore:

@@ -123,7 +123,7 @@ class EntryRun:
         end = self.next_entry if end_entry is None else min(end_entry, self.next_entry)
         self.first_entry = max(self.first_entry, first_entry)
         self.next_entry = max(end, self.first_entry)
-        clipped = (piece.clipped(self.first_entry, self.next_entry) for piece in self.pieces)
+        clipped = [piece.clipped(self.first_entry, self.next_entry) for piece in self.pieces]
         self.keep([piece for piece in clipped if piece.positions])
 
     def find(self, first_entry: int, end_entry: int) -> tuple[list[EntryPart], list[Range]]:

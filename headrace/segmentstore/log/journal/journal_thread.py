@@ -74,7 +74,7 @@ class Journal(CommitsOfJournal):
         self._failure: UnavailableError | None = None
         self._scanning = Lock()  # held during a scan, when the files must not be closed
         self._copy: _CopyThread | None = None
-        self._thread = Thread(target=self._run, name="journal", daemon=True)
+        self._worker = Thread(target=self._run, name="journal", daemon=True)
         self._spare_thread: Thread | None = None
 
     def start(self) -> None:
@@ -90,7 +90,7 @@ class Journal(CommitsOfJournal):
             self._commits.begin()
             self._prepare_spares()
             self._begin_copy()
-            self._thread.start()
+            self._worker.start()
 
     @property
     def damaged_entries(self) -> int:
@@ -146,8 +146,8 @@ class Journal(CommitsOfJournal):
         self._news.put(None)
         with self._scanning:
             pass  # `start` has now either failed or started the thread, which the next lines join
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self._worker.ident is not None:
+            self._worker.join()
         if self._copy is not None:
             self._copy.join()
         if self._spare_thread is not None:
@@ -261,8 +261,8 @@ class _CopyThread:
         self._portion: Portion | None = None
         self._written = Event()
         self._stopped = False
-        self._thread = Thread(target=self._run, name="journal-copy", daemon=True)
-        self._thread.start()
+        self._worker = Thread(target=self._run, name="journal-copy", daemon=True)
+        self._worker.start()
 
     def take_portion(self) -> Portion | None:
         """The portion that has been read; None if there is none."""
@@ -279,7 +279,7 @@ class _CopyThread:
         self._written.set()
 
     def join(self) -> None:
-        self._thread.join()
+        self._worker.join()
 
     def _run(self) -> None:
         try:
