@@ -349,7 +349,7 @@ def recovered_logs(journal: IndexedJournal) -> dict[int, RecoveredLog]:
 
 
 def _recovered(known: KnownLog) -> RecoveredLog:
-    runs = (HeldRun(ledger.epoch, ledger.first_entry, ledger.next_entry, ledger.had_before) for ledger in known.ledgers)
+    runs = [HeldRun(ledger.epoch, ledger.first_entry, ledger.next_entry, ledger.had_before) for ledger in known.ledgers]
     return RecoveredLog(
         known.promise,
         known.truncated_before,
