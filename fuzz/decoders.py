@@ -131,7 +131,7 @@ def data_frame(data: bytes) -> None:
             length = data[position] * 8
             payload = memoryview(data)[position + 1 : position + 1 + length]
             for logged in reader.read(entry, payload):
-                data_frames.decode_operation(logged.content)
+                data_frames.decode_operation(memoryview(logged.content))
             position, entry = position + 1 + length, entry + 1
 
 

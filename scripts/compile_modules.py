@@ -141,6 +141,11 @@ def compile_into(directory: Path, root: Path = ROOT) -> list[Path]:
             f"{ended.stdout}{ended.stderr}the library could not be compiled (exit code {ended.returncode})"
         )
     shutil.rmtree(directory / "build")
+    for file in files:
+        # Each in a process of its own: what one cannot import may be there once another has imported it.
+        module = file.removesuffix(".py").replace("/", ".")
+        if subprocess.run([sys.executable, "-c", f"import {module}"], cwd=directory, check=False).returncode:
+            raise SystemExit(f"{module} was compiled, but cannot be imported")
     return sorted(path.relative_to(directory) for path in directory.rglob("*.so"))
 
 

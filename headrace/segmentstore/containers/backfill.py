@@ -124,7 +124,7 @@ class Backfill:
         read_bytes = 0
         for stored in self._entries:
             for logged in self._reader.read(stored.entry, stored.payload):
-                found.append(((logged.entry, logged.position), logged.content))
+                found.append(((logged.entry, logged.position), memoryview(logged.content)))
             read_bytes += len(stored.payload)
             if found and read_bytes >= SLICE_BYTES:
                 break

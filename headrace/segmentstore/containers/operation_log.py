@@ -42,7 +42,7 @@ class LoggedOperation(NamedTuple):
     entry: int
     position: int
     ordering: int
-    content: memoryview
+    content: bytes | memoryview
 
 
 class FrameReader:

@@ -117,7 +117,7 @@ class Recovery:
         """Read all operations of the log. Blocks, so it must not run on the event loop."""
         for stored in ledger.recover():
             for logged in self.frames.read(stored.entry, stored.payload):
-                yield _ReadOperation(logged, data_frames.decode_operation(logged.content))
+                yield _ReadOperation(logged, data_frames.decode_operation(memoryview(logged.content)))
 
     def _replay(self, operation: Operation, logged: LoggedOperation) -> None:
         if self.has_cut_checkpoint:
