@@ -32,7 +32,7 @@ from headrace.topology.functions import (
     function,
 )
 from headrace.topology.kinds import Bucket, EventRule, Function, Grant, Queue, Route, Schedule, Table, Tick
-from headrace.topology.routes import ROUTES
+from headrace.topology.routes import ROUTE_BY_KEY, ROUTES
 from headrace.topology.segment_stores import SEGMENT_STORES, SegmentStoreService
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "REPLICATION_GATE",
     "REQUESTS_QUEUE",
     "ROUTES",
+    "ROUTE_BY_KEY",
     "SCALING_REPORTS_QUEUE",
     "SCHEDULES",
     "SEGMENT_STORES",

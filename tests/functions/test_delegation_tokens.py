@@ -66,7 +66,7 @@ def test_only_put_grants_to_truncate_a_stream(call: Call):
     answer = call("PUT", f"{SCOPE}/streams/orders/delegation-token")
     assert _claims(answer.body["token"]).grants == {"prn::/scope:shop/stream:orders": Access.MANAGE}
     (route,) = [one for one in topology.ROUTES if one.method == "PUT" and one.path.endswith("/delegation-token")]
-    assert route.least_access is topology.kinds.Access.MANAGE
+    assert route.access is topology.kinds.Access.MANAGE
 
 
 @pytest.mark.usefixtures("required")

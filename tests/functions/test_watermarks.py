@@ -66,6 +66,7 @@ def test_a_writer_is_removed(call: Callable[..., Any], active_stream: str):
         ("w", {"time": -(1 << 63), "position": {"0": 10}}, "invalid_request"),
         ("_w", {"time": 5, "position": {"0": 10}}, "invalid_name"),
         ("w%2F", {"time": 5, "position": {"0": 10}}, "invalid_name"),
+        ("subscribers", {"time": 5, "position": {"0": 10}}, "invalid_name"),
     ],
 )
 def test_what_is_refused_changes_nothing(

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.local.gateway_events import HttpRequest, RouteMatch, match_route, request_event, response_of
 from headrace.topology import ROUTES, Route
+from headrace.topology.kinds import Access
 
-MATCH = RouteMatch(Route("POST", "/v1/scopes/{scope}", "scopes"), {"scope": "a/b"})
+MATCH = RouteMatch(Route("POST", "/v1/scopes/{scope}", "scopes", Access.MANAGE), {"scope": "a/b"})
 
 
 def request(**changes: object) -> HttpRequest:
