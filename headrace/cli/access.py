@@ -18,7 +18,6 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_known_name
 
 if TYPE_CHECKING:
-    from headrace.topology import Route
     from headrace.topology.kinds import Access
 
 app = new_app()
@@ -106,7 +105,7 @@ def policy(
     ] = "$default",
 ) -> Outcome | None:
     """Print a policy of IAM for exactly the routes that a use of a scope, stream, group or table needs."""
-    from headrace.topology.caller_access import INCLUDED, patterns_of, policy_document, routes_of
+    from headrace.topology.caller_access import INCLUDED, named_patterns, policy_document
     from headrace.topology.kinds import Access
 
     wanted = {Access.READ: read, Access.CONSUME: consume, Access.WRITE: write, Access.MANAGE: manage}
@@ -115,17 +114,16 @@ def policy(
         raise typer.BadParameter("expected at least one of --read, --consume, --write and --manage")
     named = {"scope": scope, "stream": stream, "group": group, "table": table}
     names = {kind: name for kind, name in named.items() if name is not None}
-    routes = routes_of(granted, [kind for kind in names if kind != "scope"] or ["scope"])
-    for note in _not_expressed(granted, names, routes):
+    for note in _not_expressed(granted, names):
         session.complain(f"note: {note}")
     known_api, known_region = _deployment_of(session.shared.controller_url)
     arn = _stage_arn(api_id or known_api, region or known_region, account, stage)
-    document = policy_document(patterns_of(routes, names), arn)
+    document = policy_document(named_patterns(granted, names), arn)
     print(json.dumps(document, indent=2))
     return None
 
 
-def _not_expressed(granted: frozenset[Access], names: Mapping[str, str], routes: tuple[Route, ...]) -> Iterator[str]:
+def _not_expressed(granted: frozenset[Access], names: Mapping[str, str]) -> Iterator[str]:
     """What a caller may expect of this policy and does not get, because the path of a route does not say it."""
     from headrace.topology import ROUTES
     from headrace.topology.caller_access import RESOURCE_PATHS, patterns_of
@@ -133,7 +131,7 @@ def _not_expressed(granted: frozenset[Access], names: Mapping[str, str], routes:
 
     paths = {RESOURCE_PATHS[kind].rpartition("/")[0] for kind in names if kind != "scope" or len(names) == 1}
     for route in ROUTES:
-        if route.created and route.access in granted and route not in routes and route.path in paths:
+        if route.created and route.access in granted and route.path in paths:
             (pattern,) = patterns_of([route], names)
             yield f"{route.action} is not allowed: {pattern} has the name in its body, so it would allow any name"
     if Access.CONSUME in granted and Access.MANAGE not in granted and "stream" in names and "group" not in names:

@@ -37,6 +37,12 @@ _PARAMETER = re.compile(r"{([^}]*)}")
 _BASES = ("/v1/cluster", "/v1/dead-letters", "/v1/scopes", *RESOURCE_PATHS.values())
 """The paths below which one pattern may stand for all routes of a method."""
 
+_SEGMENTS = f"{RESOURCE_PATHS['stream']}/segments"
+_ENDPOINT = f"{_SEGMENTS}/{{segment}}/endpoint"
+_INTERNAL_STREAMS = (("stream", "_MARK", (_ENDPOINT,)), ("group", "_RG", (_SEGMENTS, _ENDPOINT)))
+"""The stream with the watermarks of a stream, and the one with the state of a group: the prefix of its name, and what
+clients ask about it. It is no part of the path of what it belongs to."""
+
 
 @dataclass(frozen=True, slots=True)
 class ManagedPolicy:
@@ -105,6 +111,19 @@ def patterns_of(granted: Collection[Route], names: Mapping[str, str] = NO_NAMES)
                 patterns.append(f"{method}{filled}/*")
                 left = [route for route in left if route not in below]
     return tuple(sorted([*patterns, *(f"{route.method}{_filled(route.path, names)}" for route in left)], key=_order))
+
+
+def named_patterns(granted: Collection[Access], names: Mapping[str, str]) -> tuple[str, ...]:
+    """The patterns for routes of these classes on the named resources and in them, by keys of RESOURCE_PATHS.
+
+    A scope alone stands for everything in it. Otherwise it only says where the others are.
+    """
+    patterns = list(patterns_of(routes_of(granted, [kind for kind in names if kind != "scope"] or ["scope"]), names))
+    for kind, prefix, paths in _INTERNAL_STREAMS:
+        if kind in names and Access.READ in granted:
+            asked = [route for route in ROUTES if route.method == "GET" and route.path in paths]
+            patterns += patterns_of(asked, {**names, "stream": f"{prefix}{names[kind]}"})
+    return tuple(patterns)
 
 
 def policy_document(patterns: Sequence[str], arn: str) -> dict[str, object]:

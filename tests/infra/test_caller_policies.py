@@ -28,6 +28,7 @@ from headrace.topology.caller_access import (
     MANAGED_POLICIES,
     OPERATE_POLICY,
     WRITE_STREAMS_POLICY,
+    named_patterns,
     patterns_of,
     policy_document,
 )
@@ -90,6 +91,9 @@ MANAGING = {
 """What only managers may call: a reset changes the record of a reader group, `close_and_seal` the state of a
 stream, and a sink of Spark creates streams."""
 
+OF_A_SCOPE = {(None, "list_streams"), (None, "scope_exists")}
+"""What is asked about a whole scope, when Spark looks for streams or prepares one: a policy for names has it not."""
+
 
 class _Called(Exception):
     """The request is known: no answer is needed."""
@@ -140,8 +144,8 @@ def _called_methods() -> set[tuple[str | None, str]]:
 CALLED = sorted(_called_methods(), key=str)
 
 
-async def _route_of(group: str | None, method: str) -> Route:
-    """The route behind a method of the admin."""
+async def _request_of(group: str | None, method: str) -> tuple[str, str]:
+    """Method and path of the request that a method of the admin sends."""
     recorder = _Recorder()
     admin: Any = AsyncAdmin(recorder)  # type: ignore[arg-type]
     bound = getattr(admin if group is None else getattr(admin, group), method)
@@ -150,8 +154,12 @@ async def _route_of(group: str | None, method: str) -> Route:
     with pytest.raises(_Called):
         await bound(**arguments)
     assert recorder.request_of is not None
-    match = match_route(ROUTES, *recorder.request_of)
-    assert match is not None, recorder.request_of
+    return recorder.request_of
+
+
+async def _route_of(group: str | None, method: str) -> Route:
+    match = match_route(ROUTES, *await _request_of(group, method))
+    assert match is not None
     return match.route
 
 
@@ -176,6 +184,18 @@ def test_there_are_calls_to_look_at():
 @pytest.mark.parametrize(("group", "method"), CALLED)
 async def test_writers_and_readers_may_call_what_our_client_calls(group: str | None, method: str):
     assert _allows(WRITE_STREAMS_POLICY, await _route_of(group, method))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("group", "method"), [one for one in CALLED if one not in OF_A_SCOPE])
+async def test_a_policy_for_names_allows_what_our_client_calls(group: str | None, method: str):
+    """Also the streams with the watermarks and with the state of a group, whose names nobody writes."""
+    names = {"scope": "s", "stream": "t", "group": "g", "table": "t"}
+    granted = INCLUDED[Access.WRITE] | INCLUDED[Access.CONSUME]
+    asked, path = await _request_of(group, method)
+    assert allows([policy_document(named_patterns(granted, names), "arn")], f"arn/{asked}{path}")
+    others = {"scope": "s", "stream": "u", "group": "h", "table": "u"}
+    assert not allows([policy_document(named_patterns(granted, others), "arn")], f"arn/{asked}{path}")
 
 
 @pytest.mark.anyio

@@ -9,12 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 from iam_policies import allows
 
+from headrace.model.names import mark_stream_name
+from headrace.model.reader_groups import state_stream_name
 from headrace.topology import ROUTES, Route
 from headrace.topology.caller_access import (
     INCLUDED,
     MANAGED_POLICIES,
     RESOURCE_PATHS,
     ManagedPolicy,
+    named_patterns,
     patterns_of,
     policy_document,
     routes_of,
@@ -214,12 +217,25 @@ def test_a9_a_policy_for_a_name_allows_only_that_name(names: Mapping[str, str], 
     resources = [one for one in names if one != "scope"] or ["scope"]
     granted = set(routes_of(INCLUDED[access], resources))
     assert granted
-    document = policy_document(patterns_of(granted, names), ARN)
-    others = [*names.values(), "shop-eu", "orders2", "order", "v1", "scopes", "streams", "segments", "delegation-token"]
+    document = policy_document(named_patterns(INCLUDED[access], names), ARN)
+    internal = {mark_stream_name(names.get("stream", "-")), state_stream_name(names.get("group", "-"))}
+    others = [*names.values(), *internal, "shop-eu", "orders2", "order", "v1", "scopes", "streams", "_MARKx", "_RGx"]
     for route in ROUTES:
         for path in _paths(route, others):
             expected = route in granted and _is_named(route, path, names)
+            expected |= _is_named(route, path, {"scope": names["scope"]}) and _asks_internal(route.key, path, names)
             assert allows([document], _resource(route, path)) == expected, (route.key, path)
+
+
+def _asks_internal(key: str, path: str, names: Mapping[str, str]) -> bool:
+    """Whether the path is of a question about the internal stream of a named stream or group."""
+    stream = (path.split("/") + [""] * 6)[5]
+    is_of_stream = "stream" in names and stream == mark_stream_name(names["stream"])
+    is_of_group = "group" in names and stream == state_stream_name(names["group"])
+    asks_of_group = {f"GET {STREAM}/segments", f"GET {STREAM}/segments/{{segment}}/endpoint"}
+    return (is_of_stream and key == f"GET {STREAM}/segments/{{segment}}/endpoint") or (
+        is_of_group and key in asks_of_group
+    )
 
 
 def _is_named(route: Route, path: str, names: Mapping[str, str]) -> bool:
