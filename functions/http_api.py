@@ -20,6 +20,7 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError as NoRouteError
 
 from functions import wiring
+from functions.canonical_paths import canonical_event
 from functions.error_responses import BODY_TOO_LARGE, error_body, status_of, unexpected_error_body
 from functions.observability import count, logger
 from functions.operations import Operation
@@ -148,7 +149,7 @@ def lambda_handler(api: HttpApi) -> Handler:
     def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         answer: dict[str, Any]
         try:
-            with_body = _with_parsed_body(event)
+            with_body = _with_parsed_body(canonical_event(event))
         except InvalidRequestError as error:
             answer = _lambda_response(int(status_of(error)), error_body(error))
         else:

@@ -14,6 +14,8 @@ from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.local.gateway_events import match_route
+from headrace.topology import ROUTES
 
 
 @pytest.fixture
@@ -49,8 +51,12 @@ def call(world: FunctionWorld, context: FunctionContext) -> Call:
     """`call(method, path, body, **query)` asks the function that serves the route."""
 
     def ask(method: str, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **query: str) -> Answer:
+        match = match_route(ROUTES, method, path)
+        assert match is not None, "API Gateway answers 404 itself"
         event: dict[str, Any] = {
             "version": "2.0",
+            "routeKey": match.route.key,
+            "pathParameters": dict(match.path_parameters),
             "rawPath": path,
             "rawQueryString": "",
             "headers": headers or {},
