@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from botocore.session import Session
     from mypy_boto3_sqs import SQSClient
 
+    from headrace.adapters.audit_log import AuditLog
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
     from headrace.controller.acceptance import Acceptance
     from headrace.controller.cut_rules import CheckWritten
@@ -83,6 +84,13 @@ def environment() -> Environment:
 @_once
 def clock() -> Clock:
     return SystemClock()
+
+
+@_once
+def audit_log() -> AuditLog:
+    from headrace.adapters.audit_log import AuditLog
+
+    return AuditLog.from_environment(os.environ)
 
 
 @_once

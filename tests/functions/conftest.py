@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from functions_in_memory import Answer, Call, FunctionWorld, StreamBody, handler_of, serving_function
+from functions_in_memory import Answer, AuditLines, Call, FunctionWorld, StreamBody, handler_of, serving_function
 from lambda_context import FunctionContext
 
 from functions import wiring
+from headrace.adapters import audit_log
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
@@ -72,6 +74,21 @@ def call(world: FunctionWorld, context: FunctionContext) -> Call:
         return Answer(int(result["statusCode"]), body, result.get("headers") or {})
 
     return ask
+
+
+@pytest.fixture
+def audit_lines(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AuditLines:
+    """`audit_lines()` returns the lines that were written since the last time, and removes them."""
+    file = tmp_path / "audit.log"
+    monkeypatch.setenv(audit_log.FILE, str(file))
+    wiring.forget_services()
+
+    def read() -> list[dict[str, Any]]:
+        lines = file.read_text().splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return [json.loads(line) for line in lines]
+
+    return read
 
 
 @pytest.fixture
