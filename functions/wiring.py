@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
     from headrace.adapters.audit_log import AuditLog
+    from headrace.adapters.cloudwatch_logs import LogStream
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
     from headrace.controller.acceptance import Acceptance
     from headrace.controller.cut_rules import CheckWritten
@@ -91,6 +92,14 @@ def audit_log() -> AuditLog:
     from headrace.adapters.audit_log import AuditLog
 
     return AuditLog.from_environment(os.environ)
+
+
+@_once
+def audit_log_stream() -> LogStream:
+    """A stream of this process in the log group of audit lines, to which it copies those of other functions."""
+    from headrace.adapters.cloudwatch_logs import LogStream
+
+    return LogStream(environment().audit_log_group, os.environ.get("AWS_LAMBDA_LOG_STREAM_NAME", "local"))
 
 
 @_once

@@ -41,7 +41,7 @@ _SEGMENTS = f"{RESOURCE_PATHS['stream']}/segments"
 _ENDPOINT = f"{_SEGMENTS}/{{segment}}/endpoint"
 _INTERNAL_STREAMS = (("stream", "_MARK", (_ENDPOINT,)), ("group", "_RG", (_SEGMENTS, _ENDPOINT)))
 """The stream with the watermarks of a stream, and the one with the state of a group: the prefix of its name, and what
-clients ask about it. It is no part of the path of what it belongs to."""
+clients ask about it. Its path is not below that of what it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def patterns_of(granted: Collection[Route], names: Mapping[str, str] = NO_NAMES)
 def named_patterns(granted: Collection[Access], names: Mapping[str, str]) -> tuple[str, ...]:
     """The patterns for routes of these classes on the named resources and in them, by keys of RESOURCE_PATHS.
 
-    A scope alone stands for everything in it. Otherwise it only says where the others are.
+    A scope alone means everything in it. Otherwise it only says where the others are.
     """
     patterns = list(patterns_of(routes_of(granted, [kind for kind in names if kind != "scope"] or ["scope"]), names))
     for kind, prefix, paths in _INTERNAL_STREAMS:

@@ -24,6 +24,7 @@ Grant = Literal[
     "chunks:list",
     "tasks:protect",
     "token-keys:read",
+    "audit-log:write",
 ]
 
 
@@ -39,6 +40,14 @@ class Bucket:
     """An S3 bucket for tier 2."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogGroup:
+    """A group of CloudWatch Logs that is kept for `days`."""
+
+    name: str
+    days: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,13 +186,13 @@ def test_long_details_are_not_repeated(call: Call, audit_lines: AuditLines, acti
 
 
 def test_a_line_that_is_not_written_is_told_in_the_log(
-    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     """The request has been done, so that it is answered as done."""
     monkeypatch.setenv(audit_log.FILE, str(tmp_path / "missing" / "audit.log"))
     wiring.forget_services()
     assert call("POST", "/v1/scopes", {"scopeName": "s"}).status == 201
-    assert "audit line lost: scope.create of s by local" in capfd.readouterr().err
+    assert "audit line lost: scope.create of s by local" in caplog.text
 
 
 def test_without_a_file_a_line_is_one_line_of_the_log(
