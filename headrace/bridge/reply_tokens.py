@@ -34,6 +34,14 @@ class TokenRequest:
     level: Access | None
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyToken:
+    """A token, empty in a deployment without tokens, and what it grants by resource."""
+
+    text: str
+    grants: Mapping[str, Access]
+
+
 def _of_info(info: pb.StreamInfo) -> TokenRequest | None:
     """Newer clients name the operation NONE where they ask for the token with another call."""
     if info.accessOperation == pb.StreamInfo.NONE:
@@ -75,7 +83,7 @@ class ReplyTokens:
         self._tokens = tokens
         self._tables = tables
 
-    def token(self, user: User, request: TokenRequest) -> str:
+    def token(self, user: User, request: TokenRequest) -> ReplyToken:
         """Raises UnauthorizedError: the user has less than the level that was asked for, for each possible meaning."""
         scope = check_segment_name_part("scope", request.scope)
         name = check_segment_name_part("stream", request.name)
@@ -90,7 +98,7 @@ class ReplyTokens:
         if not grants:
             wanted = (request.level or Access.READ).name
             raise UnauthorizedError(f"user {user.name} has no {wanted} on {name_resources(scope, name)[0]}")
-        return self._tokens.issue(user.name, grants).token
+        return ReplyToken(self._tokens.issue(user.name, grants).token, grants)
 
     def _access(self, user: User, scope: str, name: str) -> dict[str, Access]:
         """What the user may do with the segments of a name, by their resource.
