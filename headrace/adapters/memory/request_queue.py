@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.errors import NotFoundError
+from headrace.model.requests import Requester
 from headrace.ports.clock import Clock
 from headrace.ports.deadlines import require_time
+from headrace.ports.requesters import current_requester
 
 DEDUPLICATION_WINDOW_MS = 5 * 60 * 1000
 """How long SQS remembers a deduplication id."""
@@ -30,6 +32,7 @@ class QueuedMessage:
     body: dict[str, Any]
     deduplication_id: str
     receive_count: int
+    requester: Requester | None = None
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class _Waiting:
     group: str
     text: str
     deduplication_id: str
+    requester: Requester | None = None
     receive_count: int = 0
     receipt: str | None = None
 
@@ -62,7 +66,7 @@ class MemoryRequestQueue:
         require_time("sending a message")
         with self._lock:
             if not self._is_duplicate(deduplication_id):
-                self._messages.append(_Waiting(group, text, deduplication_id))
+                self._messages.append(_Waiting(group, text, deduplication_id, current_requester()))
 
     def receive(self, limit: int = 10) -> list[QueuedMessage]:
         """The next messages in order. A group with a message in flight is blocked until that one is settled."""
@@ -118,5 +122,10 @@ class MemoryRequestQueue:
 
 def _delivery(message: _Waiting, receipt: str) -> QueuedMessage:
     return QueuedMessage(
-        receipt, message.group, json.loads(message.text), message.deduplication_id, message.receive_count
+        receipt,
+        message.group,
+        json.loads(message.text),
+        message.deduplication_id,
+        message.receive_count,
+        message.requester,
     )
