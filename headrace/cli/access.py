@@ -126,8 +126,9 @@ def policy(
 def _not_expressed(granted: frozenset[Access], names: Mapping[str, str]) -> Iterator[str]:
     """What a caller may expect of this policy and does not get, because the path of a route does not say it."""
     from headrace.topology import ROUTES
-    from headrace.topology.caller_access import RESOURCE_PATHS, patterns_of
+    from headrace.topology.caller_access import patterns_of
     from headrace.topology.kinds import Access
+    from headrace.topology.routes import RESOURCE_PATHS
 
     paths = {RESOURCE_PATHS[kind].rpartition("/")[0] for kind in names if kind != "scope" or len(names) == 1}
     for route in ROUTES:

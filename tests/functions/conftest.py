@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[FunctionWorld]:
         MemoryRequestQueue(),
     )
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
+    monkeypatch.setenv(audit_log.FILE, os.devnull)
     monkeypatch.setattr(wiring, "metadata_store", lambda: made.store)
     monkeypatch.setattr(wiring, "request_queue", lambda: made.queue)
     monkeypatch.setattr(wiring, "table_queue", lambda: made.queue)

@@ -16,6 +16,7 @@ from functions import operations, wiring
 from headrace.adapters import audit_log
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.codec.audit_lines import AuditLine, Outcome
 from headrace.model.documents import Document
 from headrace.model.errors import AlreadyExistsError, ConflictError, NotFoundError, UnauthorizedError, UnavailableError
 from headrace.topology import ROUTES, Route, function
@@ -310,7 +311,14 @@ def test_lines_of_many_writers_stay_whole(tmp_path: Path):
     assert (tmp_path / "audit.log").stat().st_mode & 0o777 == 0o600
 
 
-def _line(principal: str) -> audit_log.AuditLine:
-    done = audit_log.AuditLine.__annotations__
-    texts = dict.fromkeys(done, "x")
-    return audit_log.AuditLine(**texts | {"time_ms": 5, "outcome": "done", "principal": principal, "details": {}})  # type: ignore[arg-type]
+def _line(principal: str) -> AuditLine:
+    texts = dict.fromkeys(("action", "resource", "source", "code", "call", "component"), "x")
+    return AuditLine(
+        **texts,
+        principal=principal,
+        time_ms=5,
+        outcome=Outcome.DONE,
+        status=200,
+        request_id="r",
+        correlation_id="r",
+    )

@@ -15,7 +15,6 @@ from headrace.topology import ROUTES, Route
 from headrace.topology.caller_access import (
     INCLUDED,
     MANAGED_POLICIES,
-    RESOURCE_PATHS,
     ManagedPolicy,
     named_patterns,
     patterns_of,
@@ -23,6 +22,7 @@ from headrace.topology.caller_access import (
     routes_of,
 )
 from headrace.topology.kinds import Access
+from headrace.topology.routes import RESOURCE_PATHS
 
 ARN = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3/$default"
 POLICY_CHARACTERS_MAX = 6_144
@@ -267,7 +267,7 @@ def test_a_policy_refuses_other_forms_of_a_path(path: str):
 
 def test_a_deny_of_a_team_wins_over_a_managed_policy():
     allow = policy_document(patterns_of(_managed("manage-streams").routes), ARN)
-    deny = policy_document(patterns_of(routes_of(Access, ["scope"]), {"scope": "secret"}), ARN)
+    deny = policy_document(patterns_of(routes_of(set(Access), ["scope"]), {"scope": "secret"}), ARN)
     deny = deny | {"Statement": [one | {"Effect": "Deny"} for one in deny["Statement"]]}  # type: ignore[attr-defined]
     assert allows([allow, deny], f"{ARN}/GET/v1/scopes/shop/streams/orders")
     assert not allows([allow, deny], f"{ARN}/GET/v1/scopes/secret/streams/orders")
