@@ -1,6 +1,6 @@
 """The FIFO queues that carry background work.
 
-A message tells who asked for its work (`ports.requesters`) beside its body: an older processor refuses a body with a
+A message tells who asked for its work (`ports.requesters`) in addition to its body: an older processor refuses a body with a
 field that it does not know, and ignores this.
 """
 
