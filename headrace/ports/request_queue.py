@@ -1,7 +1,7 @@
 """The FIFO queues that carry background work.
 
-A message tells who asked for its work (`ports.requesters`) in addition to its body: an older processor refuses a body with a
-field that it does not know, and ignores this.
+A message tells who asked for its work (`ports.requesters`) in addition to its body. A processor of a former release
+refuses a body with a field that it does not know, and ignores this.
 """
 
 from __future__ import annotations

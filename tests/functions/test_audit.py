@@ -312,13 +312,17 @@ def test_lines_of_many_writers_stay_whole(tmp_path: Path):
 
 
 def _line(principal: str) -> AuditLine:
-    texts = dict.fromkeys(("action", "resource", "source", "code", "call", "component"), "x")
     return AuditLine(
-        **texts,
-        principal=principal,
         time_ms=5,
+        action="x",
+        resource="x",
+        principal=principal,
+        source="x",
         outcome=Outcome.DONE,
         status=200,
+        code="x",
+        call="x",
+        component="x",
         request_id="r",
         correlation_id="r",
     )
