@@ -17,8 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from headrace.bridge import controller_pb2 as pb
+from headrace.bridge.server import SERVICE
 from headrace.client import connect
 from headrace.local import command
 from headrace.local.resources import aws_client
@@ -329,7 +332,14 @@ def test_a_stack_whose_bridge_dies_says_so_and_ends(directory: Path, starts: lis
     up = Up(directory, "--grpc-port", "0")
     starts.append(up)
     up.await_line("ready")
-    assert up.state["endpoints"]["grpc"].startswith("tcp://127.0.0.1:")
+    address = up.state["endpoints"]["grpc"].removeprefix("tcp://")
+    assert address.startswith("127.0.0.1:")
+    with grpc.insecure_channel(address) as channel:
+        call = f"/{SERVICE.full_name}/createScope"
+        channel.unary_unary(call, request_serializer=pb.ScopeInfo.SerializeToString)(pb.ScopeInfo(scope="g"))
+    (file,) = [line.split()[1] for line in up.lines if line.startswith("audit ")]
+    (line,) = map(json.loads, Path(file).read_text().splitlines())
+    assert (line["action"], line["resource"], line["principal"]) == ("scope.create", "g", "grpc")
     pidfds = children(up)
     os.kill(up.state["grpcPid"], signal.SIGKILL)
     up.process.wait(HANG_S)
