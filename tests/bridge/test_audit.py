@@ -61,7 +61,7 @@ def _request(rpc: str) -> Any:
     return GetMessageClass(SERVICE.methods_by_name[rpc].input_type)()
 
 
-def test_the_actions_are_those_of_all_calls_that_change_something():
+def test_every_call_that_changes_something_has_an_action():
     changing = {
         rpc
         for rpc, rights in REQUIRED_RIGHTS.items()
