@@ -5,17 +5,17 @@ denies `/v1/scopes/secret` does not match `/v1/scopes/%73ecret`. So each path ha
 before a handler, an audit line or a token uses a name from it: the words of the route, and names without escapes, empty
 parts or dots. The one escape is `%2F`, for the `/` in the name of a subscriber.
 
-It is not known whether API Gateway decodes `rawPath`. Both forms lead to the same request here.
+It is not known whether API Gateway decodes `rawPath` and the path parameters. All forms lead to the same request here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
 from headrace.model.errors import InvalidRequestError
-from headrace.topology import ROUTE_BY_KEY, Route
+from headrace.topology import ROUTE_BY_KEY
 
 PATH_NOT_CANONICAL = "path_not_canonical"
 
@@ -37,29 +37,43 @@ def canonical_event(event: dict[str, Any]) -> dict[str, Any]:
         for part in raw.split("/")[1:]:
             _check_part(part, unquote(part))
         return event
-    values = _values(route, event.get("pathParameters") or {})
-    canonical = "/".join(quote(value, safe=_PLAIN) for value in values)
-    if raw not in (canonical, "/".join(values)):
-        raise _not_canonical()
-    for part, value in zip(canonical.split("/")[1:], values[1:], strict=True):
-        _check_part(part, value)
-    return event | {"rawPath": canonical}
-
-
-def _values(route: Route, parameters: Mapping[str, str]) -> list[str]:
-    """The decoded parts of the path, of which the first is empty."""
-    values = []
-    for part in route.path.split("/"):
-        name = part[1:-1] if part.startswith("{") else None
-        values.append(part if name is None else str(parameters.get(name, "")))
-        if name not in (None, _WITH_SLASH) and "/" in values[-1]:
+    parts, template, parameters = raw.split("/"), route.path.split("/"), event.get("pathParameters") or {}
+    if len(parts) != len(template):
+        parts = _decoded_parts(raw, template, parameters)
+    if parts[0]:
+        raise _not_canonical()  # It does not begin with a slash.
+    for part, declared in zip(parts[1:], template[1:], strict=True):
+        name = _parameter(declared)
+        if name is None and part != declared:
             raise _not_canonical()
-    return values
+        value = unquote(part)
+        if name is not None and parameters.get(name) not in (value, part):
+            raise _not_canonical()
+        if "/" in value and name != _WITH_SLASH:
+            raise _not_canonical()
+        _check_part(part, value)
+    return event | {"rawPath": "/".join(parts)}
+
+
+def _parameter(declared: str) -> str | None:
+    """The name of the parameter that a part of a route's path is, or None for a word."""
+    return declared[1:-1] if declared.startswith("{") else None
+
+
+def _decoded_parts(raw: str, template: Sequence[str], parameters: Mapping[str, str]) -> list[str]:
+    """The parts of a path in which the gateway has decoded the `/` of a name, so that it has more parts."""
+    names = [_parameter(declared) for declared in template]
+    values = [
+        part if name is None else str(parameters.get(name, "")) for part, name in zip(template, names, strict=True)
+    ]
+    if "/".join(values) != raw:
+        raise _not_canonical()
+    return [quote(value, safe=_PLAIN) for value in values]
 
 
 def _check_part(part: str, value: str) -> None:
     """A part is not empty, and no dots, which proxies remove; it has no escape but `%2F`, written so."""
-    if value in ("", ".", "..") or part.replace("%2F", "/") != value or "%" in value or not value.isprintable():
+    if value in ("", ".", "..") or quote(value, safe=_PLAIN) != part or "%" in part.replace("%2F", ""):
         raise _not_canonical()
 
 

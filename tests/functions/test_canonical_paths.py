@@ -64,6 +64,7 @@ CHANGES = {
     "another name": lambda path: f"{path}x",
     "a NUL": lambda path: f"{path}\0",
     "nothing": lambda path: "",
+    "no slash at the beginning": lambda path: f"x{path}",
 }
 
 
@@ -99,6 +100,14 @@ def test_a9_the_canonical_path_is_accepted(route: Route, slash: str):
     values = _values(route)
     found = canonical_event(_event(route, _path(route, values, slash), values))
     assert found["rawPath"] == _path(route, values)
+
+
+def test_parameters_that_are_not_decoded_are_accepted():
+    (route,) = [one for one in ROUTES if one.key.startswith("GET") and one.path.endswith("/{subscriber}")]
+    path = _path(route, _values(route))
+    assert canonical_event(_event(route, path, _values(route) | {"subscriber": "shop%2Fg"}))["rawPath"] == path
+    with pytest.raises(InvalidRequestError):
+        canonical_event(_event(route, path, _values(route) | {"subscriber": "shop%252Fg"}))
 
 
 def test_a_lower_case_escape_is_refused():
