@@ -18,6 +18,7 @@ TABLES_QUEUE_URL = "HEADRACE_TABLES_QUEUE_URL"
 COMMITS_QUEUE_URL = "HEADRACE_COMMITS_QUEUE_URL"
 ABORTS_QUEUE_URL = "HEADRACE_ABORTS_QUEUE_URL"
 TICKS_QUEUE_URL = "HEADRACE_TICKS_QUEUE_URL"
+AUDIT_LOG_GROUP = "HEADRACE_AUDIT_LOG_GROUP"
 CONTAINER_COUNT = "HEADRACE_CONTAINER_COUNT"
 S3_CONTAINERS = "HEADRACE_S3_CONTAINERS"
 COMPLETED_TRANSACTIONS_KEPT_S = "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S"
@@ -61,6 +62,10 @@ class Environment:
     @property
     def ticks_queue_url(self) -> str:
         return self._text(TICKS_QUEUE_URL)
+
+    @property
+    def audit_log_group(self) -> str:
+        return self._text(AUDIT_LOG_GROUP)
 
     @property
     def container_count(self) -> int:

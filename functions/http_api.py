@@ -20,6 +20,9 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError as NoRouteError
 
 from functions import wiring
+from functions.audit import audit
+from functions.callers import principal_of, requester_of
+from functions.canonical_paths import canonical_event
 from functions.error_responses import BODY_TOO_LARGE, error_body, status_of, unexpected_error_body
 from functions.observability import count, logger
 from functions.operations import Operation
@@ -28,6 +31,7 @@ from headrace.adapters import token_keys
 from headrace.api import response_headers
 from headrace.model.documents import Document
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError
+from headrace.ports.requesters import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
@@ -38,9 +42,6 @@ REQUEST_BODY_BYTES_MAX = 512 * 1024
 
 _PARSED_BODY = "headrace.parsedBody"
 """Where an event has its body, parsed."""
-
-LOCAL_CALLER = "local"
-"""The caller of each request to the local stack, which knows no principals."""
 
 Handler = Callable[[dict[str, Any], "LambdaContext"], dict[str, Any]]
 
@@ -125,10 +126,8 @@ class HttpApi:
 
     @property
     def caller(self) -> str:
-        """The IAM principal that signed the current request, or LOCAL_CALLER where requests are not signed."""
-        context = self._resolver.current_event.raw_event.get("requestContext") or {}
-        identity = (context.get("authorizer") or {}).get("iam") or {}
-        return str(identity.get("userArn") or LOCAL_CALLER)
+        """The IAM principal that signed the current request, or `LOCAL_CALLER` where requests are not signed."""
+        return principal_of(self._resolver.current_event.raw_event)
 
     def _respond(self, operation: Operation, path: Mapping[str, str]) -> Response[Any]:
         if self._uses_metadata:
@@ -146,20 +145,29 @@ def lambda_handler(api: HttpApi) -> Handler:
 
     @logger.inject_lambda_context
     def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-        answer: dict[str, Any]
-        try:
-            with_body = _with_parsed_body(event)
-        except InvalidRequestError as error:
-            answer = _lambda_response(int(status_of(error)), error_body(error))
-        else:
-            with work_until_reserve(context):
-                answer = api.resolve(with_body, context)
+        answer, body = _answered(api, event, context)
+        audit(event, body, answer)
         if os.environ.get(token_keys.TOKENS) == token_keys.REQUIRED:
             answer["headers"][response_headers.TOKENS] = response_headers.TOKENS_REQUIRED
         count("Requests", status=f"{int(answer['statusCode']) // 100}xx")
         return answer
 
     return handle
+
+
+def _answered(api: HttpApi, event: dict[str, Any], context: LambdaContext) -> tuple[dict[str, Any], Any]:
+    """The answer to a request, and the body of the request if it is JSON."""
+    try:
+        with_body = _with_parsed_body(canonical_event(event))
+    except InvalidRequestError as error:
+        return _lambda_response(int(status_of(error)), error_body(error)), None
+    with requested_by(requester_of(event)), work_until_reserve(context):
+        try:
+            answer = api.resolve(with_body, context)
+        except Exception as error:  # noqa: BLE001  The audit line must be written, and Lambda would answer 500 too.
+            logger.error("request failed", exc_info=error)
+            answer = _lambda_response(HTTPStatus.INTERNAL_SERVER_ERROR, unexpected_error_body())
+    return answer, with_body.get(_PARSED_BODY)
 
 
 def _with_parsed_body(event: dict[str, Any]) -> dict[str, Any]:

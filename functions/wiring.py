@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from botocore.session import Session
     from mypy_boto3_sqs import SQSClient
 
+    from headrace.adapters.audit_log import AuditLog
+    from headrace.adapters.cloudwatch_logs import LogStream
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
     from headrace.controller.acceptance import Acceptance, CheckWritten
     from headrace.controller.engine import RequestProcessor, Tools
@@ -80,6 +82,21 @@ def environment() -> Environment:
 @_once
 def clock() -> Clock:
     return SystemClock()
+
+
+@_once
+def audit_log() -> AuditLog:
+    from headrace.adapters.audit_log import AuditLog
+
+    return AuditLog.from_environment(os.environ)
+
+
+@_once
+def audit_log_stream() -> LogStream:
+    """A stream of this process in the log group of audit lines, to which it copies those of other functions."""
+    from headrace.adapters.cloudwatch_logs import LogStream
+
+    return LogStream(environment().audit_log_group, os.environ.get("AWS_LAMBDA_LOG_STREAM_NAME", "local"))
 
 
 @_once

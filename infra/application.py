@@ -7,6 +7,7 @@ from cdk_nag import AwsSolutionsChecks
 
 from infra.constructs.segment_store_zone import APPLICATION, APPLICATION_TAG
 from infra.settings import Settings
+from infra.stacks.audit_log import AuditLogStack
 from infra.stacks.chunks import ChunksStack
 from infra.stacks.controller_api import ControllerApiStack
 from infra.stacks.dashboard import DashboardStack
@@ -24,6 +25,7 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     """Create all stacks of a deployment."""
     metadata = MetadataStack(app, "HeadraceMetadata", settings)
     chunks = ChunksStack(app, "HeadraceChunks", settings)
+    audit_log = AuditLogStack(app, "HeadraceAuditLog", settings)
     queues = QueuesStack(app, "HeadraceQueues")
     observability = ObservabilityStack(app, "HeadraceObservability", settings)
     observability.add_stack_dependency(queues)
@@ -34,7 +36,7 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     # The stacks of data are deployed first, so that they are destroyed last: they are protected, and `cdk destroy` ends
     # at the first stack that refuses. All stacks that cost money without use must be deleted before that.
     for transient in (queues, network):
-        for data in (metadata, chunks):
+        for data in (metadata, chunks, audit_log):
             transient.add_stack_dependency(data)
     # Stacks refer to resources by name, so the CDK cannot infer these dependencies.
     for stack in (api, processors, stores):
@@ -45,6 +47,8 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
         stack.add_stack_dependency(observability)
     for stack in (api, processors):
         stack.add_stack_dependency(queues)
+    # The logs of the API send audit lines to a processor, and CloudWatch tries whether they may.
+    api.add_stack_dependency(processors)
     if settings.tokens:
         keys = TokenKeysStack(app, "HeadraceTokenKeys", settings, network.network)
         keys.add_stack_dependency(observability)

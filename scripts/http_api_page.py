@@ -12,6 +12,10 @@ _HEAD = """# HTTP API
 Every call of the controller, generated from the [OpenAPI document](../api/openapi.json). Requests and replies are JSON.
 On AWS, requests are signed (SigV4) for the service `execute-api`. Events are not written or read through this API.
 
+A caller may give its call an id with the header `x-headrace-correlation-id` (1 to 64 of `A-Za-z0-9._-`). The
+[audit lines](../operating/security.md#audit-lines) and the log lines of the steps repeat it. A path has one form: see
+[canonical paths](../operating/security.md#canonical-paths).
+
 An error has the body [`Error`](#schema-error). Its `code` is stable.
 """
 

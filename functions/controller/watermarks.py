@@ -9,12 +9,20 @@ from functions import wiring
 from functions.controller.parameters import ScopeName, StreamName, path_name
 from functions.http_api import HttpApi, lambda_handler
 from headrace.api.watermarks import NewestWatermark, PositionRequest
+from headrace.model.errors import InvalidRequestError
 from headrace.model.writer_marks import check_writer_name
 
 api = HttpApi()
 
 
-WriterName = Annotated[str, path_name("Id of a writer, of its own choice", check_writer_name)]
+def _check_writer_in_path(name: str) -> str:
+    """Refuses the id with which the path of a position matches policies for subscribers: IAM's `*` matches slashes."""
+    if name == "subscribers":
+        raise InvalidRequestError("no writer can have the id 'subscribers'", code="invalid_name")
+    return check_writer_name(name)
+
+
+WriterName = Annotated[str, path_name("Id of a writer, of its own choice", _check_writer_in_path)]
 
 _STREAM = "/v1/scopes/<scope>/streams/<stream>"
 _WRITER = f"{_STREAM}/writers/<writer>"

@@ -20,6 +20,8 @@ from functions.observability import count, logger
 from headrace.metadata.fixed_settings import SETTING_CHANGED
 from headrace.model.backoff import doubled_pause
 from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.model.requests import Requester
+from headrace.ports.request_queue import CORRELATION_ID, REQUESTED_BY
 
 RETRY_FIRST_S = 1
 RETRY_MAX_S = 60
@@ -39,6 +41,13 @@ def message_body(record: SQSRecord) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise InvalidRequestError(f"message {record.message_id} is not a JSON object")
     return body
+
+
+def requester_in(record: SQSRecord) -> Requester | None:
+    """Who asked for the work of a message; None for one of a former release, or of another sender."""
+    found = record.raw_event.get("messageAttributes") or {}
+    principal, correlation_id = ((found.get(name) or {}).get("stringValue") for name in (REQUESTED_BY, CORRELATION_ID))
+    return Requester(str(principal), str(correlation_id or "")) if principal else None
 
 
 def retry_delay_s(receive_count: int) -> int:

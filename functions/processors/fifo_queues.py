@@ -20,10 +20,11 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from functions import wiring
 from functions.observability import count, logger
-from functions.processors.batches import message_body, report
+from functions.processors.batches import message_body, report, requester_in
 from functions.processors.last_deliveries import last_delivery
 from functions.time_limits import work_until_reserve
 from headrace.ports.clock import WorkLeftError, time_left_s, time_limit
+from headrace.ports.requesters import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -52,7 +53,7 @@ def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Han
     def handle_record(record: SQSRecord) -> None:
         # Before the guard of the last delivery, which may write a letter and undo the request under the wrong numbers.
         wiring.fixed_settings().check()
-        with last_delivery(record, queue):
+        with requested_by(requester_in(record)), last_delivery(record, queue):
             body = message_body(record)
             try:
                 with time_limit(wiring.clock(), time_left_s() - REST_S):

@@ -13,6 +13,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from functions import wiring
 from functions.observability import count, logger
+from functions.processors.batches import requester_in
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import Cause, DeadLetter, Delivery, cause_of
 from headrace.model.errors import HeadraceError
@@ -41,6 +42,7 @@ def write_dead_letter(
         text=record.body,
         first_try_ms=int(record.raw_event["attributes"].get("ApproximateFirstReceiveTimestamp", now_ms)),
         tries=_tries(record),
+        requester=requester_in(record),
     )
     letter = handle_dead_letter(wiring.metadata_store(), delivery, cause, now_ms, only_unknown=only_unknown)
     if letter is not None:

@@ -16,15 +16,20 @@ from functions.processors.batches import message_body, report
 from functions.processors.last_deliveries import last_delivery
 from headrace import topology
 from headrace.codec.scaling_report_message import parse_report
+from headrace.model.requests import Requester
+from headrace.ports.requesters import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+ITSELF = Requester("headrace-function/scaling-reports", "")
+"""The requester of what the function begins on its own account."""
 
 
 # Powertools calls it with the keyword `record`: under any other name every message would fail.
 def _work_on(record: SQSRecord) -> None:
     wiring.fixed_settings().check()
-    with last_delivery(record, topology.SCALING_REPORTS_QUEUE):
+    with requested_by(ITSELF), last_delivery(record, topology.SCALING_REPORTS_QUEUE):
         found = parse_report(message_body(record))
         outcome = wiring.auto_scaling_service().handle(found)
         count("ScalingReports", kind=found.kind, outcome=outcome)

@@ -19,14 +19,19 @@ from functions.processors.last_deliveries import last_delivery
 from functions.processors.tick_messages import parse_tick, tick_message
 from functions.processors.tick_work import TICK_WORK
 from headrace import topology
+from headrace.model.requests import Requester
+from headrace.ports.requesters import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
+ITSELF = Requester("headrace-function/ticks", "")
+"""The requester of what the function begins on its own account."""
+
 
 # Powertools calls it with the keyword `record`: under any other name every message would fail.
 def _work_on(record: SQSRecord) -> None:
-    with last_delivery(record, topology.TICKS_QUEUE):
+    with requested_by(ITSELF), last_delivery(record, topology.TICKS_QUEUE):
         _tick(*parse_tick(message_body(record)))
 
 

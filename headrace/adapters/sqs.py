@@ -12,11 +12,15 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace.adapters.aws_refusals import AnswerKind, answer_kind, code_of, status_of
 from headrace.model.errors import InvalidRequestError, ThrottledError, UnavailableError
+from headrace.model.requests import Requester
 from headrace.ports.clock import require_time
+from headrace.ports.request_queue import CORRELATION_ID, REQUESTED_BY
+from headrace.ports.requesters import current_requester
 
 if TYPE_CHECKING:
     from botocore.session import Session
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import MessageAttributeValueTypeDef
 
 
 ID_CHARACTERS_MAX = 128
@@ -43,6 +47,7 @@ class SqsRequestQueue:
                 MessageBody=text,
                 MessageGroupId=short_id(group),
                 MessageDeduplicationId=short_id(deduplication_id),
+                MessageAttributes=_attributes(current_requester()),
             )
         except ClientError as error:
             code = code_of(error)
@@ -51,6 +56,14 @@ class SqsRequestQueue:
             raise UnavailableError(f"the queue did not take the message: {code}") from error
         except BotoCoreError as error:
             raise UnavailableError(f"the queue does not answer: {error}") from error
+
+
+def _attributes(requester: Requester | None) -> dict[str, MessageAttributeValueTypeDef]:
+    """SQS takes no empty values."""
+    if requester is None:
+        return {}
+    texts = {REQUESTED_BY: requester.principal, CORRELATION_ID: requester.correlation_id}
+    return {name: {"DataType": "String", "StringValue": text} for name, text in texts.items() if text}
 
 
 def short_id(text: str) -> str:

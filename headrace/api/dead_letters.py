@@ -36,6 +36,7 @@ class DeadLetterView(Document, frozen=True):
     replays: int
     parameters: Annotated[dict[str, Any], about("Of a request that was undone")]
     message: Annotated[str, about("The message's text, cut if it is very long")]
+    requested_by: Annotated[str | None, about("Who asked for the request; null if that is not known")] = None
 
     @classmethod
     def of(cls, letter: DeadLetter) -> DeadLetterView:
@@ -52,6 +53,7 @@ class DeadLetterView(Document, frozen=True):
             replays=letter.replays,
             parameters=dict(letter.parameters),
             message=letter.message,
+            requested_by=letter.requester.principal if letter.requester else None,
         )
 
     @property

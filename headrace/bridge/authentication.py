@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from headrace.bridge import controller_pb2 as pb
+from headrace.bridge.audit import ANYONE, call_under_way
 from headrace.bridge.credentials import Credentials
 from headrace.bridge.required_rights import REQUIRED_RIGHTS, TABLE_SUFFIX, name_resources
 from headrace.bridge.status_codes import code_of
@@ -44,6 +45,14 @@ class TokenRequest:
     scope: str
     name: str
     level: Access | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyToken:
+    """A token, empty in a deployment without tokens, and what it grants by resource."""
+
+    text: str
+    grants: Mapping[str, Access]
 
 
 def _of_info(info: pb.StreamInfo) -> TokenRequest | None:
@@ -87,7 +96,7 @@ class ReplyTokens:
         self._tokens = tokens
         self._tables = tables
 
-    def token(self, user: User, request: TokenRequest) -> str:
+    def token(self, user: User, request: TokenRequest) -> ReplyToken:
         """Raises UnauthorizedError: the user has less than the level that was asked for, for each possible meaning."""
         scope = check_segment_name_part("scope", request.scope)
         name = check_segment_name_part("stream", request.name)
@@ -102,7 +111,7 @@ class ReplyTokens:
         if not grants:
             wanted = (request.level or Access.READ).name
             raise UnauthorizedError(f"user {user.name} has no {wanted} on {name_resources(scope, name)[0]}")
-        return self._tokens.issue(user.name, grants).token
+        return ReplyToken(self._tokens.issue(user.name, grants).token, grants)
 
     def _access(self, user: User, scope: str, name: str) -> dict[str, Access]:
         """What the user may do with the segments of a name, by their resource.
@@ -177,29 +186,37 @@ class Authentication(grpc.aio.ServerInterceptor):
         rpc = str(handler_call_details.method).rpartition("/")[2]
 
         async def answer(request: bytes, context: _Context) -> Any:
+            call = call_under_way()
             try:
                 user = await self._credentials.user(_header(context), context.peer())
-                message = _message(handler, request)
+                call.principal = f"{ANYONE}:{user.name}"
+                call.request = message = _message(handler, request)
                 check_rights(rpc, user, message)
                 token = await self._token(rpc, user, message)
             except HeadraceError as error:
+                call.fail(error)
                 _log.info("event=rpc_refused rpc=%s code=%s error=%r", rpc, error.specific_code, error.message)
                 return await context.abort(code_of(error), error.message)
-            except Exception:  # noqa: BLE001 - a defect here must not show its details to a caller who has no rights
+            except Exception as error:  # noqa: BLE001 - a defect must not show its details to a caller without rights
+                call.fail(error)
                 _log.exception("event=rpc_failed rpc=%s", rpc)
                 return await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_MESSAGE)
 
             reply = await _visible(rpc, user, message, lambda one: handler.unary_unary(one, context))
-            if token:
-                reply.delegationToken = token
+            if token is not None and token.text:
+                reply.delegationToken = token.text
+                call.grants = token.grants
             return reply
 
         # Without a deserializer the request stays bytes: those of a caller who is not a user are never parsed.
         return grpc.unary_unary_rpc_method_handler(answer, response_serializer=handler.response_serializer)
 
-    async def _token(self, rpc: str, user: User, request: Any) -> str:
+    async def _token(self, rpc: str, user: User, request: Any) -> ReplyToken | None:
         wanted = TOKEN_REPLIES[rpc](request) if rpc in TOKEN_REPLIES else None
-        return "" if wanted is None else str(await self._run(self._tokens.token, user, wanted))
+        if wanted is None:
+            return None
+        token: ReplyToken = await self._run(self._tokens.token, user, wanted)
+        return token
 
 
 def check_rights(rpc: str, user: User, request: Any) -> None:

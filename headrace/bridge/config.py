@@ -12,6 +12,7 @@
 | HEADRACE_STREAM_DEADLINE_S | how long a call may wait for a stream to be created, sealed or deleted | 60 |
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
+| HEADRACE_AUDIT_FILE | the file to which audit lines are appended | standard error |
 | HEADRACE_GRPC_USERS_FILE, HEADRACE_GRPC_USERS_SECRET | path, or id of a secret, with the users | one of both |
 | HEADRACE_GRPC_PLAINTEXT | `allowed`: serve users on other addresses than loopback, without TLS | refused |
 
@@ -24,9 +25,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from headrace import topology
+from headrace.adapters import audit_log
 from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE, REQUIRED, TOKENS
 from headrace.model.errors import InvalidRequestError
 
@@ -68,6 +71,7 @@ class BridgeConfig:
     stream_deadline_s: int
     stop_deadline_s: int
     log_level: str
+    audit_file: Path | None
     users: UsersConfig | None
     """None: tokens are off, and there is no authentication."""
     token_environment: Mapping[str, str]
@@ -94,6 +98,7 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         stream_deadline_s=_integer(environment, "HEADRACE_STREAM_DEADLINE_S", STREAM_DEADLINE_DEFAULT_S, 1),
         stop_deadline_s=_integer(environment, "HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S, 0),
         log_level=log_level,
+        audit_file=Path(environment[audit_log.FILE]) if environment.get(audit_log.FILE) else None,
         users=_users(environment, listen_host),
         token_environment={
             name: environment[name] for name in (TOKENS, KEYS_FILE, KEYS_SECRET, LIFE) if name in environment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,9 +16,11 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.bridge import controller_pb2 as pb
+from headrace.bridge.audit import call_under_way
 from headrace.bridge.service import Rpc
 from headrace.bridge.status_codes import code_of, reply_of
 from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.ports.requesters import requested_by
 
 REQUEST_BYTES_MAX: Final = 1 << 20
 """The largest sensible request is a scale of 1,000 segments, with some 40 bytes each."""
@@ -72,7 +75,8 @@ class CallThreads:
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc")
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+        run = contextvars.copy_context().run  # The thread must know on whose behalf it works.
+        return await asyncio.get_running_loop().run_in_executor(self._executor, run, function, *arguments)
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -118,11 +122,15 @@ class BridgeServer:
         waits = inspect.iscoroutinefunction(rpc)
 
         async def handle(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            call = call_under_way()
+            call.request = request
             try:
-                return await rpc(request) if waits else await self._threads.run(rpc, request)
+                with requested_by(call.requester):
+                    return await rpc(request) if waits else await self._threads.run(rpc, request)
             except HeadraceError as error:
                 return await _told(name, error, context)
-            except Exception:  # noqa: BLE001 - an internal error of one call must not end the bridge
+            except Exception as error:  # noqa: BLE001 - an internal error of one call must not end the bridge
+                call.fail(error)
                 _log.exception("event=rpc_failed rpc=%s", name)
                 return await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_MESSAGE)
 
@@ -131,6 +139,7 @@ class BridgeServer:
 
 async def _told(name: str, error: HeadraceError, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
     reply = reply_of(name, error)
+    call_under_way().fail(error, is_told_in_reply=reply is not None)
     if reply is not None:
         _log.debug("event=rpc_refused rpc=%s code=%s error=%r", name, error.specific_code, error.message)
         return reply

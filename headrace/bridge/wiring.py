@@ -8,6 +8,9 @@ import secrets
 import time
 from pathlib import Path
 
+from grpc.aio import ServerInterceptor
+
+from headrace.adapters.audit_log import AuditLog
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.grpc_user_storage import GrpcUserFile, GrpcUserSecret
 from headrace.adapters.internal_token import InternalToken
@@ -16,6 +19,7 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
 from headrace.adapters.token_keys import token_key_source, token_life_s
+from headrace.bridge.audit import ANYONE, Audit
 from headrace.bridge.authentication import Authentication, ReplyTokens
 from headrace.bridge.config import BridgeConfig, UsersConfig
 from headrace.bridge.credentials import FILE_REFRESH_S, Credentials, UserSource
@@ -91,7 +95,8 @@ class BridgeProcess:
         )
         self._users = None if config.users is None else _user_source(config.users)
         self._credentials = None if self._users is None else Credentials(self._users.users, clock.monotonic_s)
-        interceptors = []
+        principal = "" if config.users is not None else ANYONE
+        interceptors: list[ServerInterceptor] = [Audit(AuditLog(config.audit_file).write, clock, principal)]
         if self._credentials is not None:
             tokens = ReplyTokens(DelegationTokens(self._keys, clock, life_s), tables)
             interceptors.append(Authentication(self._credentials, tokens, threads.run))

@@ -35,6 +35,7 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "watermark": ("watermark", "Watermarks: the progress of a stream in the time of its events."),
     "table": ("table", "Key-value tables."),
     "cluster": ("cluster", "Segment stores, containers and their logs."),
+    "access": ("access", "Access: policies of IAM for callers of the controller."),
     "grpc-user": ("grpc_user", "Users of the gRPC bridge for Pravega's own clients, in a file or a secret."),
     "dead-letter": ("dead_letter", "Dead letters: requests whose last attempt failed, with the error of that attempt."),
     "token-key": ("token_key", "Keys that sign delegation tokens. Change them where they are stored."),

@@ -81,6 +81,7 @@ def _document(letter: DeadLetterView) -> dict[str, Any]:
         "replays": letter.replays,
         "firstTryTimeMs": letter.first_try_ms,
         "lastTryTimeMs": letter.last_try_ms,
+        "requestedBy": letter.requested_by,
         "parameters": dict(letter.parameters),
         "message": letter.message,
     }

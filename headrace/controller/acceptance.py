@@ -22,6 +22,7 @@ from headrace.model.streams import Stream
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Write
 from headrace.ports.request_queue import RequestQueue
+from headrace.ports.requesters import current_requester
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Acceptance:
         """The intent of a request that begins now; raises CorruptError without a request."""
         if request is None:
             raise CorruptError(f"{scope}/{name} has no pending request to write an intent for")
-        return Intent(scope, name, request, self.clock.now_ms())
+        return Intent(scope, name, request, self.clock.now_ms(), requester=current_requester())
 
     def send(self, intent: Intent) -> None:
         """Send the message of an intent that is written; a failure is left to the sweeper."""

@@ -7,6 +7,7 @@ repeated. So a message may arrive again at any time, and the request continues w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -21,8 +22,11 @@ from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, s
 from headrace.ports.clock import Clock, require_time_for_piece
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.request_queue import RequestQueue
+from headrace.ports.requesters import current_requester
 from headrace.ports.segment_stores import SegmentStores
 from headrace.ports.workers import Workers
+
+_log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 """The record of a resource as it was read."""
@@ -219,7 +223,16 @@ def _steps(tools: Tools, operation: Operation[R], scope: str, name: str, request
             # The step changes the record, and other processes may have changed it meanwhile.
             record = step.run(tools, record)
             done = step.name
+            _note_step(what, done, request)
             yield done
+
+
+def _note_step(what: str, step: str, request: PendingRequest) -> None:
+    """Log a step with who asked for it. On Lambda the extras are fields of the JSON line."""
+    requester = current_requester()
+    principal, correlation_id = ("", "") if requester is None else (requester.principal, requester.correlation_id)
+    told = {"step": step, "request": request.request_id, "requestedBy": principal, "correlationId": correlation_id}
+    _log.info("%s: %r is done, requested by %s", what, step, principal or "a former release", extra=told)
 
 
 def _find_when_its_turn(

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace import topology
+from headrace.adapters import audit_log
 from headrace.adapters.system_clock import SystemClock
 from headrace.local.aws_emulator import READY_PREFIX
 from headrace.local.data_directory import DataDirectory, World
@@ -228,7 +229,13 @@ class LocalStack:
     def _environment(self) -> dict[str, str]:
         """The variables of functions, stores and the bridge."""
         containers = {"HEADRACE_S3_CONTAINERS": str(self.world.s3_containers)}
-        return self.resources.environment() | containers | self._tokens.environment
+        audit = {audit_log.FILE: str(self._audit_file)}
+        return self.resources.environment() | containers | self._tokens.environment | audit
+
+    @property
+    def _audit_file(self) -> Path:
+        """The audit lines of the functions and of the bridge."""
+        return self.world.logs_dir / "audit.log"
 
     def _watch_aws(self, emulator: ChildProcess) -> None:
         code = emulator.wait()
@@ -349,6 +356,7 @@ class LocalStack:
         for store in self.stores.statuses:
             self._say(f"{store.store_id:<9} {store.host}:{store.port} pid {store.pid}")
         self._say(f"tokens    {self._tokens.line}")
+        self._say(f"audit     {self._audit_file}")
         if self._bridge is not None and self._tokens.note:
             self._say(self._tokens.note)
         kept = "removed at the end" if data.is_temporary else "kept after a graceful shutdown"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.metadata.intent import decode_requester, requester_fields
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, died_again
 from headrace.model.limits import PAGE_BYTES_MAX
@@ -64,6 +65,7 @@ def dead_letter_body(letter: DeadLetter) -> dict[str, Any]:
         replays=letter.replays,
         parameters=dict(letter.parameters),
         intent=list(letter.intent) if letter.intent else None,
+        **requester_fields(letter.requester),
     )
 
 
@@ -133,6 +135,7 @@ def _dead_letter(body: Body) -> DeadLetter:
         replays=int(body["replays"]),
         parameters=dict(body["parameters"]),
         intent=_intent(body["intent"]),
+        requester=decode_requester(body),
     )
 
 

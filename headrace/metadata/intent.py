@@ -9,7 +9,7 @@ from headrace import topology
 from headrace.metadata.due_index import IndexPage, read_index
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.backoff import bucket_of_stream
-from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name
+from headrace.model.requests import PendingRequest, Requester, RequestKind, ResourceKind, scoped_resource_name
 from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataStore, Record, Replace
 
 
@@ -18,7 +18,8 @@ class Intent:
     """`name` is that of the stream, reader group or table, empty for a request on the scope itself.
 
     `accepted_ms` is when the request was taken on, milliseconds since the Unix epoch. `failures` attempts in a row to
-    send its message again have failed, and the next one waits until `not_before_ms`.
+    send its message again have failed, and the next one waits until `not_before_ms`. `requester` is who asked
+    for the request; None in an intent of a release that did not note it.
     """
 
     scope: str
@@ -27,6 +28,7 @@ class Intent:
     accepted_ms: int
     failures: int = 0
     not_before_ms: int = 0
+    requester: Requester | None = None
 
     @property
     def resource(self) -> ResourceKind:
@@ -58,6 +60,7 @@ def intent_body(intent: Intent) -> dict[str, Any]:
         **request_fields(intent.scope, intent.name, intent.request),
         accepted=intent.accepted_ms,
         **({"failures": intent.failures, "not_before": intent.not_before_ms} if intent.failures else {}),
+        **requester_fields(intent.requester),
     )
 
 
@@ -67,8 +70,25 @@ def decode_intent(body: Body) -> Intent:
 
 def _intent(body: Body) -> Intent:
     return Intent(
-        *decode_request(body), int(body["accepted"]), int(body.get("failures", 0)), int(body.get("not_before", 0))
+        *decode_request(body),
+        int(body["accepted"]),
+        int(body.get("failures", 0)),
+        int(body.get("not_before", 0)),
+        decode_requester(body),
     )
+
+
+def requester_fields(requester: Requester | None) -> dict[str, Any]:
+    """The requester as part of a body."""
+    return {} if requester is None else {"requested_by": [requester.principal, requester.correlation_id]}
+
+
+def decode_requester(body: Body) -> Requester | None:
+    """None in a body without one; raises ValueError if it is not a requester."""
+    if "requested_by" not in body:
+        return None
+    principal, correlation_id = body["requested_by"]
+    return Requester(str(principal), str(correlation_id))
 
 
 def create_intent_write(intent: Intent) -> Create:

@@ -36,6 +36,7 @@ from headrace.model.stream_configuration import ConfigurationUpdate
 from headrace.model.streams import Stream, check_write
 from headrace.model.truncation import RunningTruncation, Truncation
 from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
+from headrace.ports.requesters import current_requester
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,7 @@ def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:
     """The write that makes the newest accepted request of `stream` durable, and its intent."""
     if stream.newest_request is None:
         raise CorruptError(f"stream {stream.scoped_name} has no pending request to write an intent for")
-    intent = Intent(stream.scope, stream.name, stream.newest_request, now_ms)
+    intent = Intent(stream.scope, stream.name, stream.newest_request, now_ms, requester=current_requester())
     return create_intent_write(intent), intent
 
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.model.requests import Requester
 
 CAUSE_CHARACTERS_MAX = 1_000
 MESSAGE_CHARACTERS_MAX = 16 * 1024
@@ -60,6 +61,7 @@ class Delivery:
     text: str
     first_try_ms: int
     tries: int
+    requester: Requester | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ class DeadLetter:
 
     `tries` counts the deliveries of all messages of the request. `kind`, `subject` and `request_id` are empty if the
     message does not name them. `parameters` are those of a request that was rolled back, for a replay. `intent` is the
-    key (partition, sort) of the record that keeps a stuck request pending.
+    key (partition, sort) of the record that keeps a stuck request pending. `requester` is who asked for the request, if
+    the message tells.
     """
 
     letter_id: str
@@ -86,6 +89,7 @@ class DeadLetter:
     replays: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
     intent: tuple[str, str] | None = None
+    requester: Requester | None = None
 
     @property
     def identity(self) -> str:
@@ -113,6 +117,7 @@ def new_letter(delivery: Delivery, cause: Cause, now_ms: int) -> DeadLetter:
         kind=_text(body, "kind"),
         subject="/".join(part for name in _RESOURCE_FIELDS if (part := _text(body, name))),
         request_id=_text(body, "request"),
+        requester=delivery.requester,
     )
 
 

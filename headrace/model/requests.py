@@ -58,6 +58,18 @@ class PendingRequest:
     request_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who asked for a request: the principal, and the id that ties the call to its audit line.
+
+    The principal is the ARN of an IAM principal, a user of the gRPC bridge as `grpc:<name>`, a function that works on
+    its own account as `headrace-function/<name>`, or `local`.
+    """
+
+    principal: str
+    correlation_id: str
+
+
 def scoped_resource_name(resource: ResourceKind, scope: str, name: str) -> str:
     """The name for message groups and the choice of buckets: `scope/name`, or `scope` for a scope (`name` is "")."""
     return scope if resource is ResourceKind.SCOPE else f"{scope}/{name}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from headrace.deployment_defaults import CONTAINER_COUNT
 from headrace.topology.functions import (
     ABORTS_QUEUE,
+    AUDIT_LOG,
+    AUDIT_LOG_FUNCTION,
     BUCKET_COUNT,
     CHUNK_BUCKET,
     COMMITS_QUEUE,
@@ -31,12 +33,14 @@ from headrace.topology.functions import (
     feeds_itself,
     function,
 )
-from headrace.topology.kinds import Bucket, EventRule, Function, Grant, Queue, Route, Schedule, Table, Tick
-from headrace.topology.routes import ROUTES
+from headrace.topology.kinds import Bucket, EventRule, Function, Grant, LogGroup, Queue, Route, Schedule, Table, Tick
+from headrace.topology.routes import ROUTE_BY_KEY, ROUTES
 from headrace.topology.segment_stores import SEGMENT_STORES, SegmentStoreService
 
 __all__ = [
     "ABORTS_QUEUE",
+    "AUDIT_LOG",
+    "AUDIT_LOG_FUNCTION",
     "BUCKET_COUNT",
     "CHUNK_BUCKET",
     "COMMITS_QUEUE",
@@ -49,6 +53,7 @@ __all__ = [
     "REPLICATION_GATE",
     "REQUESTS_QUEUE",
     "ROUTES",
+    "ROUTE_BY_KEY",
     "SCALING_REPORTS_QUEUE",
     "SCHEDULES",
     "SEGMENT_STORES",
@@ -63,6 +68,7 @@ __all__ = [
     "EventRule",
     "Function",
     "Grant",
+    "LogGroup",
     "Queue",
     "Route",
     "Schedule",

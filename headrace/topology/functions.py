@@ -12,14 +12,20 @@ from headrace.topology.kinds import (
     EventRule,
     Function,
     Grant,
+    LogGroup,
     Queue,
     Schedule,
     Table,
     Tick,
 )
 
+AUDIT_LOG_FUNCTION = "audit-log"
+"""Subscriptions of the logs of API functions call it."""
+
 METADATA_TABLE = Table("headrace-metadata")
 CHUNK_BUCKET = Bucket("headrace-chunks")
+AUDIT_LOG = LogGroup("/headrace/audit", days=400)
+"""The audit lines of all functions, for more than a year."""
 
 
 def _bucket_count(text: str) -> int:
@@ -293,6 +299,15 @@ FUNCTIONS = (
         reaches_segment_stores=True,
         # All periodic work depends on ticks: a burst of API calls must not take their executions.
         reserved_concurrency=TICKS_QUEUE.concurrency_max,
+    ),
+    Function(
+        AUDIT_LOG_FUNCTION,
+        handler="functions.processors.audit_log.handler",
+        description="Copies audit lines from the logs of functions into their own log group",
+        grants=("audit-log:write",),
+        memory_mb=256,
+        # A burst of API calls must not take its executions: lines would be late, and lost after some hours.
+        reserved_concurrency=10,
     ),
     Function(
         DEAD_LETTER_FUNCTION,

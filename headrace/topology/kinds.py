@@ -24,6 +24,7 @@ Grant = Literal[
     "chunks:list",
     "tasks:protect",
     "token-keys:read",
+    "audit-log:write",
 ]
 
 
@@ -39,6 +40,14 @@ class Bucket:
     """An S3 bucket for tier 2."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogGroup:
+    """A group of CloudWatch Logs that is kept for `days`."""
+
+    name: str
+    days: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +72,39 @@ class Function:
 
 
 class Access(StrEnum):
-    """What a caller has to be allowed to do; each includes the one before."""
+    """The classes of routes; a policy for callers allows the routes of some (`headrace.topology.caller_access`)."""
 
     READ = "read"
     """Read events, and ask about scopes and what is in them."""
+    CONSUME = "consume"
+    """Read as a member of a group: take part in it, and publish positions up to which events were read."""
     WRITE = "write"
-    """Write events, also in transactions; note times; publish positions up to which events were read."""
+    """Write events, also in transactions; note times; update key-value tables."""
     MANAGE = "manage"
-    """Create, change and delete."""
+    """Create, change and delete what is in scopes, and scopes."""
+    OPERATE = "operate"
+    """Look at stores, logs and dead letters, and decide about them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route of the HTTP API; `{x}` in `path` is a path parameter. Every route demands IAM authorization on AWS."""
+    """One route of the HTTP API; `{x}` in `path` is a path parameter. Every route demands IAM authorization on AWS.
+
+    `action` names what the route changes or grants, as its audit lines say it; a route that does neither has none.
+    `created` is the field of the body with the name of what the route creates, because the path does not have it.
+    """
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     function: str
-    access: Access = Access.MANAGE
-    """The access that a method other than GET needs."""
+    access: Access
+    action: str = ""
+    created: str = ""
 
     @property
-    def least_access(self) -> Access:
-        """The least access that allows the route: to read is to ask with GET about a scope, or what `access` says."""
-        is_question = self.method == "GET" and (self.path + "/").startswith("/v1/scopes/")
-        return Access.READ if is_question else self.access
+    def key(self) -> str:
+        """The name that API Gateway gives to the route."""
+        return f"{self.method} {self.path}"
 
 
 DEAD_LETTER_FUNCTION = "dead-letter-queues"

@@ -22,7 +22,7 @@ from constructs import Construct
 
 from headrace import topology
 from infra.constructs.acknowledgements import acknowledge
-from infra.constructs.deployed_resources import TOKEN_KEYS_SECRET_NAME, DeployedResources, function_name
+from infra.constructs.deployed_resources import TOKEN_KEYS_SECRET_NAME, DeployedResources, function_name, log_group_name
 from infra.constructs.least_privilege import function_role
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import ARCHITECTURE, RUNTIME
@@ -61,11 +61,10 @@ class ControllerFunction(Construct):
     ) -> None:
         super().__init__(scope, f"Function-{declared.name}")
         name = function_name(declared)
-        log_group_name = f"/aws/lambda/{name}"
-        log_group = logs.LogGroup(
+        self.log_group = logs.LogGroup(
             self,
             "Logs",
-            log_group_name=log_group_name,
+            log_group_name=log_group_name(declared),
             retention=logs.RetentionDays.ONE_MONTH,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
@@ -85,9 +84,9 @@ class ControllerFunction(Construct):
             timeout=cdk.Duration.seconds(declared.timeout_s),
             environment=_environment(declared, grants, DeployedResources.seen_from(self), settings),
             role=function_role(
-                self, declared, grants=grants, log_group_name=log_group_name, more_statements=more_statements
+                self, declared, grants=grants, log_group_name=log_group_name(declared), more_statements=more_statements
             ),
-            log_group=log_group,
+            log_group=self.log_group,
             logging_format=lambda_.LoggingFormat.JSON,
             tracing=lambda_.Tracing.DISABLED,
             reserved_concurrent_executions=settings.reserved_concurrency(declared),
@@ -128,6 +127,7 @@ def _environment(
         "commits": ("HEADRACE_COMMITS_QUEUE_URL", resources.queue_url(topology.COMMITS_QUEUE)),
         "aborts": ("HEADRACE_ABORTS_QUEUE_URL", resources.queue_url(topology.ABORTS_QUEUE)),
         "ticks": ("HEADRACE_TICKS_QUEUE_URL", resources.queue_url(topology.TICKS_QUEUE)),
+        "audit-log": ("HEADRACE_AUDIT_LOG_GROUP", topology.AUDIT_LOG.name),
     }
     named = dict(of_grant[grant.partition(":")[0]] for grant in grants if grant != "token-keys:read")
     return environment | named | token_environment(grants)

@@ -119,6 +119,8 @@ class DeployedResources:
                 return self.stack.format_arn(service="ecs", resource="task", resource_name=f"{CLUSTER_NAME}/*")
             case "token-keys:read":
                 return self.token_keys_arn
+            case "audit-log:write":
+                return self.log_streams_arn(topology.AUDIT_LOG.name)
             case _:
                 return self.queue_arn(topology.SENDS_TO[grant])
 
@@ -126,6 +128,11 @@ class DeployedResources:
 def function_name(function: topology.Function) -> str:
     """The name of a function in the account."""
     return f"headrace-{function.name}"
+
+
+def log_group_name(function: topology.Function) -> str:
+    """The log group of a function."""
+    return f"/aws/lambda/{function_name(function)}"
 
 
 def service_name(index: int) -> str:

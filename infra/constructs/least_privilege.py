@@ -17,6 +17,8 @@ from headrace.topology import Function, Grant
 from infra.constructs.acknowledgements import acknowledge_wildcard
 from infra.constructs.deployed_resources import DeployedResources
 
+LOG_WRITER_ACTIONS = ("logs:CreateLogStream", "logs:PutLogEvents")
+
 GRANTED_ACTIONS: Mapping[Grant, tuple[str, ...]] = MappingProxyType(
     {
         "metadata:read": ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"),
@@ -34,6 +36,7 @@ GRANTED_ACTIONS: Mapping[Grant, tuple[str, ...]] = MappingProxyType(
         # A store asks ECS not to stop it while logs need it.
         "tasks:protect": ("ecs:GetTaskProtection", "ecs:UpdateTaskProtection"),
         "token-keys:read": ("secretsmanager:GetSecretValue",),
+        "audit-log:write": LOG_WRITER_ACTIONS,
     }
 )
 
@@ -45,8 +48,6 @@ QUEUE_WORKER_ACTIONS = (
     "sqs:ReceiveMessage",
 )
 """What an event source mapping does in the name of the function that it feeds, and how this says when to try again."""
-
-LOG_WRITER_ACTIONS = ("logs:CreateLogStream", "logs:PutLogEvents")
 
 NETWORK_INTERFACE_ACTIONS = (
     "ec2:AssignPrivateIpAddresses",
@@ -110,6 +111,8 @@ def function_role(
     )
     acknowledge_wildcard(role, streams, LOG_STREAMS_REASON)
     acknowledge_object_grants(role, grants, resources)
+    if "audit-log:write" in grants:
+        acknowledge_wildcard(role, resources.granted("audit-log:write"), LOG_STREAMS_REASON)
     if function.reaches_segment_stores:
         acknowledge_wildcard(role, "*", NETWORK_INTERFACE_REASON)
     return role.without_policy_updates()

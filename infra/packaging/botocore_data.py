@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-SERVICES = frozenset({"dynamodb", "s3", "secretsmanager", "sqs"})
+SERVICES = frozenset({"dynamodb", "logs", "s3", "secretsmanager", "sqs"})
 """What headrace/adapters makes clients of."""
 
 _MODELS = ("service-2.json.gz", "endpoint-rule-set-1.json.gz", "paginators-1.json", "waiters-2.json")

@@ -20,6 +20,7 @@ from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
 
 from headrace import topology
+from infra.constructs import audit_subscriptions
 from infra.constructs.alarms import add_alarm, topic_seen_from
 from infra.constructs.caller_policies import CallerPolicies
 from infra.constructs.controller_function import ControllerFunction
@@ -68,6 +69,8 @@ class ControllerApiStack(cdk.Stack):
             for declared in topology.FUNCTIONS
             if declared.name in routed
         }
+        for function in self.functions.values():
+            audit_subscriptions.subscribe(function)
         self.api = apigateway.HttpApi(
             self,
             "Api",

@@ -21,6 +21,7 @@ from constructs import Construct
 
 from headrace import topology
 from infra.constructs.alarms import TOPIC_NAME, add_alarm
+from infra.constructs.audit_subscriptions import FILTER_NAME
 from infra.constructs.named_metrics import (
     PERIOD,
     counted_by_any,
@@ -77,6 +78,7 @@ class ObservabilityStack(cdk.Stack):
             self._watch_lines(watched)
         self._watch_ticks()
         self._watch_table()
+        self._watch_audit_log()
         if settings.tokens:
             self._watch_token_keys()
         if settings.spark_job:
@@ -270,6 +272,37 @@ class ObservabilityStack(cdk.Stack):
                 period=FIVE_MINUTES,
             ),
             threshold=TABLE_THROTTLES_MAX,
+        )
+
+    def _watch_audit_log(self) -> None:
+        """A line that is not copied is in the log of its function for a month."""
+        copier = topology.function(topology.AUDIT_LOG_FUNCTION)
+        add_alarm(
+            self,
+            self.topic,
+            "headrace-audit-lines-lost",
+            "Audit lines were not copied into their log group: see docs/operating/security.md",
+            cloudwatch.MathExpression(
+                expression="FILL(dropped, 0) + FILL(refused, 0)",
+                using_metrics={
+                    "dropped": function_metric(copier, "AsyncEventsDropped", period=FIVE_MINUTES),
+                    "refused": counted_metric(copier, "AuditLinesRefused", period=FIVE_MINUTES),
+                },
+                period=FIVE_MINUTES,
+            ),
+            threshold=0,
+        )
+        add_alarm(
+            self,
+            self.topic,
+            "headrace-audit-lines-not-sent",
+            "The logs of API functions cannot send their audit lines: see docs/operating/security.md",
+            cloudwatch.MathExpression(
+                expression=f"""SELECT SUM(DeliveryErrors) FROM "AWS/Logs" WHERE FilterName = '{FILTER_NAME}'""",
+                using_metrics={},
+                period=FIVE_MINUTES,
+            ),
+            threshold=0,
         )
 
     def _watch_token_keys(self) -> None:

@@ -18,6 +18,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from headrace import topology
+from infra.constructs import audit_subscriptions
 from infra.constructs.controller_function import AsynchronousLimits, ControllerFunction
 from infra.constructs.deployed_resources import DeployedResources
 from infra.constructs.least_privilege import queue_worker_statement
@@ -30,6 +31,9 @@ SCHEDULED = AsynchronousLimits(cdk.Duration.minutes(1), retries=0)
 
 EVENTS = AsynchronousLimits(cdk.Duration.minutes(5), retries=2)
 """If an event is lost, a tick finds the same change later. Two retries are Lambda's maximum."""
+
+AUDIT_LINES = AsynchronousLimits(cdk.Duration.hours(6), retries=2)
+"""Lines are not lost while CloudWatch Logs fails for some hours: both are Lambda's maxima."""
 
 _EVENT_BRIDGE_RETRIES = 3
 """Retries of EventBridge if it cannot deliver an event to Lambda, before the function gets it."""
@@ -58,6 +62,7 @@ class ProcessorsStack(cdk.Stack):
             for declared in topology.FUNCTIONS
             if declared.name not in routed
         }
+        audit_subscriptions.permit(self.functions[topology.AUDIT_LOG_FUNCTION].function)
         for queue in fed_queues:
             self._feed(queue)
         for schedule in topology.SCHEDULES:
@@ -117,7 +122,9 @@ class ProcessorsStack(cdk.Stack):
 
 
 def _asynchronous(declared: topology.Function) -> AsynchronousLimits | None:
-    """Limits of a function that EventBridge starts; those that a queue starts are not called asynchronously."""
+    """Limits of a function that EventBridge or a subscription starts; those of queues are not called asynchronously."""
+    if declared.name == topology.AUDIT_LOG_FUNCTION:
+        return AUDIT_LINES
     if any(schedule.function == declared.name for schedule in topology.SCHEDULES):
         return SCHEDULED
     if any(rule.function == declared.name for rule in topology.EVENT_RULES):

@@ -23,8 +23,8 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
+from headrace.topology.caller_access import READ_STREAMS_POLICY, WRITE_STREAMS_POLICY
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
-from infra.constructs.caller_policies import READ_STREAMS_POLICY, WRITE_STREAMS_POLICY
 from infra.constructs.deployed_resources import DeployedResources
 from infra.constructs.least_privilege import closed_role
 from infra.constructs.spark_job import (

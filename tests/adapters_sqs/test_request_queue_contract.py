@@ -16,7 +16,9 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import DEDUPLICATION_WINDOW_MS, MemoryRequestQueue
 from headrace.adapters.sqs import MESSAGE_BYTES_MAX, SqsRequestQueue, short_id
 from headrace.model.errors import InvalidRequestError, NotFoundError, OutOfTimeError, ThrottledError, UnavailableError
+from headrace.model.requests import Requester
 from headrace.ports.clock import time_limit
+from headrace.ports.requesters import requested_by
 
 
 class _SqsConsumer:
@@ -78,6 +80,23 @@ def test_a_group_is_in_order_and_the_body_comes_back(queue_and_consumer: tuple[A
             seen.append(body)
             consumer.acknowledge(receipt)
     assert seen == [{"n": number, "text": "Straße"} for number in range(3)]
+
+
+@pytest.mark.parametrize("requester", [None, Requester("grpc:ann", "deploy-7"), Requester("local", "")])
+def test_a_message_tells_who_asked_for_its_work(sqs: tuple[str, Any], requester: Requester | None):
+    """As an attribute, so that the body stays the one that former releases read."""
+    url, client = sqs
+    memory = MemoryRequestQueue()
+    with requested_by(requester):
+        _send(memory, "s/t", 0)
+        _send(SqsRequestQueue(url, client), "s/t", 0)
+    (in_memory,) = memory.receive()
+    (message,) = client.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
+    found = {name: one["StringValue"] for name, one in message.get("MessageAttributes", {}).items()}
+    assert json.loads(message["Body"]) == in_memory.body == {"n": 0, "text": "Straße"}
+    assert in_memory.requester == requester
+    texts = {} if requester is None else {"requestedBy": requester.principal, "correlationId": requester.correlation_id}
+    assert found == {name: text for name, text in texts.items() if text}
 
 
 def test_groups_do_not_wait_for_each_other(queue_and_consumer: tuple[Any, Any]):

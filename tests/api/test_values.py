@@ -230,6 +230,7 @@ DOCUMENTS: dict[str, Document] = {
         4,
         {"a": 1},
         "{}",
+        "grpc:ann",
     ),
     "retention": description(TRUNCATION),
     "retention of all": description(NextTruncation("WITHIN_LIMITS", "because", 0, None)),

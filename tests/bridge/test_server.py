@@ -139,6 +139,8 @@ def test_the_configuration_has_defaults_and_names_what_is_wrong():
     config = read_config(ENVIRONMENT)
     assert (config.listen_host, config.listen_port) == ("127.0.0.1", LISTEN_PORT_DEFAULT)
     assert config.advertised_host == "127.0.0.1"
+    assert config.audit_file is None
+    assert read_config(ENVIRONMENT | {"HEADRACE_AUDIT_FILE": "/a.log"}).audit_file == Path("/a.log")
     for name in ENVIRONMENT:
         with pytest.raises(errors.InvalidRequestError, match=name):
             read_config({key: value for key, value in ENVIRONMENT.items() if key != name})

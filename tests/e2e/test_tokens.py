@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,15 @@ def _a_revoked_key_opens_nothing(client: RawClient, keys: Path, capsys: pytest.C
     assert not client.is_refused(_info(client.token("GET", "streams/orders")))
 
 
+def _each_token_has_a_line_without_it(said: list[str]) -> None:
+    (file,) = [line.split()[1] for line in said if line.startswith("audit ")]
+    text = Path(file).read_text()
+    actions = {json.loads(line)["action"] for line in text.splitlines()}
+    assert {"stream.read-token", "stream.write-token", "reader-group.write-token"} <= actions
+    # A token is a JSON Web Token: its head begins with `{"` in base64.
+    assert "eyJ" not in text
+
+
 def test_a_stack_with_and_without_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     keys, said = tmp_path / "data" / "token-keys.json", list[str]()
     with running_stack(tmp_path, segment_stores=1, tokens=True, say=said.append) as running:
@@ -119,6 +129,7 @@ def test_a_stack_with_and_without_tokens(tmp_path: Path, capsys: pytest.CaptureF
         client = RawClient(running)
         _only_the_granted_is_served(client)
         client.close()
+    _each_token_has_a_line_without_it(said)
     assert f"tokens    required (keys {keys})" in said
     assert keys.stat().st_mode & 0o777 == 0o600
     text = keys.read_text()

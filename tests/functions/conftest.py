@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from functions_in_memory import Answer, Call, FunctionWorld, StreamBody, handler_of, serving_function
+from functions_in_memory import Answer, AuditLines, Call, FunctionWorld, StreamBody, handler_of, serving_function
 from lambda_context import FunctionContext
 
 from functions import wiring
+from headrace.adapters import audit_log
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.local.http_gateway import match_route
+from headrace.topology import ROUTES
 
 
 @pytest.fixture
@@ -27,6 +32,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[FunctionWorld]:
         MemoryRequestQueue(),
     )
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
+    monkeypatch.setenv(audit_log.FILE, os.devnull)
     monkeypatch.setattr(wiring, "metadata_store", lambda: made.store)
     monkeypatch.setattr(wiring, "request_queue", lambda: made.queue)
     monkeypatch.setattr(wiring, "table_queue", lambda: made.queue)
@@ -49,8 +55,12 @@ def call(world: FunctionWorld, context: FunctionContext) -> Call:
     """`call(method, path, body, **query)` asks the function that serves the route."""
 
     def ask(method: str, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **query: str) -> Answer:
+        match = match_route(ROUTES, method, path)
+        assert match is not None, "API Gateway answers 404 itself"
         event: dict[str, Any] = {
             "version": "2.0",
+            "routeKey": match.route.key,
+            "pathParameters": dict(match.path_parameters),
             "rawPath": path,
             "rawQueryString": "",
             "headers": headers or {},
@@ -66,6 +76,21 @@ def call(world: FunctionWorld, context: FunctionContext) -> Call:
         return Answer(int(result["statusCode"]), body, result.get("headers") or {})
 
     return ask
+
+
+@pytest.fixture
+def audit_lines(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AuditLines:
+    """`audit_lines()` returns the lines that were written since the last time, and removes them."""
+    file = tmp_path / "audit.log"
+    monkeypatch.setenv(audit_log.FILE, str(file))
+    wiring.forget_services()
+
+    def read() -> list[dict[str, Any]]:
+        lines = file.read_text().splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return [json.loads(line) for line in lines]
+
+    return read
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_only_put_grants_to_truncate_a_stream(call: Call):
     answer = call("PUT", f"{SCOPE}/streams/orders/delegation-token")
     assert _claims(answer.body["token"]).grants == {"prn::/scope:shop/stream:orders": Access.MANAGE}
     (route,) = [one for one in topology.ROUTES if one.method == "PUT" and one.path.endswith("/delegation-token")]
-    assert route.least_access is topology.kinds.Access.MANAGE
+    assert route.access is topology.kinds.Access.MANAGE
 
 
 @pytest.mark.usefixtures("required")
@@ -101,7 +101,7 @@ def test_issuing_reads_no_metadata(required: FunctionWorld, call: Call, monkeypa
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_names_that_cannot_exist_are_refused(call: Call, method: str, path: str, name: str):
     answer = call(method, f"{SCOPE}/{path.format(name)}/delegation-token")
-    assert (answer.status, answer.code) == (400, "invalid_name")
+    assert (answer.status, answer.code) == (400, "path_not_canonical" if "%" in name else "invalid_name")
     assert call(method, f"/v1/scopes/{name}/{path.format('t')}/delegation-token").status == 400
 
 

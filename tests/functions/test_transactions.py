@@ -88,9 +88,10 @@ def test_a_commit_set(call: Call, world: FunctionWorld, active_stream: str, tran
     assert made.body == {"writer": "spark:7", "epoch": 3, "time": made.body["time"], "new": True}
     world.work()
     assert call("POST", f"{active_stream}/commit-sets", asked).body == made.body | {"new": False}
-    told = call("GET", f"{active_stream}/commit-sets/spark%3A7").body
+    told = call("GET", f"{active_stream}/commit-sets/spark:7").body
     assert told == {"writer": "spark:7", "epoch": 3, "time": made.body["time"]}
     assert {call("GET", f"{transactions}/{one}").body["state"] for one in members} == {"COMMITTED"}
+    assert call("GET", f"{active_stream}/commit-sets/spark%3A7").code == "path_not_canonical"
 
 
 def test_leases_are_renewed_together_each_for_itself(call: Call, active_stream: str, transactions: str):

@@ -65,7 +65,8 @@ def test_a_writer_is_removed(call: Callable[..., Any], active_stream: str):
         ("w", {"time": "5", "position": {"0": 10}}, "invalid_request"),
         ("w", {"time": -(1 << 63), "position": {"0": 10}}, "invalid_request"),
         ("_w", {"time": 5, "position": {"0": 10}}, "invalid_name"),
-        ("w%2F", {"time": 5, "position": {"0": 10}}, "invalid_name"),
+        ("w%2F", {"time": 5, "position": {"0": 10}}, "path_not_canonical"),
+        ("subscribers", {"time": 5, "position": {"0": 10}}, "invalid_name"),
     ],
 )
 def test_what_is_refused_changes_nothing(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +16,7 @@ from lambda_context import FunctionContext
 from functions import wiring
 from functions.deployment import custom_resources, replication_gate
 from functions.observability import NAMESPACE
-from functions.processors import store_tasks, ticks
+from functions.processors import audit_log, store_tasks, ticks
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
@@ -30,6 +32,7 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 TAKE_OVER_AFTER_MS = 60_000
 LEASE_OVER_MS = 12_001
 CONTEXT = FunctionContext()
+AUDIT_LINES_REFUSED = ("AuditLinesRefused", frozenset({("service", "audit-log")}))
 
 Emitted = set[tuple[str, frozenset[tuple[str, str]]]]
 """(name of the metric, its dimensions)."""
@@ -173,16 +176,37 @@ def _counted(assembly: Assembly) -> Emitted:
 
 def test_alarms_watch_what_the_functions_emit(smallest_assembly: Assembly, emitted: Emitted):
     watched = _counted(smallest_assembly)
-    assert {name for name, _ in watched} == {"StoresLost", "ContainersGivenUp"}
-    assert watched <= emitted
+    assert {name for name, _ in watched} == {"StoresLost", "ContainersGivenUp", "AuditLinesRefused"}
+    assert watched - {AUDIT_LINES_REFUSED} <= emitted
 
 
 def test_alarms_of_logs_watch_what_the_functions_emit(assembly: Assembly, emitted_of_logs: Emitted):
-    watched = {each for each in _counted(assembly) if each[0] != "StoresLost"}
+    watched = {each for each in _counted(assembly) if each[0] not in ("StoresLost", "AuditLinesRefused")}
     assert {name for name, _ in watched} == {
         *("LogsBlocked", "LogsUnderReplicated", "LogsWithOneCopy", "StoresIsolated", "GatesWaiting")
     }
     assert watched <= emitted_of_logs
+
+
+class _OldLines:
+    """A log stream that takes no line, because all are too old."""
+
+    def put(self, lines: list[dict[str, Any]]) -> int:
+        return len(lines)
+
+
+def test_audit_lines_that_are_refused_are_counted(
+    cluster: Cluster,
+    deployed_as: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setattr(wiring, "audit_log_stream", _OldLines)
+    deployed_as("audit-log")
+    delivery = {"messageType": "DATA_MESSAGE", "logEvents": [{"id": "1", "timestamp": 5, "message": "{}"}]}
+    data = base64.b64encode(gzip.compress(json.dumps(delivery).encode())).decode()
+    audit_log.handler({"awslogs": {"data": data}}, CONTEXT)
+    assert AUDIT_LINES_REFUSED in _emitted(capsys.readouterr().out)
 
 
 def test_every_function_that_gives_containers_up_rings(smallest_assembly: Assembly, emitted: Emitted):

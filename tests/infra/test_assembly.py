@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 STACKS = {
     "HeadraceMetadata",
     "HeadraceChunks",
+    "HeadraceAuditLog",
     "HeadraceQueues",
     "HeadraceNetwork",
     "HeadraceControllerApi",
@@ -28,6 +29,7 @@ STACKS = {
     "HeadraceObservability",
     "HeadraceDashboard",
 }
+DATA_STACKS = {"HeadraceMetadata", "HeadraceChunks", "HeadraceAuditLog"}
 RESOURCES_PER_STACK_MAX = 500
 
 
@@ -130,7 +132,7 @@ def test_data_is_destroyed_last(assembly: Assembly):
     manifest = json.loads((assembly.directory / "manifest.json").read_text())["artifacts"]
 
     protected = {name for name in STACKS if manifest[name]["properties"].get("terminationProtection")}
-    assert protected == {"HeadraceMetadata", "HeadraceChunks"}
+    assert protected == DATA_STACKS
     for stack in STACKS - protected:
         assert protected <= _needed_by(assembly, stack), stack
 
@@ -138,7 +140,7 @@ def test_data_is_destroyed_last(assembly: Assembly):
 def test_two_stacks_destroy_all_but_the_data(assembly: Assembly, smallest_assembly: Assembly):
     """As docs/operating/deploy.md says: the others depend on these."""
     for each in (assembly, smallest_assembly):
-        for stack in set(each.templates) - {"HeadraceMetadata", "HeadraceChunks", "HeadraceNetwork", "HeadraceQueues"}:
+        for stack in set(each.templates) - DATA_STACKS - {"HeadraceNetwork", "HeadraceQueues"}:
             assert {"HeadraceNetwork", "HeadraceQueues"} & _needed_by(each, stack), stack
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from iam_policies import allows
 from syntax_trees import syntax_tree
 
 from headrace import client
@@ -21,8 +21,18 @@ from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.http_api import HttpApi
 from headrace.local.http_gateway import match_route
 from headrace.topology import ROUTES
+from headrace.topology.caller_access import (
+    CONSUME_STREAMS_POLICY,
+    INCLUDED,
+    MANAGE_STREAMS_POLICY,
+    MANAGED_POLICIES,
+    OPERATE_POLICY,
+    WRITE_STREAMS_POLICY,
+    named_patterns,
+    patterns_of,
+    policy_document,
+)
 from headrace.topology.kinds import Access, Route
-from infra.constructs.caller_policies import ALL_ROUTES, MANAGED_ROUTES, resources_of
 
 LIBRARY = Path(client.__file__).parents[1]
 ADMIN_NAMES = {"admin", "_admin"}
@@ -81,6 +91,9 @@ MANAGING = {
 """What only managers may call: a reset changes the record of a reader group, `close_and_seal` the state of a
 stream, and a sink of Spark creates streams."""
 
+OF_A_SCOPE = {(None, "list_streams"), (None, "scope_exists")}
+"""What is asked about a whole scope, when Spark looks for streams or prepares one: a policy for names has it not."""
+
 
 class _Called(Exception):
     """The request is known: no answer is needed."""
@@ -131,8 +144,8 @@ def _called_methods() -> set[tuple[str | None, str]]:
 CALLED = sorted(_called_methods(), key=str)
 
 
-async def _route_of(group: str | None, method: str) -> Route:
-    """The route behind a method of the admin."""
+async def _request_of(group: str | None, method: str) -> tuple[str, str]:
+    """Method and path of the request that a method of the admin sends."""
     recorder = _Recorder()
     admin: Any = AsyncAdmin(recorder)  # type: ignore[arg-type]
     bound = getattr(admin if group is None else getattr(admin, group), method)
@@ -141,15 +154,20 @@ async def _route_of(group: str | None, method: str) -> Route:
     with pytest.raises(_Called):
         await bound(**arguments)
     assert recorder.request_of is not None
-    match = match_route(ROUTES, *recorder.request_of)
-    assert match is not None, recorder.request_of
+    return recorder.request_of
+
+
+async def _route_of(group: str | None, method: str) -> Route:
+    match = match_route(ROUTES, *await _request_of(group, method))
+    assert match is not None
     return match.route
 
 
-def _allows(resources: tuple[str, ...], route: Route) -> bool:
-    """Whether IAM would let a call of the route pass: its wildcard matches slashes too, as `fnmatch` has it."""
+def _allows(policy: str, route: Route) -> bool:
+    """Whether the managed policy lets a call of the route pass."""
+    (routes,) = [one.routes for one in MANAGED_POLICIES if one.name == policy]
     called = route.method + route.path.replace("{", "").replace("}", "")
-    return any(fnmatchcase(called, resource) for resource in resources)
+    return allows([policy_document(patterns_of(routes), "arn")], f"arn/{called}")
 
 
 def test_there_are_calls_to_look_at():
@@ -165,28 +183,36 @@ def test_there_are_calls_to_look_at():
 @pytest.mark.anyio
 @pytest.mark.parametrize(("group", "method"), CALLED)
 async def test_writers_and_readers_may_call_what_our_client_calls(group: str | None, method: str):
-    assert _allows(resources_of(Access.READ, Access.WRITE), await _route_of(group, method))
+    assert _allows(WRITE_STREAMS_POLICY, await _route_of(group, method))
 
 
-@pytest.mark.parametrize("granted", [(Access.READ,), (Access.READ, Access.WRITE)])
-def test_a_policy_allows_the_routes_of_its_access_and_no_others(granted: tuple[Access, ...]):
-    allowed = {route for route in ROUTES if _allows(resources_of(*granted), route)}
-    questions = {route for route in ROUTES if (route.method, route.path) == ("GET", "/v1/scopes")}
-    assert allowed == {route for route in ROUTES if route.least_access in granted} | questions
+@pytest.mark.anyio
+@pytest.mark.parametrize(("group", "method"), [one for one in CALLED if one not in OF_A_SCOPE])
+async def test_a_policy_for_names_allows_what_our_client_calls(group: str | None, method: str):
+    """Also the streams with the watermarks and with the state of a group, whose names nobody writes."""
+    names = {"scope": "s", "stream": "t", "group": "g", "table": "t"}
+    granted = INCLUDED[Access.WRITE] | INCLUDED[Access.CONSUME]
+    asked, path = await _request_of(group, method)
+    assert allows([policy_document(named_patterns(granted, names), "arn")], f"arn/{asked}{path}")
+    others = {"scope": "s", "stream": "u", "group": "h", "table": "u"}
+    assert not allows([policy_document(named_patterns(granted, others), "arn")], f"arn/{asked}{path}")
+
+
+@pytest.mark.anyio
+async def test_a_member_of_a_group_needs_no_right_to_write():
+    for method in ("register", "publish", "unregister"):
+        route = await _route_of("subscribers", method)
+        assert _allows(CONSUME_STREAMS_POLICY, route)
+        assert route.access not in INCLUDED[Access.WRITE]
 
 
 def test_writers_may_not_manage():
-    allowed = resources_of(Access.READ, Access.WRITE)
-    refused = {(route.method, route.path) for route in ROUTES if not _allows(allowed, route)}
+    refused = {(route.method, route.path) for route in ROUTES if not _allows(WRITE_STREAMS_POLICY, route)}
     stream = "/v1/scopes/{scope}/streams/{stream}"
     assert {("DELETE", stream), ("PUT", stream), ("POST", f"{stream}/truncate"), ("POST", f"{stream}/scale")} <= refused
 
 
 def test_managers_of_streams_may_not_decide_about_logs():
-    refused = {(route.method, route.path) for route in ROUTES if not _allows(MANAGED_ROUTES, route)}
-    assert refused == {
-        ("POST", "/v1/cluster/logs/{container}/accept-loss"),
-        ("PUT", "/v1/cluster/copies"),
-        ("POST", "/v1/cluster/raise-epochs"),
-    }
-    assert all(_allows(ALL_ROUTES, route) for route in ROUTES)
+    refused = {route for route in ROUTES if not _allows(MANAGE_STREAMS_POLICY, route)}
+    assert refused == {route for route in ROUTES if route.access is Access.OPERATE}
+    assert all(_allows(OPERATE_POLICY, route) for route in refused)

@@ -9,6 +9,7 @@ import pytest
 from cdk_assembly import Assembly
 
 from headrace import topology
+from headrace.topology.caller_access import MANAGED_POLICIES, patterns_of
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 STACK = "HeadraceControllerApi"
@@ -53,27 +54,14 @@ def test_calls_are_logged_with_their_caller_and_throttled(assembly: Assembly):
     assert stage["DefaultRouteSettings"]["ThrottlingBurstLimit"] >= stage["DefaultRouteSettings"]["ThrottlingRateLimit"]
 
 
-def test_caller_policies_allow_invoking_this_api_only(assembly: Assembly, as_text: Callable[[object], str]):
+def test_the_caller_policies_are_those_of_the_topology(assembly: Assembly, as_text: Callable[[object], str]):
     policies = assembly.named("AWS::IAM::ManagedPolicy", "ManagedPolicyName")
-    names = {"headrace-read-streams", "headrace-write-streams", "headrace-manage-streams", "headrace-operate"}
-    assert set(policies) == names
+    assert set(policies) == {declared.name for declared in MANAGED_POLICIES}
+    assert len(policies) == 5
     api = assembly.only("AWS::ApiGatewayV2::Api").logical_id
-    for policy in policies.values():
-        for statement in policy.properties["PolicyDocument"]["Statement"]:
-            assert statement["Action"] == "execute-api:Invoke"
-            resources = statement["Resource"]
-            for resource in resources if isinstance(resources, list) else [resources]:
-                assert f":<{api}>/$default/" in as_text(resource)
-
-
-def test_readers_may_not_change_streams(assembly: Assembly, as_text: Callable[[object], str]):
-    policy = assembly.named("AWS::IAM::ManagedPolicy", "ManagedPolicyName")["headrace-read-streams"]
-    (statement,) = policy.properties["PolicyDocument"]["Statement"]
-    routes = [as_text(resource).partition("/$default/")[2] for resource in statement["Resource"]]
-    assert [route for route in routes if not route.startswith("GET/")] == [
-        "POST/v1/scopes/*/streams/*/next-cut",
-        "POST/v1/scopes/*/streams/*/range-plans",
-        "POST/v1/scopes/*/streams/*/segments/between",
-        "POST/v1/scopes/*/streams/*/stream-cuts/check",
-        "POST/v1/scopes/*/streams/*/stream-cuts/distance",
-    ]
+    for declared in MANAGED_POLICIES:
+        (statement,) = policies[declared.name].properties["PolicyDocument"]["Statement"]
+        assert (statement["Effect"], statement["Action"]) == ("Allow", "execute-api:Invoke")
+        parts = [as_text(resource).partition(f":<{api}>/$default/") for resource in statement["Resource"]]
+        assert sorted(pattern for _, _, pattern in parts) == sorted(patterns_of(declared.routes))
+        assert all(arn.startswith("arn:<AWS::Partition>:execute-api:") for arn, _, _ in parts)

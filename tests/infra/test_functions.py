@@ -64,7 +64,9 @@ def test_messages_that_come_back_are_no_runaway_loop(assembly: Assembly, functio
 def test_ticks_and_dead_letters_keep_executions_of_their_own(functions, assembly: Assembly):
     """A burst of API calls can take every other execution of the account; fewer than the queues start are throttled."""
     reserved = {declared.name: declared.reserved_concurrency for declared in topology.FUNCTIONS}
-    assert {name for name, count in reserved.items() if count} == {"schedule-ticks", "ticks", "dead-letter-queues"}
+    assert {name for name, count in reserved.items() if count} == {
+        *("schedule-ticks", "ticks", "dead-letter-queues", "audit-log")
+    }
     started: dict[str, int] = {}
     for mapping in assembly.resources("AWS::Lambda::EventSourceMapping"):
         name = assembly.get(mapping.stack, mapping.properties["FunctionName"]).properties["FunctionName"]

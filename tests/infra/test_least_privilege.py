@@ -37,6 +37,7 @@ RESOURCES = {
     "token-keys:read": (
         "arn:<AWS::Partition>:secretsmanager:<AWS::Region>:<AWS::AccountId>:secret:headrace-token-keys-??????"
     ),
+    "audit-log:write": "arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:log-group:/headrace/audit:*",
 }
 ACTIONS_WITHOUT_RESOURCES = {
     *NETWORK_INTERFACE_ACTIONS,

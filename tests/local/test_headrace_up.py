@@ -17,8 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from headrace.bridge import controller_pb2 as pb
+from headrace.bridge.server import SERVICE
 from headrace.client import connect
 from headrace.local import command
 from headrace.local.resources import aws_client
@@ -128,7 +131,7 @@ def test_the_main_path(directory: Path, starts: list[Up]):
     up = Up(directory, *arguments)
     starts.append(up)
     up.await_line("ready")
-    expected = {"http", "aws", "store-0", "store-1", "tokens", "data", "state", "ready", "note:"}
+    expected = {"http", "aws", "store-0", "store-1", "tokens", "audit", "data", "state", "ready", "note:"}
     assert {line.split()[0] for line in up.lines} == expected
     _every_endpoint_is_on_loopback(up)
     _every_declared_route_is_served(up)
@@ -138,6 +141,7 @@ def test_the_main_path(directory: Path, starts: list[Up]):
     up.until("/v1/scopes/s/streams/t", lambda status, body: body["state"] == "ACTIVE")
     assert up.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == {"0": 0, "1": 0}
     _bad_input_is_answered(up)
+    _changes_were_noted(up)
     _ticks_were_scheduled(up)
     with connect(up.state["endpoints"]["http"]) as headrace, headrace.writer("s", "t") as writer:
         writer.write_batch([text.encode() for text in EVENTS], EVENTS)
@@ -184,6 +188,15 @@ def _every_declared_route_is_served(up: Up) -> None:
         assert body is None or "message" not in body
 
 
+def _changes_were_noted(up: Up) -> None:
+    (file,) = [line.split()[1] for line in up.lines if line.startswith("audit ")]
+    lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    created = [one for one in lines if one["action"] == "stream.create" and one["outcome"] == "done"]
+    assert [(one["resource"], one["principal"], one["sourceIp"]) for one in created] == [("s/t", "local", "127.0.0.1")]
+    assert "path_not_canonical" in {one.get("code") for one in lines}
+    assert Path(file).parent.parent == Path(up.state["dataDir"])
+
+
 def _bad_input_is_answered(up: Up) -> None:
     stream = "/v1/scopes/s/streams/t"
     holes = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.2}, {"low": 0.3, "high": 0.5}]}
@@ -191,7 +204,7 @@ def _bad_input_is_answered(up: Up) -> None:
         (up.ask("DELETE", stream), 412, "stream_not_sealed"),
         (up.ask("POST", f"{stream}/scale", holes), 400, "invalid_key_ranges"),
         (up.ask("POST", "/v1/scopes", {"scopeName": "a/b"}), 400, "invalid_name"),
-        (up.ask("GET", "/v1/scopes/a%2Fb"), 400, "invalid_name"),
+        (up.ask("GET", "/v1/scopes/a%2Fb"), 400, "path_not_canonical"),
         (up.ask("POST", "/v1/scopes", {"scopeName": "x" * 600_000}), 413, "body_too_large"),
     ]
     for (status, body), wanted_status, wanted_code in wrong:
@@ -319,7 +332,14 @@ def test_a_stack_whose_bridge_dies_says_so_and_ends(directory: Path, starts: lis
     up = Up(directory, "--grpc-port", "0")
     starts.append(up)
     up.await_line("ready")
-    assert up.state["endpoints"]["grpc"].startswith("tcp://127.0.0.1:")
+    address = up.state["endpoints"]["grpc"].removeprefix("tcp://")
+    assert address.startswith("127.0.0.1:")
+    with grpc.insecure_channel(address) as channel:
+        call = f"/{SERVICE.full_name}/createScope"
+        channel.unary_unary(call, request_serializer=pb.ScopeInfo.SerializeToString)(pb.ScopeInfo(scope="g"))
+    (file,) = [line.split()[1] for line in up.lines if line.startswith("audit ")]
+    (line,) = map(json.loads, Path(file).read_text().splitlines())
+    assert (line["action"], line["resource"], line["principal"]) == ("scope.create", "g", "grpc")
     pidfds = children(up)
     os.kill(up.state["grpcPid"], signal.SIGKILL)
     up.process.wait(HANG_S)

@@ -20,6 +20,7 @@ from headrace.local.failures import LocalStackError
 from headrace.local.http_gateway import HttpGateway, HttpRequest, RouteMatch, match_route, request_event, response_of
 from headrace.local.lambda_host import HandlerFailedError
 from headrace.topology import ROUTES, Route
+from headrace.topology.kinds import Access
 
 
 class FakeHost:
@@ -199,7 +200,7 @@ def test_before_it_serves_it_says_so():
     made.stop()
 
 
-MATCH = RouteMatch(Route("POST", "/v1/scopes/{scope}", "scopes"), {"scope": "a/b"})
+MATCH = RouteMatch(Route("POST", "/v1/scopes/{scope}", "scopes", Access.MANAGE), {"scope": "a/b"})
 
 
 def request(**changes: object) -> HttpRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from headrace.metadata.dead_letter import (
 )
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus
 from headrace.model.errors import CorruptError
+from headrace.model.requests import Requester
 from headrace.ports.metadata_store import Key
 
 IDENTITY = "0123456789abcdef0123456789abcdef"
@@ -62,6 +64,18 @@ GOLDEN: dict[str, Any] = {
 
 class TestDeadLetter(GoldenRecords):
     shapes = {"dead letter": (LETTER, dead_letter_body, decode_dead_letter, GOLDEN)}
+
+
+class TestDeadLetterWithItsRequester(GoldenRecords):
+    left_out = {"dead letter": {"requested_by"}}
+    shapes = {
+        "dead letter": (
+            replace(LETTER, requester=Requester("grpc:ann", "deploy-7")),
+            dead_letter_body,
+            decode_dead_letter,
+            {**GOLDEN, "requested_by": ["grpc:ann", "deploy-7"]},
+        )
+    }
 
 
 def test_golden_value_of_a_pointer():

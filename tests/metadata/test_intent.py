@@ -7,7 +7,8 @@ from dataclasses import replace
 from golden_records import GoldenRecords
 
 from headrace.metadata.intent import Intent, decode_intent, intent_body, intent_key, intents_partition
-from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
+from headrace.metadata.request_messages import message_body
+from headrace.model.requests import PendingRequest, Requester, RequestKind, ResourceKind
 from headrace.ports.metadata_store import Key
 
 INTENT = Intent("s", "t", PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-0-3"), 99)
@@ -30,6 +31,33 @@ class TestIntent(GoldenRecords):
             },
         )
     }
+
+
+class TestIntentWithItsRequester(GoldenRecords):
+    left_out = {"intent": {"requested_by"}}
+    shapes = {
+        "intent": (
+            replace(INTENT, requester=Requester("arn:aws:sts::1:assumed-role/a/b", "deploy-7")),
+            intent_body,
+            decode_intent,
+            {
+                "format": 1,
+                "kind": "scale_stream",
+                "scope": "s",
+                "stream": "t",
+                "request": "scale_stream-0-3",
+                "accepted": 99,
+                "requested_by": ["arn:aws:sts::1:assumed-role/a/b", "deploy-7"],
+            },
+        )
+    }
+
+
+def test_a_message_is_that_of_a_former_release():
+    """Its processors refuse a message with a field that they do not know: the requester is no part of it."""
+    asked = replace(INTENT, requester=Requester("local", ""))
+    assert message_body(asked) == message_body(INTENT)
+    assert set(message_body(asked)) == {"kind", "scope", "stream", "request"}
 
 
 def test_keys():

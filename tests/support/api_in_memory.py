@@ -6,6 +6,7 @@ Requests become events and results become responses as the local stack's gateway
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -15,6 +16,7 @@ import httpx
 import pytest
 
 from functions import wiring
+from headrace.adapters import audit_log
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
@@ -45,6 +47,7 @@ class ApiInMemory:
         self.works = True
         links = MemoryChunkLinks(MemoryChunkStorage(), 900, self.clock)
         monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
+        monkeypatch.setenv(audit_log.FILE, os.devnull)
         monkeypatch.setattr(wiring, "clock", lambda: self.clock)
         monkeypatch.setattr(wiring, "metadata_store", lambda: self.store)
         for name in set(self.queues) & set(vars(wiring)):

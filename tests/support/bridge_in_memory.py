@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 from stream_world import StreamWorld
 
 from headrace.adapters.token_keys import LIFE_DEFAULT_S
+from headrace.bridge.audit import ANYONE, Audit
 from headrace.bridge.authentication import Authentication, ReplyTokens
 from headrace.bridge.credentials import Credentials
 from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs, SubscriberRpcs
 from headrace.bridge.server import SERVICE, BridgeServer, CallThreads
-from headrace.bridge.service import ControllerService, ScopeDeletionRpcs
+from headrace.bridge.service import ControllerService, Rpc, ScopeDeletionRpcs
 from headrace.bridge.stream_change_rpcs import StreamChangeRpcs, WatermarkRpcs
 from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
 from headrace.bridge.waiting import Waits
+from headrace.codec.audit_lines import AuditLine
 from headrace.codec.grpc_users import Users
 from headrace.controller.services.delegation_tokens import DelegationTokens
 from headrace.controller.services.retention import SubscriberService
@@ -38,14 +41,22 @@ class Bridge:
     unless `work` is replaced."""
 
     def __init__(
-        self, behind: StreamWorld, users: Callable[[], Users] | None = None, keys: TokenKeySource | None = None
+        self,
+        behind: StreamWorld,
+        users: Callable[[], Users] | None = None,
+        keys: TokenKeySource | None = None,
+        *,
+        replaced: Mapping[str, Rpc] | None = None,
+        audit: list[AuditLine] | None = None,
     ) -> None:
-        """With `users`, the bridge authenticates them, and signs tokens with `keys`."""
+        """With `users`, the bridge authenticates them, and signs tokens with `keys`. `replaced` are other rpcs."""
         self.world = behind
         self._users = users
         self._keys = keys
         self.metadata: tuple[tuple[str, str | bytes], ...] = ()
         self.work: Any = behind.drain
+        self.audit: list[AuditLine] = [] if audit is None else audit
+        self._replaced = replaced or {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -76,13 +87,14 @@ class Bridge:
             TableRpcs(self.world.tables, self.waits),
             TransactionRpcs(self.world.transactions, self.waits),
         )
-        interceptors = []
+        principal = ANYONE if self._users is None else ""
+        interceptors: list[grpc.aio.ServerInterceptor] = [Audit(self.audit.append, self.world.clock, principal)]
         if self._users is not None:
             self.credentials = Credentials(self._users, self.world.clock.monotonic_s)
             tokens = ReplyTokens(DelegationTokens(self._keys, self.world.clock, LIFE_DEFAULT_S), self.world.tables)
             interceptors.append(Authentication(self.credentials, tokens, threads.run))
         rpcs = {name: rpc for part in parts for name, rpc in part.rpcs().items()}
-        self.server = BridgeServer(rpcs, threads, interceptors)
+        self.server = BridgeServer({**rpcs, **self._replaced}, threads, interceptors)
         return await self.server.start("127.0.0.1", 0)
 
     def log_in(self, name: str, password: str) -> None:

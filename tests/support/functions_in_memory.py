@@ -64,6 +64,10 @@ class Call(Protocol):
     def __call__(self, method: str, path: str, body: Any = None, *, headers: Any = None, **query: str) -> Answer: ...
 
 
+AuditLines = Callable[[], list[dict[str, Any]]]
+"""Returns the audit lines since the last call."""
+
+
 class StreamBody(Protocol):
     """The body that creates a stream with a fixed number of segments."""
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.errors import NotFoundError
+from headrace.model.requests import Requester
 from headrace.ports.clock import Clock, require_time
+from headrace.ports.requesters import current_requester
 
 DEDUPLICATION_WINDOW_MS = 5 * 60 * 1000
 """How long SQS remembers a deduplication id."""
@@ -29,6 +31,7 @@ class QueuedMessage:
     body: dict[str, Any]
     deduplication_id: str
     receive_count: int
+    requester: Requester | None = None
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class _Waiting:
     group: str
     text: str
     deduplication_id: str
+    requester: Requester | None = None
     receive_count: int = 0
     receipt: str | None = None
 
@@ -61,7 +65,7 @@ class MemoryRequestQueue:
         require_time("sending a message")
         with self._lock:
             if not self._is_duplicate(deduplication_id):
-                self._messages.append(_Waiting(group, text, deduplication_id))
+                self._messages.append(_Waiting(group, text, deduplication_id, current_requester()))
 
     def receive(self, limit: int = 10) -> list[QueuedMessage]:
         """The next messages in order. A group with a message in flight is blocked until that one is settled."""
@@ -117,5 +121,10 @@ class MemoryRequestQueue:
 
 def _delivery(message: _Waiting, receipt: str) -> QueuedMessage:
     return QueuedMessage(
-        receipt, message.group, json.loads(message.text), message.deduplication_id, message.receive_count
+        receipt,
+        message.group,
+        json.loads(message.text),
+        message.deduplication_id,
+        message.receive_count,
+        message.requester,
     )

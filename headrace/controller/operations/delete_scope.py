@@ -33,6 +33,7 @@ from headrace.model import key_value_tables, reader_groups
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.ports.clock import require_time_for_piece
+from headrace.ports.requesters import current_requester
 
 RESOURCES_PER_MESSAGE = 20
 """The number of reader groups, streams and tables that one message deletes."""
@@ -135,7 +136,7 @@ def _pending(closing: ClosingScope, name: str, pending: PendingRequest | None) -
 
 
 def _intent(tools: Tools, closing: ClosingScope, name: str, pending: PendingRequest) -> Intent:
-    return Intent(closing.scope, name, pending, tools.clock.now_ms())
+    return Intent(closing.scope, name, pending, tools.clock.now_ms(), requester=current_requester())
 
 
 def _queue_rest(tools: Tools, closing: ClosingScope, resource: ResourceKind, name: str) -> None:

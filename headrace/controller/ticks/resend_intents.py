@@ -17,6 +17,7 @@ from headrace.model.backoff import backoff_ms, failures_in_a_row
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Record
+from headrace.ports.requesters import requested_by
 from headrace.ports.workers import Workers
 
 TICK = "resend-intents"
@@ -78,7 +79,8 @@ class IntentSweep:
 
     def _send(self, stored: StoredIntent) -> None:
         intent = stored.intent
-        send_intent(self._queues[intent.resource], intent)
+        with requested_by(intent.requester):
+            send_intent(self._queues[intent.resource], intent)
         self._sent.append(intent.scoped_name)
 
     def _put_off(self, stored: StoredIntent, error: HeadraceError) -> None:
