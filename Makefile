@@ -15,7 +15,7 @@ SPARK_PYTHON_4.1 := 3.13
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance nightly up lock clean
+.PHONY: help setup demo test test-compiled check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance nightly up lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z][a-z0-9.%-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -42,6 +42,13 @@ up: $(INSTALLED) ## start the local stack and keep it running
 
 test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
 	@$(CDK_ENV) $(PYTHON) -m pytest -n 4 --dist loadgroup --max-worker-restart=0 -m "not nightly" --durations=25
+
+# Without the current directory on the path, also of child processes: its library is not compiled.
+test-compiled: $(INSTALLED) ## compile the store's hot path in build/compiled, and run the store's tests on it
+	@$(PYTHON) scripts/compile_modules.py build/compiled
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled:$(CURDIR) $(PYTHON) -m pytest -n 4 --dist loadgroup \
+		--max-worker-restart=0 -m "not nightly" -p no:cacheprovider tests/segmentstore tests/replication tests/codec \
+		tests/simulation/test_runs.py tests/simulation/regressions
 
 test-spark-%: .venv-spark-%/.installed ## run all of the connector's tests on a Spark, in an environment of its own: 3.5, 4.0, 4.1, 4.3
 	@-.venv-spark-$*/bin/python scripts/fetch_iceberg.py $*

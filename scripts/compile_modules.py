@@ -15,9 +15,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 from mypy import build
 from mypy.main import process_options
@@ -32,6 +33,7 @@ _VALUES: Final = frozenset(f"builtins.{name}" for name in ("int", "float", "tupl
 _PURE_FUNCTIONS: Final = frozenset(("bisect_left", "bisect_right", "len", "max", "min"))
 _MYPY_OPTIONS: Final = ("--strict", "--ignore-missing-imports", "--python-version", "3.11", "--no-incremental")
 _WARNING: Final = ": warning: "
+_MYPY_CHECKS: Final = ("--warn-unreachable", "--enable-error-code", "redundant-expr")
 _SETUP: Final = """
 from mypyc.build import mypycify
 from setuptools import setup
@@ -61,15 +63,20 @@ def listed_groups(root: Path) -> list[Group]:
     return [(name, paths) for name, paths in found if paths]
 
 
-def compared_values(root: Path, files: Sequence[str]) -> list[str]:
-    """Where the files compare numbers, strings or tuples with `is`: compiled code has no objects for these values.
+def differences(root: Path, files: Sequence[str]) -> list[str]:
+    """Where the files would behave differently if they were compiled.
 
-    mypy does not say in which file an expression is: another file may compare values at the same line and column.
+    - mypy takes an attribute that it has seen to be None, or false, for unchanged after a call or an `await`.
+      Compiled code raises an error if it is not.
+    - Compiled code has no objects for numbers, strings and tuples, so that `is` does not compare them. mypy does not
+      say in which file an expression is: another file may compare values at the same line and column.
+    - It calls what computes the bound of a slice twice, if a memoryview is cut.
     """
-    options = (*_MYPY_OPTIONS, *(str(root / file) for file in files))
-    sources, settings = process_options(list(options))
-    settings.export_types = settings.preserve_asts = True
-    types = build.build(sources, settings).types
+    with chdir(root):  # it names modules by their paths from here
+        sources, settings = process_options([*_MYPY_OPTIONS, *_MYPY_CHECKS, *files])
+        settings.export_types = settings.preserve_asts = True
+        checked = build.build(sources, settings)
+    types = checked.types
     suspicious = {
         (node.line, node.column)
         for node in types
@@ -77,12 +84,14 @@ def compared_values(root: Path, files: Sequence[str]) -> list[str]:
         and any(operator in ("is", "is not") for operator in node.operators)
         and all(_may_be_value(types[operand]) for operand in node.operands if operand in types)
     }
-    return [
-        f"{file}:{line}: values are compared with `is`"
-        for file in files
-        for line, column in _comparisons((root / file).read_text())
-        if (line, column) in suspicious
-    ]
+    found = [line for line in checked.errors if any(f"{file}:" in line for file in files)]
+    for file in files:
+        for node in ast.walk(ast.parse((root / file).read_text())):
+            if _compares_objects(node) and (node.lineno, node.col_offset) in suspicious:
+                found.append(f"{file}:{node.lineno}: values are compared with `is`")
+            elif isinstance(node, ast.Slice) and any(map(_may_have_effects, ast.walk(node))):
+                found.append(f"{file}:{node.lineno}: a call computes the bound of a slice")
+    return found
 
 
 def _may_be_value(kind: Type) -> bool:
@@ -94,23 +103,13 @@ def _may_be_value(kind: Type) -> bool:
     return isinstance(proper, Instance) and proper.type.fullname in _VALUES
 
 
-def _comparisons(source: str) -> Iterator[tuple[int, int]]:
-    """Lines and columns of what is compared with `is`, except with None, True and False."""
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Compare) or not any(isinstance(one, (ast.Is, ast.IsNot)) for one in node.ops):
-            continue
-        if not any(isinstance(operand, ast.Constant) for operand in (node.left, *node.comparators)):
-            yield node.lineno, node.col_offset
-
-
-def calls_in_slices(root: Path, files: Sequence[str]) -> list[str]:
-    """Where a bound of a slice is computed by a call: compiled code calls it twice if a memoryview is cut."""
-    return [
-        f"{file}:{node.lineno}: a slice is cut where a call says"
-        for file in files
-        for node in ast.walk(ast.parse((root / file).read_text()))
-        if isinstance(node, ast.Slice) and any(map(_may_have_effects, ast.walk(node)))
-    ]
+def _compares_objects(node: ast.AST) -> TypeGuard[ast.Compare]:
+    """Whether it compares with `is`, but not with None, True or False."""
+    return (
+        isinstance(node, ast.Compare)
+        and any(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops)
+        and not any(isinstance(operand, ast.Constant) for operand in (node.left, *node.comparators))
+    )
 
 
 def _may_have_effects(node: ast.AST) -> bool:
@@ -130,7 +129,7 @@ def compile_into(directory: Path, root: Path = ROOT) -> list[Path]:
     shutil.copytree(root / "headrace", directory / "headrace", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     groups = listed_groups(root)
     files = [file for _name, files in groups for file in files]
-    if wrong := [*calls_in_slices(directory, files), *compared_values(directory, files)]:
+    if wrong := differences(directory, files):
         raise SystemExit("\n".join([*wrong, "compiled code would behave differently there"]))
     setup = _SETUP.format(groups=groups, options=_MYPY_OPTIONS, optimization=OPTIMIZATION)
     command = [sys.executable, "-c", setup, "--quiet", "build_ext", "--inplace", "-j", str(os.cpu_count() or 1)]

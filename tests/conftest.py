@@ -10,13 +10,14 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from compiled_code import skip_refused_replacement, skip_replacements
 from hypothesis import HealthCheck, settings
 
 from headrace.compiled import is_compiled
 
 # What tests share says as much of what it found as the tests themselves.
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
+
+from compiled_code import skip_refused_replacement, skip_replacements  # noqa: E402
 
 # Times vary on shared machines: a slow example is no failure, and never a reason for a flaky test.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -59,7 +60,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Runs the test; one that cannot run on compiled code is skipped."""
     try:
         return (yield)
-    except AttributeError as error:
+    except (AttributeError, TypeError) as error:
         if IS_COMPILED:
             skip_refused_replacement(error)
         raise

@@ -71,6 +71,6 @@ def test_a_command_line_that_makes_no_sense(arguments: list[str], capsys: pytest
 def test_the_installed_command_knows_up_and_its_version():
     headrace = Path(sys.executable).with_name("headrace")
     version = subprocess.run([headrace, "--version"], capture_output=True, text=True, check=True)
-    assert version.stdout == f"headrace {__version__}\n"
+    assert version.stdout == f"headrace {__version__} (interpreted)\n"
     shown = subprocess.run([headrace, "up", "--help"], capture_output=True, text=True, check=True)
     assert "--segment-stores" in shown.stdout

@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-_REFUSAL: Final = "is read-only"
-"""The end of the AttributeError for a replaced method of an object of compiled code."""
+_REFUSALS: Final = ((AttributeError, "is read-only"), (TypeError, "interpreted classes cannot inherit from compiled"))
+"""How compiled code refuses to have the method of an object, or of a class, replaced: the ends of the messages."""
 
 
 def skip_replacements() -> None:
@@ -22,16 +22,16 @@ def skip_replacements() -> None:
 
     def checked(patch: pytest.MonkeyPatch, target: object, *arguments: object, **options: bool) -> None:
         module = _module_of(target)
-        if module is not None and is_compiled_file(module.__file__):
+        if module is not None and module.__name__.startswith("headrace.") and is_compiled_file(module.__file__):
             pytest.skip(f"replaces a part of {module.__name__}, which is compiled")
         replace(patch, target, *arguments, **options)  # type: ignore[call-overload]
 
     pytest.MonkeyPatch.setattr = checked  # type: ignore[assignment, method-assign]
 
 
-def skip_refused_replacement(error: BaseException) -> None:
-    """Skip the test if the error is how an object of compiled code refuses to have a method replaced."""
-    if isinstance(error, AttributeError) and str(error).endswith(_REFUSAL):
+def skip_refused_replacement(error: Exception) -> None:
+    """Skip the test if the error is how compiled code refuses a replacement."""
+    if any(isinstance(error, kind) and str(error).endswith(end) for kind, end in _REFUSALS):
         pytest.skip(f"replaces a method, which is compiled: {error}")
 
 

@@ -25,7 +25,7 @@ from headrace.segmentstore.log.appended_entries import (
     SentEntry,
     plain,
 )
-from headrace.segmentstore.log.journal.entry_runs import EntryPart, HeldBytes
+from headrace.segmentstore.log.journal.entry_runs import EntryPart, EntryPiece, HeldBytes
 from headrace.segmentstore.log.journal.journal_commits import JOINED_PART_BYTES_MAX
 
 pytestmark = pytest.mark.anyio
@@ -312,10 +312,9 @@ def test_marks_are_a_megabyte_apart():
 
 def test_entries_of_the_journal_count_with_their_headers():
     lengths = array("I", [1 << 14] * 300)
-    part = SimpleNamespace(
-        first_entry=40, lengths=lambda: lengths, log_file=SimpleNamespace(layout=SimpleNamespace(header_bytes=80))
-    )
+    piece = EntryPiece(cast("Any", SimpleNamespace(layout=SimpleNamespace(header_bytes=80))), 40)
+    piece.lengths = lengths
     held = HeldBytes()
-    held.count_parts([cast("EntryPart", part)])
+    held.count_parts([EntryPart(1, piece, 40, 340)])
     assert held.total == 300 * ((1 << 14) + 80)
     assert held._bytes_before == [(40, 0), (296, 256 * ((1 << 14) + 80))]

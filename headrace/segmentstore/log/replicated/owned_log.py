@@ -155,15 +155,19 @@ class OwnedLog:
 
     async def _write_end(self) -> None:
         writer = self.writer
-        if writer is None or self.failure is not None or self._appended.unnumbered:
+        if writer is None or self._has_failed() or self._appended.unnumbered:
             return
         writer.close()
         deadline_s = self._loop.time() + RETIRE_PATIENCE_S
-        while writer.final_record is None and self.failure is None and self._loop.time() < deadline_s:
+        while writer.final_record is None and not self._has_failed() and self._loop.time() < deadline_s:
             await asyncio.sleep(RETIRE_POLL_S)  # until a change of the ensemble has ended
         final = writer.final_record
         if final is not None and await self._records.write(*final) is LogWriteOutcome.WRITTEN:
             self._apply(writer.ended())
+
+    def _has_failed(self) -> bool:
+        """Asked where the answer may change during a wait: mypy, and with it compiled code, would not look again."""
+        return self.failure is not None
 
     def end(self, error: HeadraceError) -> None:
         """Stop: no entry is acknowledged any more. The members keep what they have."""
