@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
 import httpx
 
@@ -42,7 +43,8 @@ from headrace.model.arguments import checked_calls
 from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.stream_cuts import StreamCut
 
-DEFAULT_URL = "http://127.0.0.1:10080"
+URL_VARIABLE: Final = "HEADRACE_URL"
+DEFAULT_URL: Final = "http://127.0.0.1:10080"
 """Where `headrace up` listens."""
 
 Auth = httpx.Auth | Literal["aws-iam"] | None
@@ -62,19 +64,20 @@ class _Opened(Block, Protocol):
 class AsyncHeadrace:
     """A client of the deployment whose controller is at `url`. Use it with `async with`.
 
+    Without `url` that is the environment variable HEADRACE_URL, and without it the local stack, as for the commands.
     `auth="aws-iam"` signs requests with AWS credentials (needs the extra `headrace[aws-auth]`). Any `httpx.Auth` is
     accepted too. `retry_s` is how long a failed request to the controller is retried, in seconds.
     """
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | None = None,
         *,
         auth: Auth = None,
         retry_s: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._api = HttpApi(url, auth=_auth(auth), retry_s=retry_s, transport=transport)
+        self._api = HttpApi(_controller_url(url), auth=_auth(auth), retry_s=retry_s, transport=transport)
         self.admin = AsyncAdmin(self._api)
 
     async def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> AsyncEventWriter:
@@ -237,7 +240,7 @@ class Headrace:
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | None = None,
         *,
         auth: Auth = None,
         retry_s: float = 30.0,
@@ -387,18 +390,25 @@ class Headrace:
 
 
 def connect(
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     *,
     auth: Auth = None,
     retry_s: float = 30.0,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Headrace:
-    """Returns a client of the deployment whose controller is at `url`. Sends no request. See `AsyncHeadrace`."""
+    """Returns a client of the deployment whose controller is at `url`, or HEADRACE_URL. Sends no request.
+
+    See `AsyncHeadrace`.
+    """
     return Headrace(url, auth=auth, retry_s=retry_s, transport=transport)
 
 
+def _controller_url(given: str | None) -> str:
+    return given if given is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
+
+
 async def _make(
-    url: str, auth: httpx.Auth | None, retry_s: float, transport: httpx.AsyncBaseTransport | None
+    url: str | None, auth: httpx.Auth | None, retry_s: float, transport: httpx.AsyncBaseTransport | None
 ) -> AsyncHeadrace:
     return AsyncHeadrace(url, auth=auth, retry_s=retry_s, transport=transport)
 

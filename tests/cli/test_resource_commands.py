@@ -103,9 +103,10 @@ def test_the_url_comes_from_the_option_or_the_environment(ok: Show, run: Run, mo
 
 
 def test_the_default_url_is_that_of_the_client():
-    from headrace.client.headrace import DEFAULT_URL
+    from headrace.client import headrace
 
-    assert session.URL_DEFAULT == DEFAULT_URL
+    assert session.URL_DEFAULT == headrace.DEFAULT_URL
+    assert session.URL_VARIABLE == headrace.URL_VARIABLE
 
 
 def test_a_controller_that_is_not_there(capsys: pytest.CaptureFixture[str]):

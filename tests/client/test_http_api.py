@@ -189,3 +189,36 @@ def test_address_without_a_listener_is_unavailable() -> None:
         pytest.raises(errors.UnavailableError, match="is it up"),
     ):
         headrace.admin.list_scopes()
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "reached"),
+    [
+        (None, None, "http://127.0.0.1:10080"),
+        (None, "", "http://127.0.0.1:10080"),
+        (None, "http://elsewhere:1", "http://elsewhere:1"),
+        ("http://named:2", "http://elsewhere:1", "http://named:2"),
+    ],
+)
+def test_the_environment_names_the_controller(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, variable: str | None, reached: str
+) -> None:
+    if variable is None:
+        monkeypatch.delenv("HEADRACE_URL", raising=False)
+    else:
+        monkeypatch.setenv("HEADRACE_URL", variable)
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.url.scheme}://{request.url.netloc.decode()}")
+        return httpx.Response(200, json={"scopeName": "s"})
+
+    with connect(given, transport=httpx.MockTransport(answer)) as client:
+        assert client.admin.scope_exists("s")
+    assert asked == [reached]
+
+
+def test_a_wrong_url_of_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_URL", "ftp://nowhere")
+    with pytest.raises(errors.InvalidRequestError, match="ftp://nowhere"):
+        connect()

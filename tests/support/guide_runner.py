@@ -68,16 +68,13 @@ def clients_of(url: str) -> Iterator[None]:
 
     clients: list[Headrace] = []
 
-    def connect_here(named: str = DEFAULT_URL, **options: Any) -> Headrace:
-        assert named == DEFAULT_URL
+    def connect_here(**options: Any) -> Headrace:
         clients.append(connect(url, **options))
         return clients[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(headrace.client, "connect", connect_here)
-        patch.setattr(
-            headrace.client, "AsyncHeadrace", lambda named=DEFAULT_URL, **options: AsyncHeadrace(url, **options)
-        )
+        patch.setattr(headrace.client, "AsyncHeadrace", lambda **options: AsyncHeadrace(url, **options))
         try:
             yield
         finally:
