@@ -148,6 +148,42 @@ def test_what_was_asked_in_vain_is_not_in_the_line(call: Call, audit_lines: Audi
     assert "hunter2" not in json.dumps(line)
 
 
+SIGNATURE = {"X-Amz-Security-Token": "hunter2", "X-Amz-Signature": "hunter2"}
+"""A caller may also sign with the query."""
+
+
+@pytest.mark.parametrize("route", AUDITED, ids=lambda route: route.key)
+def test_what_a_handler_ignores_is_not_in_the_line(
+    audit_lines: AuditLines, context: FunctionContext, monkeypatch: pytest.MonkeyPatch, route: Route
+):
+    _end(monkeypatch, None)
+    event = _event(route, queryStringParameters=SIGNATURE)
+    handler_of(function(route.function))(event, context)
+    (line,) = audit_lines()
+    assert line["outcome"] == "done"
+    assert "hunter2" not in json.dumps(line)
+
+
+def test_a_body_that_no_handler_reads_is_not_in_the_line(call: Call, audit_lines: AuditLines, active_stream: str):
+    audit_lines()
+    assert call("POST", f"{active_stream}/delegation-token", {"password": "hunter2"}).status == 200
+    assert call("DELETE", "/v1/scopes/s", {"password": "hunter2"}, recursive="true").status == 202
+    given, deleted = audit_lines()
+    assert "details" not in given
+    assert deleted["details"] == {"query": {"recursive": "true"}}
+
+
+def test_no_depth_of_a_body_suppresses_the_line(call: Call, audit_lines: AuditLines, active_stream: str):
+    """There are depths that the parser can read and the line cannot show."""
+    audit_lines()
+    statuses = set()
+    for depth in range(900, 1_000):
+        answer = call("POST", f"{active_stream}/delegation-token", "[" * depth + "]" * depth)
+        assert [line["status"] for line in audit_lines()] == [answer.status], depth
+        statuses.add(answer.status)
+    assert statuses == {200, 400}
+
+
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
