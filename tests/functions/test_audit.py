@@ -347,6 +347,18 @@ def test_lines_of_many_writers_stay_whole(tmp_path: Path):
     assert (tmp_path / "audit.log").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_line_that_was_torn_costs_no_other_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The disk was full, and is not any more. Another process writes the next line."""
+    file, write = tmp_path / "audit.log", os.write
+    audit_log.AuditLog(file).write(_line("ann"))
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))
+        with pytest.raises(OSError, match="the disk is full"):
+            audit_log.AuditLog(file).write(_line("bob"))
+    audit_log.AuditLog(file).write(_line("carol"))
+    assert [json.loads(line)["principal"] for line in file.read_text().splitlines()] == ["ann", "carol"]
+
+
 def _line(principal: str) -> AuditLine:
     return AuditLine(
         time_ms=5,
