@@ -70,7 +70,8 @@ def _code(answer: Mapping[str, Any]) -> str:
 def _resource(route: Route, event: Mapping[str, Any], body: Any) -> str:
     """The names in the path, from the outside in, and that of what is created."""
     parameters = event.get("pathParameters") or {}
-    names = [str(parameters.get(name, "")) for name in _PARAMETER.findall(route.path)]
+    # The only escape of a canonical path. The gateway may or may not have decoded it.
+    names = [str(parameters.get(name, "")).replace("%2F", "/") for name in _PARAMETER.findall(route.path)]
     if route.created and isinstance(body, dict) and isinstance(body.get(route.created), str):
         names.append(body[route.created])
     return "/".join(names)

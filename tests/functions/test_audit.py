@@ -205,6 +205,17 @@ def test_a_caller_may_choose_the_correlation_id(
     assert (line["correlationId"], line["requestId"]) == (shown, "gateway-1")
 
 
+@pytest.mark.parametrize("subscriber", ["s/g", "s%2Fg"])
+def test_a_resource_is_the_same_in_both_forms(audit_lines: AuditLines, context: FunctionContext, subscriber: str):
+    """Whether the gateway decodes the parameters of a path or not."""
+    (route,) = [one for one in ROUTES if one.action == "subscriber.unregister"]
+    event = _event(route)
+    parameters = event["pathParameters"] | {"subscriber": subscriber}
+    handler_of(function(route.function))(event | {"pathParameters": parameters}, context)
+    (line,) = audit_lines()
+    assert (line["resource"], line["status"]) == ("s/t/s/g", 404)
+
+
 def test_long_details_are_not_repeated(call: Call, audit_lines: AuditLines, active_stream: str):
     audit_lines()
     cut = {str(number): 0 for number in range(500)}
