@@ -26,8 +26,8 @@ READ = "read"
 _PARAMETER = re.compile(r"{([^}]*)}")
 
 
-def audit(event: Mapping[str, Any], body: Any, answer: Mapping[str, Any]) -> None:
-    """Write the line of a request, if it has one. `body` is that of the request, parsed, or None.
+def audit(event: Mapping[str, Any], query: Mapping[str, str], body: Any, answer: Mapping[str, Any]) -> None:
+    """Write the line of a request, if it has one. `query` and `body` are what its handler reads; `body` is parsed.
 
     A line that cannot be written is an error in the log of the function. The request has been answered by then.
     """
@@ -49,7 +49,7 @@ def audit(event: Mapping[str, Any], body: Any, answer: Mapping[str, Any]) -> Non
         component=os.environ.get("POWERTOOLS_SERVICE_NAME", ""),
         request_id=request_id_of(event),
         correlation_id=requester_of(event).correlation_id,
-        details=_details(event, body, status, code),
+        details=_details(event, query, body, status, code),
     )
     try:
         wiring.audit_log().write(line)
@@ -70,14 +70,15 @@ def _code(answer: Mapping[str, Any]) -> str:
 def _resource(route: Route, event: Mapping[str, Any], body: Any) -> str:
     """The names in the path, from the outside in, and that of what is created."""
     parameters = event.get("pathParameters") or {}
-    names = [str(parameters.get(name, "")) for name in _PARAMETER.findall(route.path)]
+    # The only escape of a canonical path. The gateway may or may not have decoded it.
+    names = [str(parameters.get(name, "")).replace("%2F", "/") for name in _PARAMETER.findall(route.path)]
     if route.created and isinstance(body, dict) and isinstance(body.get(route.created), str):
         names.append(body[route.created])
     return "/".join(names)
 
 
-def _details(event: Mapping[str, Any], body: Any, status: int, code: str) -> dict[str, Any]:
-    """What a request that was accepted has asked for. No body of the API has event data or a secret.
+def _details(event: Mapping[str, Any], query: Mapping[str, str], body: Any, status: int, code: str) -> dict[str, Any]:
+    """What a request that was accepted has asked for. No document of the API has event data or a secret.
 
     A body that was refused may be anything. Of a path that was refused, its text says what was tried.
     """
@@ -85,5 +86,4 @@ def _details(event: Mapping[str, Any], body: Any, status: int, code: str) -> dic
         return {"path": str(event.get("rawPath", ""))[:300]}
     if status >= HTTPStatus.BAD_REQUEST:
         return {}
-    query = event.get("queryStringParameters") or {}
     return ({"query": dict(query)} if query else {}) | ({"body": body} if body is not None else {})

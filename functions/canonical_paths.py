@@ -68,13 +68,18 @@ def _decoded_parts(raw: str, template: Sequence[str], parameters: Mapping[str, s
     ]
     if "/".join(values) != raw:
         raise _not_canonical()
-    return [quote(value, safe=_PLAIN) for value in values]
+    return [_escaped(value) for value in values]
 
 
 def _check_part(part: str, value: str) -> None:
     """A part is not empty, and no dots, which proxies remove; it has no escape but `%2F`, written so."""
-    if value in ("", ".", "..") or quote(value, safe=_PLAIN) != part or "%" in part.replace("%2F", ""):
+    if value in ("", ".", "..") or _escaped(value) != part or "%" in part.replace("%2F", ""):
         raise _not_canonical()
+
+
+def _escaped(value: str) -> str:
+    """The part of a path for a value; half a character, which JSON can have, becomes another text."""
+    return quote(value, safe=_PLAIN, errors="replace")
 
 
 def _not_canonical() -> InvalidRequestError:

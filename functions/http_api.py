@@ -90,6 +90,7 @@ class HttpApi:
     def __init__(self, *, uses_metadata: bool = True, headers: Mapping[str, str] | None = None) -> None:
         """`headers` are part of each answer that is not an error."""
         self.operations: list[Operation] = []
+        self._by_key: dict[str, Operation] = {}
         self._resolver = _Resolver()
         self._uses_metadata = uses_metadata
         self._headers = dict(headers or {})
@@ -112,6 +113,7 @@ class HttpApi:
         def declare(handler: H) -> H:
             operation = Operation(method, path, handler, summary, (tag,), status, descriptions or {})
             self.operations.append(operation)
+            self._by_key[f"{method} {path.replace('<', '{').replace('>', '}')}"] = operation
 
             def respond(**values: str) -> Response[Any]:
                 return self._respond(operation, values)
@@ -123,6 +125,11 @@ class HttpApi:
 
     def resolve(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         return self._resolver.resolve(event, context)
+
+    def declared_parts(self, event: Mapping[str, Any], body: Any) -> tuple[dict[str, str], Any]:
+        """The query and the body of a request without what its handler ignores."""
+        operation = self._by_key.get(str(event.get("routeKey", "")))
+        return operation.declared_parts(event.get("queryStringParameters") or {}, body) if operation else ({}, None)
 
     @property
     def caller(self) -> str:
@@ -146,7 +153,7 @@ def lambda_handler(api: HttpApi) -> Handler:
     @logger.inject_lambda_context
     def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         answer, body = _answered(api, event, context)
-        audit(event, body, answer)
+        audit(event, *api.declared_parts(event, body), answer)
         if os.environ.get(token_keys.TOKENS) == token_keys.REQUIRED:
             answer["headers"][response_headers.TOKENS] = response_headers.TOKENS_REQUIRED
         count("Requests", status=f"{int(answer['statusCode']) // 100}xx")

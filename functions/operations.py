@@ -91,6 +91,15 @@ class Operation:
         found = {int(self.status): documents} if documents else {}
         return found | ({int(HTTPStatus.NO_CONTENT): ()} if NoneType in kinds else {})
 
+    def declared_parts(self, query: Mapping[str, str], body: Any) -> tuple[dict[str, str], Any]:
+        """The parts of a request that the handler reads: parameters of the query, and the body or None.
+
+        A handler ignores all other parts, which may be anything, such as the signature of a presigned URL.
+        """
+        names = {one.shown_name for one in self.parameters if isinstance(one.declared, QueryParameter)}
+        reads_body = any(one.declared is None for one in self.parameters)
+        return {name: value for name, value in query.items() if name in names}, body if reads_body else None
+
     def call(self, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> Document | None:
         """The handler's answer to a request.
 

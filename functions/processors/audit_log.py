@@ -1,8 +1,8 @@
 """Copies audit lines from the logs of functions into the log group of audit lines, which is kept for longer.
 
 A subscription of each log group calls the function with the audit lines only. It is asynchronous: a call of the API
-waits for nothing, and a batch of lines costs one request. Lines that cannot be copied are delivered again; when that
-ends, an alarm is raised, and they stay for a month in the log where they were written. A line may be copied twice.
+waits for nothing, and a batch of lines costs one request. Lines that cannot be copied are delivered twice more within
+minutes; then an alarm is raised, and they stay for a month in the log of their function. A line may be copied twice.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def delivered_lines(event: Mapping[str, Any]) -> Sequence[Line]:
         delivery = json.loads(data)
         lines = delivery["logEvents"] if delivery["messageType"] == _DATA else []
         return [{"timestamp": int(one["timestamp"]), "message": str(one["message"])} for one in lines]
-    except (KeyError, TypeError, ValueError, OSError, EOFError, zlib.error) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, OSError, EOFError, zlib.error) as error:
         raise InvalidRequestError("this is not a delivery of a log subscription") from error
 
 

@@ -6,6 +6,7 @@ audit lines. In the local stack all processes append to one file.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ class AuditLog:
         return cls(Path(variables[FILE]) if variables.get(FILE) else None)
 
     def write(self, line: AuditLine) -> None:
-        """Raises OSError: the line is not written, or not as a whole."""
+        """Raises OSError: the line is not written."""
         text = audit_text(line) + "\n"
         if self._file is None:
             # With one call, so that lines of other threads do not come between.
@@ -37,7 +38,11 @@ class AuditLog:
             return
         descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            size = os.fstat(descriptor).st_size
             if os.write(descriptor, text.encode("ascii")) != len(text):
-                raise OSError("the line was written in part: the disk is full")
+                # The next line would be part of the torn one, and lost too. The lock keeps lines of others.
+                os.ftruncate(descriptor, size)
+                raise OSError("the line could be written in part only: the disk is full")
         finally:
             os.close(descriptor)

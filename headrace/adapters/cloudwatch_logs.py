@@ -16,6 +16,7 @@ READ_TIMEOUT_S: Final = 10
 ATTEMPTS_MAX: Final = 3
 
 _EXISTS: Final = "ResourceAlreadyExistsException"
+_MISSING: Final = "ResourceNotFoundException"
 
 
 class LogsClient(Protocol):
@@ -52,6 +53,8 @@ class LogStream:
             answer = client.put_log_events(logGroupName=self._group, logStreamName=self._name, logEvents=lines)
         except ClientError as error:
             code = code_of(error)
+            if code == _MISSING:
+                self._is_created = False  # It was deleted. The next call makes it again.
             if answer_kind(code, status_of(error)) is AnswerKind.THROTTLED:
                 raise ThrottledError(f"CloudWatch Logs is throttled: {code}") from error
             raise UnavailableError(f"CloudWatch Logs did not take the lines: {code}") from error

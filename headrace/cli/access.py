@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-_API_HOST = re.compile(r"([a-z0-9]+)\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
+_API_HOST = re.compile(r"([a-z0-9]+)\.execute-api\.([a-z0-9-]+)\.amazonaws\.(?:com|com\.cn|eu)")
 _PART_OF_ARN = re.compile(r"[A-Za-z0-9_-]+")
 _STAGE = re.compile(r"\$default|[A-Za-z0-9_-]+")
-_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+_PARTITIONS = {
+    "cn-": "aws-cn",
+    "eu-isoe-": "aws-iso-e",
+    "eusc-": "aws-eusc",
+    "us-gov-": "aws-us-gov",
+    "us-iso-": "aws-iso",
+    "us-isob-": "aws-iso-b",
+    "us-isof-": "aws-iso-f",
+}
+"""By how their Regions begin. All others are in the partition `aws`."""
 
 
 def _part_of_arn(text: str) -> str:

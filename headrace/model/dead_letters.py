@@ -129,6 +129,8 @@ def died_again(known: DeadLetter, now: DeadLetter) -> DeadLetter:
         first_try_ms=known.first_try_ms,
         tries=known.tries + now.tries,
         replays=known.replays,
+        # A replay is not a request of the operator who asks for it, and an old message tells nothing.
+        requester=known.requester or now.requester,
     )
 
 

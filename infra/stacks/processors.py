@@ -33,7 +33,7 @@ EVENTS = AsynchronousLimits(cdk.Duration.minutes(5), retries=2)
 """If an event is lost, a tick finds the same change later. Two retries are Lambda's maximum."""
 
 AUDIT_LINES = AsynchronousLimits(cdk.Duration.hours(6), retries=2)
-"""Lines are not lost while CloudWatch Logs fails for some hours: both are Lambda's maxima."""
+"""Both are Lambda's maxima. The hours are for calls that it cannot start; of one that fails, lines wait for minutes."""
 
 _EVENT_BRIDGE_RETRIES = 3
 """Retries of EventBridge if it cannot deliver an event to Lambda, before the function gets it."""

@@ -77,6 +77,13 @@ def test_a_scope_alone_has_all_that_is_in_it(run: Run):
             "arn:aws-us-gov:execute-api:us-gov-west-1:ACCOUNT:y8/$default",
         ),
         (("--region", "cn-north-1", "--stage", "v1"), "arn:aws-cn:execute-api:cn-north-1:ACCOUNT:API_ID/v1"),
+        (("--region", "eu-isoe-west-1"), "arn:aws-iso-e:execute-api:eu-isoe-west-1:ACCOUNT:API_ID/$default"),
+        (("--region", "us-iso-east-1"), "arn:aws-iso:execute-api:us-iso-east-1:ACCOUNT:API_ID/$default"),
+        (("--region", "us-isob-east-1"), "arn:aws-iso-b:execute-api:us-isob-east-1:ACCOUNT:API_ID/$default"),
+        (
+            ("--url", "https://x9.execute-api.eusc-de-east-1.amazonaws.eu"),
+            "arn:aws-eusc:execute-api:eusc-de-east-1:ACCOUNT:x9/$default",
+        ),
         (
             ("--url", f"{URL}.evil.org"),
             "arn:aws:execute-api:REGION:ACCOUNT:API_ID/$default",

@@ -148,6 +148,42 @@ def test_what_was_asked_in_vain_is_not_in_the_line(call: Call, audit_lines: Audi
     assert "hunter2" not in json.dumps(line)
 
 
+SIGNATURE = {"X-Amz-Security-Token": "hunter2", "X-Amz-Signature": "hunter2"}
+"""A caller may also sign with the query."""
+
+
+@pytest.mark.parametrize("route", AUDITED, ids=lambda route: route.key)
+def test_what_a_handler_ignores_is_not_in_the_line(
+    audit_lines: AuditLines, context: FunctionContext, monkeypatch: pytest.MonkeyPatch, route: Route
+):
+    _end(monkeypatch, None)
+    event = _event(route, queryStringParameters=SIGNATURE)
+    handler_of(function(route.function))(event, context)
+    (line,) = audit_lines()
+    assert line["outcome"] == "done"
+    assert "hunter2" not in json.dumps(line)
+
+
+def test_a_body_that_no_handler_reads_is_not_in_the_line(call: Call, audit_lines: AuditLines, active_stream: str):
+    audit_lines()
+    assert call("POST", f"{active_stream}/delegation-token", {"password": "hunter2"}).status == 200
+    assert call("DELETE", "/v1/scopes/s", {"password": "hunter2"}, recursive="true").status == 202
+    given, deleted = audit_lines()
+    assert "details" not in given
+    assert deleted["details"] == {"query": {"recursive": "true"}}
+
+
+def test_no_depth_of_a_body_suppresses_the_line(call: Call, audit_lines: AuditLines, active_stream: str):
+    """There are depths that the parser can read and the line cannot show."""
+    audit_lines()
+    statuses = set()
+    for depth in range(900, 1_000):
+        answer = call("POST", f"{active_stream}/delegation-token", "[" * depth + "]" * depth)
+        assert [line["status"] for line in audit_lines()] == [answer.status], depth
+        statuses.add(answer.status)
+    assert statuses == {200, 400}
+
+
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
@@ -167,6 +203,17 @@ def test_a_caller_may_choose_the_correlation_id(
     handler_of(function("scopes"))(_event(route, headers={"x-headrace-correlation-id": given}), context)
     (line,) = audit_lines()
     assert (line["correlationId"], line["requestId"]) == (shown, "gateway-1")
+
+
+@pytest.mark.parametrize("subscriber", ["s/g", "s%2Fg"])
+def test_a_resource_is_the_same_in_both_forms(audit_lines: AuditLines, context: FunctionContext, subscriber: str):
+    """Whether the gateway decodes the parameters of a path or not."""
+    (route,) = [one for one in ROUTES if one.action == "subscriber.unregister"]
+    event = _event(route)
+    parameters = event["pathParameters"] | {"subscriber": subscriber}
+    handler_of(function(route.function))(event | {"pathParameters": parameters}, context)
+    (line,) = audit_lines()
+    assert (line["resource"], line["status"]) == ("s/t/s/g", 404)
 
 
 def test_long_details_are_not_repeated(call: Call, audit_lines: AuditLines, active_stream: str):
@@ -309,6 +356,18 @@ def test_lines_of_many_writers_stay_whole(tmp_path: Path):
     assert len(lines) == 800
     assert len(set(lines)) == 1
     assert (tmp_path / "audit.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_that_was_torn_costs_no_other_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The disk was full, and is not any more. Another process writes the next line."""
+    file, write = tmp_path / "audit.log", os.write
+    audit_log.AuditLog(file).write(_line("ann"))
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))
+        with pytest.raises(OSError, match="the disk is full"):
+            audit_log.AuditLog(file).write(_line("bob"))
+    audit_log.AuditLog(file).write(_line("carol"))
+    assert [json.loads(line)["principal"] for line in file.read_text().splitlines()] == ["ann", "carol"]
 
 
 def _line(principal: str) -> AuditLine:

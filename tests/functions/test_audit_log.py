@@ -40,6 +40,8 @@ class LogsInMemory:
         self, *, logGroupName: str, logStreamName: str, logEvents: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         self._fail("PutLogEvents")
+        if (logGroupName, logStreamName) not in self.streams:
+            raise _error("ResourceNotFoundException", "PutLogEvents")
         times = [one["timestamp"] for one in logEvents]
         assert times == sorted(times)
         assert len(logEvents) <= 10_000
@@ -101,6 +103,32 @@ def test_a_trial_of_the_subscription_copies_nothing(logs: LogsInMemory, context:
 def test_what_is_no_delivery_is_refused(logs: LogsInMemory, context: FunctionContext, event: dict[str, Any]):
     with pytest.raises(InvalidRequestError):
         audit_log.handler(event, context)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"messageType":"DATA_MESSAGE","logEvents":[{"timestamp":1e999,"message":"{}"}]}',
+        '{"messageType":"DATA_MESSAGE","logEvents":[{"timestamp":Infinity,"message":"{}"}]}',
+        '{"messageType":"DATA_MESSAGE","logEvents":{"timestamp":5,"message":"{}"}}',
+    ],
+    ids=["nested", "too large", "infinite", "no list"],
+)
+def test_what_no_log_can_send_is_refused(logs: LogsInMemory, context: FunctionContext, text: str):
+    event = {"awslogs": {"data": base64.b64encode(gzip.compress(text.encode())).decode()}}
+    with pytest.raises(InvalidRequestError):
+        audit_log.handler(event, context)
+
+
+def test_a_stream_that_was_deleted_is_made_again(logs: LogsInMemory, context: FunctionContext):
+    """Else a warm function copies nothing until Lambda ends it."""
+    audit_log.handler(_delivery((5, "{}")), context)
+    del logs.streams[STREAM]
+    with pytest.raises(UnavailableError):
+        audit_log.handler(_delivery((6, "{}")), context)
+    audit_log.handler(_delivery((6, "{}")), context)
+    assert logs.streams == {STREAM: [{"timestamp": 6, "message": "{}"}]}
 
 
 @pytest.mark.parametrize(

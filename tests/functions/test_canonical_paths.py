@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from functions_in_memory import FunctionWorld, handler_of
+from functions_in_memory import AuditLines, FunctionWorld, handler_of
 from hypothesis import given
 from hypothesis import strategies as st
 from lambda_context import FunctionContext
@@ -108,6 +108,19 @@ def test_parameters_that_are_not_decoded_are_accepted():
     assert canonical_event(_event(route, path, _values(route) | {"subscriber": "shop%2Fg"}))["rawPath"] == path
     with pytest.raises(InvalidRequestError):
         canonical_event(_event(route, path, _values(route) | {"subscriber": "shop%252Fg"}))
+
+
+@pytest.mark.parametrize("path", ["/v1/scopes/{}", "/v1/scopes/a/{}", "{}"])
+@pytest.mark.parametrize("text", ["\ud800", "a\udcff", "%ED%A0%80", "%FF"])
+def test_a_path_that_is_not_unicode_is_refused(
+    world: FunctionWorld, context: FunctionContext, audit_lines: AuditLines, path: str, text: str
+):
+    """JSON can have halves of characters. No name is encoded for them."""
+    (route,) = [one for one in ROUTES if one.key == "GET /v1/scopes/{scope}"]
+    answer = handler_of(function(route.function))(_event(route, path.format(text), {"scope": text}), context)
+    assert (answer["statusCode"], json.loads(answer["body"])["error"]["code"]) == (400, PATH_NOT_CANONICAL)
+    (line,) = audit_lines()
+    assert (line["code"], line["details"]["path"]) == (PATH_NOT_CANONICAL, path.format(text))
 
 
 def test_a_lower_case_escape_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ from headrace.topology import REQUESTS_QUEUE, TABLES_QUEUE, Queue
 
 ANN = Requester("arn:aws:sts::111122223333:assumed-role/ann/laptop", "deploy-7")
 AGENT = Requester("arn:aws:sts::111122223333:assumed-role/agent/i-1", "gateway-2")
+
+
+TABLE = {"tableName": "k", "partitionCount": 1, "primaryKeyLength": 4}
 
 
 @pytest.fixture
@@ -164,8 +168,7 @@ def test_a_dead_letter_tells_who_asked(
     ask: Any, call: Call, world: FunctionWorld, context: FunctionContext, monkeypatch: pytest.MonkeyPatch, is_told: bool
 ):
     ask(ANN, "POST", "/v1/scopes", {"scopeName": "s"})
-    table = {"tableName": "k", "partitionCount": 1, "primaryKeyLength": 4}
-    assert ask(ANN, "POST", "/v1/scopes/s/key-value-tables", table) == 201
+    assert ask(ANN, "POST", "/v1/scopes/s/key-value-tables", TABLE) == 201
     (message,) = world.queue.receive()
     monkeypatch.setattr(wiring, "request_processor", DownProcessor)
     monkeypatch.setattr(wiring, "sqs_client", lambda: None)
@@ -173,6 +176,30 @@ def test_a_dead_letter_tells_who_asked(
     assert len(tables.handler({"Records": [last]}, context)["batchItemFailures"]) == 1
     (letter,) = call("GET", "/v1/dead-letters").body["letters"]
     assert letter["requestedBy"] == (ANN.principal if is_told else None)
+
+
+@pytest.mark.parametrize("again", [AGENT, None], ids=["replayed", "not told"])
+def test_a_letter_keeps_who_asked_first(
+    ask: Any,
+    call: Call,
+    world: FunctionWorld,
+    context: FunctionContext,
+    monkeypatch: pytest.MonkeyPatch,
+    again: Requester | None,
+):
+    """An operator has the request repeated, or a former release does. It is still the request of the first."""
+    ask(ANN, "POST", "/v1/scopes", {"scopeName": "s"})
+    assert ask(ANN, "POST", "/v1/scopes/s/key-value-tables", TABLE) == 201
+    (message,) = world.queue.receive()
+    monkeypatch.setattr(wiring, "request_processor", DownProcessor)
+    monkeypatch.setattr(wiring, "sqs_client", lambda: None)
+    for requester in (ANN, again):
+        told = replace(message, requester=requester)
+        last = _record(told, TABLES_QUEUE, received=TABLES_QUEUE.max_receive_count)
+        assert len(tables.handler({"Records": [last]}, context)["batchItemFailures"]) == 1
+    (letter,) = call("GET", "/v1/dead-letters").body["letters"]
+    assert letter["tries"] == 2 * TABLES_QUEUE.max_receive_count
+    assert letter["requestedBy"] == ANN.principal
 
 
 def test_work_of_a_tick_is_of_the_function(world: FunctionWorld, context: FunctionContext, monkeypatch: Any):
