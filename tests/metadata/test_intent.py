@@ -7,7 +7,7 @@ from dataclasses import replace
 from golden_records import GoldenRecords
 
 from headrace.metadata.intent import Intent, decode_intent, intent_body, intent_key, intents_partition
-from headrace.metadata.request_messages import message_body
+from headrace.metadata.request_messages import request_message_body
 from headrace.model.requests import PendingRequest, Requester, RequestKind, ResourceKind
 from headrace.ports.metadata_store import Key
 
@@ -56,8 +56,8 @@ class TestIntentWithItsRequester(GoldenRecords):
 def test_a_message_is_that_of_a_former_release():
     """Its processors refuse a message with a field that they do not know: the requester is no part of it."""
     asked = replace(INTENT, requester=Requester("local", ""))
-    assert message_body(asked) == message_body(INTENT)
-    assert set(message_body(asked)) == {"kind", "scope", "stream", "request"}
+    assert request_message_body(asked) == request_message_body(INTENT)
+    assert set(request_message_body(asked)) == {"kind", "scope", "stream", "request"}
 
 
 def test_keys():
