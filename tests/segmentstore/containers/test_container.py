@@ -10,6 +10,7 @@ import pytest
 from list_ledger import ListLedger, turn
 
 from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.codec import data_frames
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -33,6 +34,7 @@ from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
+from headrace.segmentstore.containers.segment import Segment
 
 pytestmark = pytest.mark.anyio
 
@@ -63,6 +65,8 @@ class Made:
         self.room = ScriptedRoom()
         self.failures: list[HeadraceError] = []
         self.records = 0
+        self.found = asyncio.Event()
+        self.found.set()
         pool, rates = BlockPool(1 << 20, 64 << 10), ContainerRates(self.clock, None)
         self.container = SegmentContainer(
             3,
@@ -82,6 +86,7 @@ class Made:
 
     async def _find_record(self, _name: str) -> None:
         self.records += 1
+        await self.found.wait()
 
     async def acknowledge(self) -> None:
         """Make everything that was logged durable."""
@@ -219,6 +224,12 @@ async def test_append_without_bytes_keeps_no_memory(made: Made):
     assert made.container.pool.used_bytes <= 64 << 10
 
 
+def forgets_others(segment: Segment) -> None:
+    """Let a segment have forgotten writers, but not this one."""
+    segment.accepted.forgot_writers = True
+    segment.accepted.attributes[WRITER] = 1
+
+
 @pytest.mark.parametrize(
     ("change", "options", "error", "code"),
     [
@@ -229,8 +240,10 @@ async def test_append_without_bytes_keeps_no_memory(made: Made):
         (lambda it: it.accepted.attributes.update({WRITER: 1}), {}, ConflictError, "event_number"),
         (lambda it: None, {"expected_offset": 1}, ConflictError, "offset"),
         (lambda it: setattr(it.accepted, "forgot_writers", True), {"number": 2}, ConflictError, "writer_forgotten"),
+        (forgets_others, {"number": 2}, ConflictError, "event_number"),
+        (forgets_others, {"previous": 2, "number": 3}, ConflictError, "event_number"),
     ],
-    ids=["removed", "sealed", "quarantined", "unknown", "other number", "offset", "forgotten"],
+    ids=["removed", "sealed", "quarantined", "unknown", "other number", "offset", "forgotten", "known", "known number"],
 )
 async def test_refused_append_changes_nothing(
     made: Made, change: Callable[[Any], None], options: dict[str, int], error: type[HeadraceError], code: str | None
@@ -341,20 +354,20 @@ async def test_failed_container_forgets_its_creations(made: Made):
     assert made.failures == [failure] == [container.failure]
 
 
-async def test_removal_waits_for_writes_of_the_chunk_directory(made: Made):
-    segment = made.container.metadata.segments[SEGMENT]
-    flushing, recording = (asyncio.get_running_loop().create_future() for _ in range(2))
-    segment.flushing = flushing
-    made.container.idle.recording[segment.number] = recording
+@pytest.mark.parametrize("flushed_first", [True, False])
+async def test_removal_waits_for_writes_of_the_chunk_directory(made: Made, *, flushed_first: bool):
+    segment, recording = made.container.metadata.segments[SEGMENT], made.container.idle.recording
+    writes = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    segment.flushing, recording[segment.number] = writes
     deleting = asyncio.ensure_future(made.container.delete(SEGMENT))
-    for ended in (flushing, recording):
+    for is_flushed in (flushed_first, not flushed_first):
         await made.acknowledge()
         assert not segment.accepted.removed
-        ended.set_result(None)
-        if ended is flushing:
+        writes[not is_flushed].set_result(None)
+        if is_flushed:
             segment.flushing = None
         else:
-            del made.container.idle.recording[segment.number]
+            del recording[segment.number]
     await made.acknowledge()
     assert (deleting.exception(), segment.accepted.removed) == (None, True)
 
@@ -382,5 +395,24 @@ async def test_only_names_that_may_be_evicted_are_looked_up(made: Made):
     assert await container.find(OTHER) is None
     assert made.records == 0
     container.metadata.has_records = True
+    assert await container.find(SEGMENT) is container.metadata.segments[SEGMENT]
+    assert made.records == 0, "it is in memory"
     assert await container.find(OTHER) is None
     assert made.records == 1
+
+
+async def test_name_that_was_removed_during_a_look_up_is_not_free(made: Made):
+    container = made.container
+    container.metadata.has_records = True
+    made.found.clear()
+    creating = asyncio.ensure_future(container.create(OTHER, ()))
+    await made.acknowledge()
+    assert made.records == 1
+    for operation in (data_frames.CreateOperation(9, OTHER, (), 0), data_frames.DeleteOperation(9, 0)):
+        await made.done(container.apply(operation))
+    made.found.set()
+    await made.acknowledge()
+    assert (creating.done(), container.metadata.deleted_numbers) == (False, {OTHER: 9})
+    container.note_deletion_stored(OTHER)
+    await made.acknowledge()
+    assert creating.exception() is None
