@@ -241,9 +241,14 @@ def forgets_others(segment: Segment) -> None:
         (lambda it: None, {"expected_offset": 1}, ConflictError, "offset"),
         (lambda it: setattr(it.accepted, "forgot_writers", True), {"number": 2}, ConflictError, "writer_forgotten"),
         (forgets_others, {"number": 2}, ConflictError, "event_number"),
-        (forgets_others, {"previous": 2, "number": 3}, ConflictError, "event_number"),
+        (
+            lambda it: setattr(it.accepted, "forgot_writers", True),
+            {"previous": 2, "number": 3},
+            ConflictError,
+            "event_number",
+        ),
     ],
-    ids=["removed", "sealed", "quarantined", "unknown", "other number", "offset", "forgotten", "known", "known number"],
+    ids=["removed", "sealed", "quarantined", "unknown", "other number", "offset", "forgotten", "known", "numbered"],
 )
 async def test_refused_append_changes_nothing(
     made: Made, change: Callable[[Any], None], options: dict[str, int], error: type[HeadraceError], code: str | None
