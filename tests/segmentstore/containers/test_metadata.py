@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.codec import data_frames
@@ -109,10 +111,25 @@ def test_merge_moves_bytes_events_and_attributes():
     assert (merge.offset, merge.length, merge.source, merge.ordering, merge.ledger_entry) == (3, 4, source, 30, 20)
     assert ([tuple(each) for each in merge.undo], merge.event_count) == ([(7, NO_VALUE), (WRITER, 2)], 3)
     assert (target.times.newest, target.rehomed_end) == (30, 7)
+    assert [each.offset for each in target.index.entries_behind(0)] == [0, 3]
     made.apply(data_frames.MergeOperation(1, empty.number, 7, 0, ((7, 9),), 0), entry=21, ordering=31)
     assert (list(target.merges), target.attribute(7), target.times.newest) == ([merge], 9, 30)
     assert made.metadata.deletions == {TRANSACTION: 20, OTHER: 21}
     assert target.attribute(EVENT_COUNT) == 5
+
+
+def test_start_of_a_segment_never_goes_back():
+    made = Made()
+    (segment,) = made.create(NAME)
+    made.append(segment, b"abc")
+    for offset, start in [(2, 2), (1, 2), (3, 3)]:
+        made.apply(data_frames.TruncateOperation(1, offset, 0))
+        assert (segment.accepted.start_offset, segment.durable.start_offset) == (start, start)
+
+
+def test_operation_that_changes_no_segment_is_corrupt():
+    with pytest.raises(CorruptError, match="CheckpointOperation"):
+        Made().apply(data_frames.CheckpointOperation(0, True, memoryview(b"")))
 
 
 class Watch:
@@ -132,6 +149,7 @@ def test_watch_learns_how_long_a_transaction_was_open(created: dict[int, int], a
     target.watched = watch = Watch()  # type: ignore[assignment]
     made.apply(data_frames.MergeOperation(1, 2, 0, 4, (), 1000))
     assert watch.merges == [(4, 3, age_ms)]
+    assert target.attribute(EVENT_COUNT) == 3
 
 
 def test_storage_lengths_are_replayed_also_for_merged_sources():
@@ -189,16 +207,17 @@ def test_evicted_segment_comes_back_under_a_new_number():
     (segment,) = made.create(NAME)
     made.append(segment, b"abc")
     segment.advance_tiered(3)
-    state = segment.snapshot()
+    state = replace(segment.snapshot(), number=4)
     assert not made.metadata.may_be_evicted(NAME)
     made.apply(data_frames.EvictOperation(1))
     assert (segment.accepted.removed, segment.accepted.evicted, made.metadata.segments) == (True, True, {})
     assert made.metadata.may_be_evicted(NAME)
+    assert segment.index.first_offset is None
     with pytest.raises(CorruptError):
         made.metadata.by_number(1)
     made.apply(data_frames.ActivateOperation(memoryview(encode_segment(state))))
     again = made.metadata.segments[NAME]
-    assert (made.metadata.by_number(1), again.accepted.length, made.metadata.next_number) == (again, 3, 2)
+    assert (made.metadata.by_number(4), again.accepted.length, made.metadata.next_number) == (again, 3, 5)
     assert made.told == [NAME]
 
 
@@ -215,6 +234,8 @@ def test_name_for_tier_2_has_some_bytes_and_not_too_many():
     assert [is_name_for_tier_2(name) for name in names] == [False, True, True, False, False]
     with pytest.raises(InvalidRequestError, match="of UTF-8"):
         check_segment_name("\ud800")
+    with pytest.raises(InvalidRequestError, match="several transactions"):
+        check_segment_name(TRANSACTION * 2)
 
 
 def test_restored_container_goes_on_where_the_snapshot_was():

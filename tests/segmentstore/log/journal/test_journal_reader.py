@@ -162,6 +162,21 @@ def test_entries_to_send_keep_no_memory_of_what_is_between_them(journal):
     assert sum(len(memoryview(payload).obj) for payload in payloads) == 10 * len(b"wanted")
 
 
+def test_entries_to_send_end_at_the_first_that_is_missing(journal):
+    for entry in (0, 1, 3):
+        submit(journal, 7, entry, b"x")
+    for first, found in [(0, [0, 1]), (2, []), (3, [3])]:
+        assert [one.header.entry for one in journal.reader.entries_to_send(0, 7, first, 9, 1 << 20)] == found
+
+
+def test_bound_on_bytes_counts_over_gaps(journal):
+    for entry in (0, 2, 4):
+        submit(journal, 7, entry, bytes(2_000))
+    record_bytes = 2_000 + RECORD_HEADER_BYTES
+    for bytes_max, found in [(2 * record_bytes - 1, [0]), (2 * record_bytes, [0, 2]), (1 << 20, [0, 2, 4])]:
+        assert [stored.header.entry for stored in journal.reader.ledger(0, 7, 0, 9, bytes_max)] == found
+
+
 def read_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     honest, found = MemoryJournalFile.read, []
 
