@@ -159,7 +159,9 @@ def test_entry_longer_than_any_is_no_record(monkeypatch: pytest.MonkeyPatch):
     assert (len(list(scan)), scan.torn_bytes) == (1, RECORD_BYTES)
 
 
-def test_record_without_payload_at_the_end_of_a_file_is_a_proof():
+@pytest.mark.parametrize("window_bytes", [*range(RECORD_BYTES, RECORD_BYTES + 30), 1 << 20])
+def test_record_without_payload_at_the_end_of_a_file_is_a_proof(monkeypatch: pytest.MonkeyPatch, window_bytes: int):
+    monkeypatch.setattr(journal_scan, "WINDOW_BYTES", window_bytes)
     disk = MemoryJournalDisk()
     disk.create(NAME, ENDS[1] + RECORD_HEADER_BYTES)
     file = disk.open(NAME)
