@@ -61,24 +61,28 @@ def test_stretch_is_needed_until_its_last_entry_is_truncated():
     assert made.needed({0: 4}) == {0: [first, second], 1: [other]}
     assert made.needed({0: 5, 1: 3}) == {0: [second]}
     assert made.needed({0: 10, 1: 3}) == {}
+    made.note(2, 0, 330, 340)
+    assert list(made.needed({0: 10, 1: 3})) == [2], "the first entry of a log"
     made.copied = True
     assert made.needed({}) == {}
 
 
-def places(first_entry: int, positions: list[int], length: int = 10) -> Any:
+def places(first_entry: int, **lengths: int) -> Any:
+    """Entries at positions `p...`, of these lengths."""
+    positions = [int(name[1:]) for name in lengths]
     return SimpleNamespace(
-        first_entry=first_entry, positions=array("Q", positions), lengths=array("L", [length] * len(positions))
+        first_entry=first_entry, positions=array("Q", positions), lengths=array("L", lengths.values())
     )
 
 
 def test_entries_that_are_left_are_noted_as_stretches_again():
     made = log_file()
     made.note(0, 1, 0, 10)
-    made.replace(0, [places(20, [900, 999, 1000, 1099, 1200]), places(4, [500])])
+    made.replace(0, [places(20, p900=10, p999=1, p1000=40, p1099=2, p1200=10), places(4, p500=10)])
     assert made.stretches[0] == [
         Stretch(500 - HEADER, 510, 10 + HEADER, 4),
-        Stretch(900 - HEADER, 1009, 2 * (10 + HEADER), 21),
-        Stretch(1000 - HEADER, 1109, 2 * (10 + HEADER), 23),
+        Stretch(900 - HEADER, 1000, 10 + 1 + 2 * HEADER, 21),
+        Stretch(1000 - HEADER, 1101, 40 + 2 + 2 * HEADER, 23),
         Stretch(1200 - HEADER, 1210, 10 + HEADER, 24),
     ]
     made.replace(0, [])
@@ -192,6 +196,20 @@ def test_files_without_records_are_freed_newest_first():
     files.free_empty()
     assert [name for name in disk.names() if name.startswith("journal-0")] == []
     assert len(files.spares) >= SPARE_FILES_READY
+
+
+def test_files_in_use_at_the_start_are_kept_as_spare_ones():
+    """The log will need as many again."""
+    disk = MemoryJournalDisk()
+    files = opened(disk)
+    files.begin()
+    for _ in range(9):
+        files.activate_next()
+    files = opened(disk, 1)
+    spares = len(files.spares)
+    while len(files.used) > 1:
+        files.free_oldest()
+    assert len(files.spares) == spares + 9
 
 
 def test_missing_file_between_others_is_a_loss():
