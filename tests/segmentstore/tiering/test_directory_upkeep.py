@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from segment_writes import created_segment, write
@@ -11,13 +13,24 @@ from store_world import RunningStore, World
 
 from headrace import wire
 from headrace.codec.container_snapshots import ContainerSnapshot, DirectoryPlace, MergedRange, SegmentSnapshot
-from headrace.model.chunks import ChunkRun, chunk_run, is_link, packed_name
+from headrace.codec.data_frames import CreateOperation, DeleteOperation, MergeOperation
+from headrace.model.chunks import ChunkRun, LogPlace, RunLink, chunk_run, is_link, packed_name
+from headrace.model.errors import CorruptError, UnavailableError
+from headrace.model.segment_attributes import NO_VALUE
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.metadata import ContainerMetadata
+from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering import directory_upkeep
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.compactor import SmallRuns
-from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, move_merged
+from headrace.segmentstore.tiering.directory_upkeep import (
+    DirectoryUpkeep,
+    complete_link,
+    follow_link,
+    move_merged,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -171,3 +184,170 @@ async def test_moves_take_as_few_transactions_as_they_can(world: World, run_coun
     records = world.metadata.query(f"chunks/{TARGET}", limit=1000).records
     assert len(records) == run_count
     assert not any(is_link(record.body) for record in records)
+
+
+OBJECT = packed_name(0, 0, 1)
+
+
+async def directory_with(world: World, name: str, *starts: int) -> ChunkDirectory:
+    """With runs of three bytes."""
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    await directory.add([(name, ChunkRun(start, 3, OBJECT, start)) for start in starts], {OBJECT: 100})
+    return directory
+
+
+async def starts_of(directory: ChunkDirectory, name: str) -> list[int]:
+    return [run.offset for run in await directory.page(name)]
+
+
+async def test_move_takes_only_the_runs_of_the_merge(world: World):
+    directory = await directory_with(world, SOURCE, 0, 3, 6, 9)
+    moved = await move_merged(directory, TARGET, MergedRange(OFFSET, 6, DirectoryPlace(SOURCE, 3), 7))
+    assert moved is not None
+    assert [(run.offset, run.position) for run in moved] == [(OFFSET, 3), (OFFSET + 3, 6)]
+    assert await starts_of(directory, SOURCE) == [0, 9]
+    assert await directory.page(TARGET) == moved
+
+
+@pytest.mark.parametrize(
+    ("name", "starts"), [(SOURCE, [0]), (SOURCE, [3]), (SOURCE, []), (TARGET, [OFFSET - 3]), (TARGET, [OFFSET])]
+)
+async def test_merge_of_missing_bytes_moves_nothing(world: World, name: str, starts: list[int]):
+    directory = await directory_with(world, name, *starts)
+    assert await move_merged(directory, TARGET, MergedRange(OFFSET, 6, DirectoryPlace(SOURCE, 0), 7)) is None
+    assert await starts_of(directory, name) == starts
+
+
+@pytest.mark.parametrize("is_forwarding", [False, True])
+async def test_link_is_completed_by_either_name(world: World, *, is_forwarding: bool):
+    directory = await directory_with(world, SOURCE, 0, 3)
+    link = RunLink(OFFSET, 6, SOURCE, 0, 7)
+    await directory.link(TARGET, link, (await directory.page(SOURCE))[0])
+    name = SOURCE if is_forwarding else TARGET
+    last = await directory.last_entry(name)
+    assert isinstance(last, RunLink)
+    assert last.is_forwarding is is_forwarding
+    assert await complete_link(directory, name, last)
+    assert await starts_of(directory, TARGET) == [OFFSET, OFFSET + 3]
+    assert not await complete_link(directory, name, last), "its runs are there"
+    await directory.remove(TARGET, await directory.page(TARGET))
+    assert not await complete_link(directory, name, last)
+
+
+async def test_link_to_lost_runs_is_corrupt(world: World):
+    directory = await directory_with(world, SOURCE, 0, 3)
+    first, second = await directory.page(SOURCE)
+    link = RunLink(OFFSET, 6, SOURCE, 0, 7)
+    await directory.link(TARGET, link, first)
+    with pytest.raises(UnavailableError, match="has changed since it was read"):
+        await follow_link(directory, TARGET, RunLink(OFFSET, 6, SOURCE, 1, 7))
+    await directory.remove(SOURCE, [first])
+    found = await directory.last_entry(TARGET)
+    assert isinstance(found, RunLink)
+    with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE} from 0 on"):
+        await follow_link(directory, TARGET, found)
+    assert await starts_of(directory, SOURCE) == [second.offset]
+
+
+class Made:
+    """A container with a target of 3 bytes, into which a source of 4 bytes is merged, and the upkeep of its directory.
+
+    The merge is accepted and not durable. Tier 2 has nothing.
+    """
+
+    def __init__(self) -> None:
+        self.pool = BlockPool(1 << 20, 64 << 10)
+        self.metadata = ContainerMetadata(0, self.pool, lambda _segment: None)
+        for number, name in enumerate((TARGET, SOURCE), 1):
+            self.metadata.apply(CreateOperation(number, name, (), 0), 0, 1)
+        self.target, self.source = (self.metadata.by_number(number) for number in (1, 2))
+        self.append(self.target, 3)
+        self.append(self.source, 4)
+        self.settle = self.metadata.apply(MergeOperation(1, 2, 3, 4, (), 0), 5, 1)
+        self.known: Any = lambda epoch, entry: (epoch, entry) == (1, 9)
+        self.container: Any = SimpleNamespace(
+            container=0,
+            metadata=self.metadata,
+            dirty={1: self.target},
+            log=SimpleNamespace(ledger=SimpleNamespace(knows=self.known), durable_entry=9),
+        )
+        self.small_runs = SmallRuns(32)
+        self.noted: list[tuple[str, int]] = []
+        self.small_runs.note = lambda name, length: self.noted.append((name, length))  # type: ignore[method-assign]
+        unused: Any = None
+        self.upkeep = DirectoryUpkeep(self.container, unused, self.small_runs, 100, lambda: None, covered=True)
+
+    def append(self, segment: Segment, length: int) -> None:
+        reserved = self.pool.reserve(length)
+        assert reserved is not None
+        segment.index.add(segment.accepted.length, reserved, 0, (1, NO_VALUE, 1))
+        segment.accepted.length = segment.durable.length = segment.accepted.length + length
+
+
+def run_of(offset: int, length: int, logged: tuple[int, int] | None = None) -> ChunkRun:
+    return ChunkRun(offset, length, OBJECT, 0, logged=None if logged is None else LogPlace(*logged))
+
+
+def test_run_of_a_source_is_stored_before_its_merge_is_durable():
+    made = Made()
+    made.upkeep.take_as_stored(made.source, run_of(0, 4))
+    assert (made.source.tiered.length, made.noted) == (4, [(SOURCE, 4)])
+    made.upkeep.take_as_stored(made.source, run_of(0, 4))
+    assert made.noted == [(SOURCE, 4)], "it is known"
+
+
+@pytest.mark.parametrize(
+    ("run", "is_durable", "complaint"),
+    [
+        (run_of(0, 7), False, "the log only up to 3: acknowledged bytes are missing"),
+        (run_of(0, 8), True, "the log only up to 7: acknowledged bytes are missing"),
+        (run_of(0, 2), True, "ends at 2, inside an append"),
+        (run_of(0, 3, (1, 8)), True, "entry 8 of epoch 1, which this log has lost"),
+    ],
+)
+def test_run_that_contradicts_the_log_is_corrupt(run: ChunkRun, is_durable: bool, complaint: str):
+    made = Made()
+    if is_durable:
+        made.settle()
+    with pytest.raises(CorruptError, match=complaint):
+        made.upkeep.take_as_stored(made.target, run)
+    assert made.target.tiered.length == 0
+
+
+@pytest.mark.parametrize(("start", "trimmed"), [(0, 2), (1, 0), (3, 0)])
+def test_run_from_before_the_start_is_trimmed_again(start: int, trimmed: int):
+    made = Made()
+    made.target.tiered.trimmed_offset, made.target.accepted.start_offset = 2, start
+    made.upkeep.take_as_stored(made.target, run_of(0, 3, (1, 9)))
+    assert (made.target.tiered.length, made.target.tiered.trimmed_offset) == (3, trimmed)
+
+
+def test_segment_rests_when_nothing_is_left_to_do():
+    made = Made()
+    made.settle()
+    target = made.target
+    target.untiered_since_s = 1.0
+    target.accepted.start_offset = 2
+    for is_left, change in [
+        (True, lambda: made.upkeep.take_as_stored(target, run_of(0, 3))),
+        (True, lambda: made.upkeep.take_as_stored(made.source, run_of(0, 4))),
+        (True, lambda: target.advance_tiered(7)),
+        (True, lambda: setattr(target, "quarantined", True)),
+        (True, lambda: setattr(target.tiered, "trimmed_offset", 2)),
+        (False, lambda: setattr(target, "quarantined", False)),
+    ]:
+        change()
+        made.upkeep.rest_segments()
+        assert (1 in made.container.dirty) is is_left
+    assert target.untiered_since_s is None
+
+
+def test_removed_segment_rests_once_its_removal_is_durable():
+    made = Made()
+    made.settle()
+    made.metadata.apply(DeleteOperation(1, 0), 10, 1)
+    made.upkeep.rest_segments()
+    assert 1 in made.container.dirty
+    made.container.log.durable_entry = 10
+    made.upkeep.rest_segments()
+    assert not made.container.dirty
