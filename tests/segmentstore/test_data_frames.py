@@ -120,6 +120,19 @@ def test_operation_that_begins_behind_a_cut_one_is_counted_once():
     assert (found, reader.next_sequence) == ([4, 5], 8)
 
 
+@pytest.mark.parametrize(
+    ("second", "complaint"),
+    [(((9, 6, 0), OPERATION), "expected 8"), (((9, 6, 1), b"c" + OPERATION), "start is missing")],
+)
+def test_gap_behind_the_first_resumed_frame_is_corrupt(second: tuple[tuple[int, int, int], bytes], complaint: str):
+    """The frame has an operation of its own, so the cut one has ended in it."""
+    reader = FrameReader(0, resumes=True)
+    first, after = map(memoryview, frames(((7, 5, 2), b"ef" + OPERATION), second))
+    assert len(list(reader.read(4, first))) == 1
+    with pytest.raises(CorruptError, match=complaint):
+        list(reader.read(5, after))
+
+
 @pytest.mark.parametrize("entry", [b"", b"\xf1", b"\2" + bytes(60)], ids=["empty", "cut", "a bare operation"])
 def test_an_entry_that_is_no_frame_is_refused(entry):
     """Release 0.1.0 wrote each operation as an entry of its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from headrace.model.chunks import chunk_partition
 from headrace.model.errors import SEGMENT_QUARANTINED
 from headrace.model.names import transient_segment_name
 from headrace.ports.metadata_store import PARTITION_BYTES_MAX, ItemRefusedError, Write
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX
-from headrace.segmentstore.containers.quarantine import quarantined_segments
-from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.quarantine import quarantine, quarantined_segments
+from headrace.segmentstore.containers.segment import AcceptedState, Segment
 
 pytestmark = pytest.mark.anyio
 
@@ -97,6 +99,21 @@ async def test_refused_item_of_one_segment_stops_no_other(world: World, monkeypa
     alarms = [each for each in caplog.records if each.getMessage().startswith("event=segment_quarantined")]
     assert [each.levelno for each in alarms] == [logging.CRITICAL]
     assert not world.failures
+
+
+def test_segment_is_quarantined_once_and_only_while_it_exists(caplog: pytest.LogCaptureFixture):
+    pool = BlockPool(1 << 20, 64 << 10)
+    refused, removed, other = (Segment(n, f"scope/s/{n}.#epoch.0", pool, AcceptedState({}, 0)) for n in range(3))
+    removed.accepted.removed = True
+    container: Any = SimpleNamespace(container=0, dirty={2: other})
+    for segment in (refused, refused, removed):
+        quarantine(container, segment, ItemRefusedError("too large"))
+    assert [each.quarantined for each in (refused, removed, other)] == [True, False, False]
+    assert container.dirty == {2: other, 0: refused}, "it counts, also if all its bytes are in tier 2"
+    assert [each.levelno for each in caplog.records] == [logging.CRITICAL]
+    assert quarantined_segments(container) == 1
+    refused.accepted.removed = True
+    assert quarantined_segments(container) == 0
 
 
 async def test_quarantined_segment_accepts_no_more_bytes(world: World, monkeypatch):

@@ -24,6 +24,7 @@ class ListLedger:
         self.failure: Exception | None = None
         self._undone: list[Callable[[Exception | None], None]] = []
         self.unreleased: list[Callable[[], None] | None] = []
+        self.acknowledged = 0
 
     @property
     def next_entry(self) -> int:
@@ -43,6 +44,7 @@ class ListLedger:
 
     def acknowledge(self, count: int = 1, error: Exception | None = None) -> None:
         for _ in range(count):
+            self.acknowledged += 1
             self._undone.pop(0)(error)
 
     def release(self, count: int = 1) -> None:

@@ -77,6 +77,8 @@ class FrameReader:
         if self._unfinished is not None:
             yield from self._continued(entry, header.ordering, content[:position])
         content_bytes, ordering = len(content), header.ordering
+        if position < content_bytes:
+            self._started = True  # also of a reader that resumes: the operation that began earlier has ended
         while position < content_bytes:
             length = data_frames.decode_operation_length(content, position)
             if not 0 < length <= OPERATION_BYTES_MAX:

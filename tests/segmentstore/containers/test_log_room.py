@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from operator import lt
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -199,6 +201,103 @@ async def test_a_full_volume_starts_recovers_tiers_and_frees(small_world: World)
         client = await running.connect()
         assert await client.set_up(SEGMENTS[0], WRITER) == 59
         await client.append(WRITER, 60, DATA)
+
+
+class SmallRoom:
+    """A log whose clients have 800 bytes, so that each of two containers has 200. Its containers hold `held`."""
+
+    def __init__(self, *held: int) -> None:
+        self.log_bytes = 0
+        self.room_bytes = 1100
+        self.measured = 0
+        self.ledgers: list[Any] = [
+            SimpleNamespace(held_bytes=each, unacknowledged_fill=0.0, lag_fill=0.0) for each in held
+        ]
+        self.room = log_room.LogRoom(self._space, lambda: self.ledgers)
+
+    def _space(self) -> LogSpace:
+        self.measured += 1
+        return LogSpace(self.log_bytes, 0, self.room_bytes, 100)
+
+
+def test_volume_is_measured_once_in_a_while():
+    made = SmallRoom(0)
+    for now_s, measured in [(5.0, 1), (5.09, 1), (5.1, 2), (5.15, 2), (9.0, 3)]:
+        made.room.look(now_s)
+        assert made.measured == measured
+
+
+def test_share_is_refused_from_a_quarter_beyond_it():
+    made = SmallRoom(250, 251)
+    made.room.look(0.0)
+    assert made.room.container_bytes_max == 200
+    assert [made.room.refuses(each) for each in made.ledgers] == [False, True]
+    assert made.room.refusal(made.ledgers[0]) is None
+    assert made.room.refusal(made.ledgers[1]) == "it holds 251 bytes of log that are not in tier 2"
+    made.ledgers[1].held_bytes = 250  # counts at once: a refused container gets its room back without a measurement
+    assert not made.room.refuses(made.ledgers[1])
+
+
+def test_share_of_a_large_volume_is_bounded():
+    made = SmallRoom(log_room.HELD_LOG_BYTES_MAX * 5 // 4 + 1)
+    made.room_bytes = 1 << 50
+    for _ in range(2):  # before the first measurement, too
+        assert made.room.container_bytes_max == log_room.HELD_LOG_BYTES_MAX
+        assert made.room.refuses(made.ledgers[0])
+        made.room.look(0.0)
+
+
+def test_refusal_measures_the_volume_again():
+    made = SmallRoom(0, 251)
+    made.log_bytes = 900
+    made.room.look(0.0)
+    assert all(map(made.room.refuses, made.ledgers))
+    assert {made.room.refusal(each) for each in made.ledgers} == {"the volume has no room for its log"}
+    made.log_bytes = 899
+    assert made.room.refuses(made.ledgers[0]), "not measured yet"
+    assert made.room.refusal(made.ledgers[0]) is None
+    assert not made.room.refuses(made.ledgers[0])
+    assert made.room.fill == 899 / 800
+
+
+@pytest.mark.parametrize(
+    ("held_bytes", "waiting", "lag", "fill"), [(150, 0.5, 0.25, 0.75), (50, 0.5, 0.25, 0.5), (50, 0.125, 0.5, 0.5)]
+)
+def test_fill_of_a_container_is_the_greatest_of_three(held_bytes: int, waiting: float, lag: float, fill: float):
+    made = SmallRoom(held_bytes, 0)
+    made.ledgers[0].unacknowledged_fill, made.ledgers[0].lag_fill = waiting, lag
+    made.room.look(0.0)
+    assert [made.room.fill_of(each) for each in made.ledgers] == [fill, 0.0]
+    assert made.room.greatest_fill == fill
+    made.log_bytes = 720
+    made.room.look(1.0)
+    assert made.room.greatest_fill == 0.9
+
+
+def test_log_without_containers_has_the_fill_of_its_volume():
+    made = SmallRoom()
+    made.log_bytes = 400
+    made.room.look(0.0)
+    assert (made.room.fill, made.room.greatest_fill) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "counted"),
+    [
+        ((0.75, 0.25), [1.0, 1.0]),  # half of an even share
+        ((0.75, 0.125), [0.875, 0.0]),
+        ((0.5, 0.125, 0.0, 0.0), [0.625, 0.0, 0.0, 0.0]),  # a log that waits for nothing has no share
+        ((0.5,), [0.5]),
+    ],
+)
+def test_what_waits_counts_for_logs_with_half_a_share(waiting: tuple[float, ...], counted: list[float]):
+    made = SmallRoom(*[0] * len(waiting))
+    for ledger, fill in zip(made.ledgers, waiting, strict=True):
+        ledger.unacknowledged_fill = fill
+    made.room.look(0.0)
+    assert [made.room.fill_of(each) for each in made.ledgers] == counted
+    made.ledgers[0].unacknowledged_fill = 2.0  # since the measurement
+    assert made.room.fill_of(made.ledgers[0]) == 2.0
 
 
 def test_the_bounds_are_in_order():

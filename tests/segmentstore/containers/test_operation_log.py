@@ -12,7 +12,7 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec import data_frames
 from headrace.codec.data_frames import FRAME_HEADER_BYTES, OPERATION_LENGTH_BYTES
 from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
-from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.block_pool import ENTRY_CHARGE_BYTES, BlockPool
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.containers.operation_log import (
     FRAME_BYTES_MAX,
@@ -291,6 +291,20 @@ async def test_upcoming_ordering_is_between_earlier_and_later_ones():
         assert log.upcoming_ordering > first
 
 
+async def test_end_of_a_failed_log_keeps_its_error():
+    """A container that has failed is closed afterwards. Its callers learn why it failed."""
+    log, told = open_log(ListLedger()), []
+    failure = UnavailableError("the journal failed")
+    log.append([b"op"], told.append)
+    log.fail(failure)
+    log.end(FencedError("handed over"))
+    with pytest.raises(UnavailableError, match="the journal failed"):
+        log.append([b"late"], told.append)
+    await turn()
+    assert told == [failure]
+    assert log.failure is failure
+
+
 def references(*reserved: Reservation) -> list[int]:
     return [block.references for each in reserved for block in each.blocks]
 
@@ -325,3 +339,38 @@ async def test_bytes_stay_until_each_frame_with_them_is_released(ends: bool):
         assert all(now > idle for now, idle in zip(references(large), before[1:], strict=True))
         ledger.release()
     assert references(small, large) == before
+
+
+async def test_each_block_of_a_frame_is_pinned_once():
+    pool = BlockPool(64 << 10, 4 << 10)
+    ledger = ListLedger(8 << 10)
+    log = open_log(ledger, pool=pool)
+    lengths = (1000, 3096 - 2 * ENTRY_CHARGE_BYTES, 700)  # two fill a block with their charge, and one is in the next
+    reserved = [each for length in lengths if (each := pool.reserve(length)) is not None]
+    first, same, other = reserved
+    assert first.block is same.block is not other.block
+    before = references(*reserved)
+    for each in reserved:
+        parts = [data_frames.encode_operation_length(each.length), *each.parts]
+        log.append_framed(parts, OPERATION_LENGTH_BYTES + each.length, lambda _error: None, each)
+    log.flush()
+    assert len(ledger.entries) == 1
+    assert references(*reserved) == [count + 1 for count in before]
+    ledger.release()
+    assert references(*reserved) == before
+
+
+async def test_log_without_a_pool_pins_nothing():
+    pool = BlockPool(64 << 10, 1 << 10)
+    ledger, told = ListLedger(), []
+    log = open_log(ledger)
+    data = pool.reserve(500)
+    assert data is not None
+    before = references(data)
+    log.append_framed([data_frames.encode_operation_length(500), *data.parts], 504, told.append, data)
+    log.flush()
+    for _ in ledger.entries:
+        assert references(data) == before
+        ledger.acknowledge()
+        ledger.release()
+    assert (told, references(data)) == ([None], before)

@@ -9,19 +9,23 @@ import tracemalloc
 from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from crc32c import crc32c
+from list_ledger import framed
 from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec import data_frames
-from headrace.codec.container_snapshots import PART_BYTES, ContainerSnapshot, SegmentSnapshot
+from headrace.codec.container_snapshots import PART_BYTES, ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.codec.data_frames import CreateOperation
 from headrace.codec.log_record_header import RecordKind
+from headrace.model.container_logs import LedgerStart
 from headrace.model.errors import CorruptError, UnavailableError
+from headrace.ports.ledger import Ledger, LedgerEntry
 from headrace.segmentstore.cache import read_index
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.read_index import ReadIndex
@@ -229,6 +233,125 @@ async def test_a_replay_that_fails_gives_its_room_back(world: World):
         await Recovery(0, pool, world.clock).run(ledger)
     assert pool.untiered_bytes == 0
     await asyncio.to_thread(journal.close)
+
+
+def scripted_ledger(*operations: data_frames.Operation, continued_at: LedgerStart | None = None) -> Ledger:
+    """A log with one operation in each entry. The ordering of the entry n is n + 1."""
+    payloads = [b"".join(framed(operation, sequence)) for sequence, operation in enumerate(operations)]
+    entries = [LedgerEntry(entry, memoryview(payload)) for entry, payload in enumerate(payloads)]
+    return cast("Ledger", SimpleNamespace(recover=lambda first=0: iter(entries[first:]), continued_at=continued_at))
+
+
+async def replayed(*operations: data_frames.Operation, continued_at: LedgerStart | None = None) -> Recovery:
+    clock = ManualClock()
+    clock.advance(5000)
+    recovery = Recovery(0, BlockPool(1 << 20, 64 << 10), clock)
+    await recovery.run(scripted_ledger(*operations, continued_at=continued_at))
+    return recovery
+
+
+def appended(offset: int, data: bytes, event_number: int = 1) -> data_frames.AppendOperation:
+    return data_frames.AppendOperation(1, offset, WRITER, event_number, 1, 0, data)
+
+
+LATER_TRANSACTION = TRANSACTION[:-1] + "2"
+NAMES = (SEGMENTS[0], TRANSACTION, LATER_TRANSACTION)
+ACROSS_A_LOSS = tuple(CreateOperation(number, name, (), 0) for number, name in enumerate(NAMES, 1))
+
+
+@pytest.mark.parametrize(
+    ("first", "may_lack", "ordering"),
+    [(0, set(), 0), (1, set(), 1), (2, {TRANSACTION}, 2), (3, {TRANSACTION, LATER_TRANSACTION}, 3)],
+)
+async def test_replay_passes_a_loss_where_the_log_goes_on(first: int, may_lack: set[str], ordering: int):
+    recovery = await replayed(*ACROSS_A_LOSS, continued_at=LedgerStart(7, first))
+    metadata = recovery.metadata
+    assert {name for name, each in metadata.segments.items() if each.accepted.may_lack_bytes} == may_lack
+    assert (metadata.has_records, metadata.doubtful_before, recovery.ordering_at_loss) == (True, 7, ordering)
+
+
+async def test_loss_of_a_whole_log_is_passed():
+    recovery = await replayed(continued_at=LedgerStart(7, 3))
+    assert (recovery.metadata.has_records, recovery.metadata.doubtful_before) == (True, 7)
+    assert (recovery.ordering_at_loss, recovery.told_nothing) == (0, True)
+
+
+async def test_log_without_a_loss_passes_none():
+    recovery = await replayed(*ACROSS_A_LOSS)
+    assert (recovery.metadata.has_records, recovery.metadata.doubtful_before) == (False, 0)
+    assert not any(each.accepted.may_lack_bytes for each in recovery.metadata.segments.values())
+    assert (recovery.ordering_at_loss, recovery.told_nothing, recovery.operations) == (0, False, 3)
+
+
+def checkpoint_parts(length: int) -> list[data_frames.CheckpointOperation]:
+    """A checkpoint of several parts, with one segment of this length. Another one starts behind its begin."""
+    padding = [SegmentSnapshot(n, f"{n}" + "s" * PART_BYTES, 0, 0, False, 0, {}) for n in (2, 3)]
+    segments = SegmentSnapshot(1, SEGMENTS[0], 0, length, False, 0, {}), SegmentSnapshot(4, "cut", 3, 9, False, 0, {})
+    parts = list(encode_snapshot(ContainerSnapshot(5, {}, [*padding, *segments])))
+    assert len(parts) > 2
+    last = len(parts) - 1
+    return [data_frames.CheckpointOperation(part, part == last, memoryview(raw)) for part, raw in enumerate(parts)]
+
+
+async def test_replay_starts_with_the_first_whole_checkpoint():
+    """An interrupted restoration has left the begin of one, and later ones repeat what the replay knows."""
+    recovery = await replayed(
+        *checkpoint_parts(100)[:2], *checkpoint_parts(20), appended(20, b"abc"), *checkpoint_parts(999)
+    )
+    metadata = recovery.metadata
+    assert (recovery.told_nothing, recovery.has_cut_checkpoint, metadata.next_number) == (False, False, 5)
+    assert metadata.segments[SEGMENTS[0]].accepted.length == 23
+    assert set(recovery.dirty) == {1, 4}, "one has bytes to flush, the other a start to trim"
+    assert {each.untiered_since_s for each in recovery.dirty.values()} == {5.0}
+
+
+async def test_checkpoint_behind_operations_is_skipped():
+    recovery = await replayed(CreateOperation(1, SEGMENTS[0], (), 0), *checkpoint_parts(20), appended(0, b"abc"))
+    assert set(recovery.metadata.segments) == {SEGMENTS[0]}
+    assert recovery.metadata.segments[SEGMENTS[0]].accepted.length == 3
+
+
+async def test_log_of_a_cut_checkpoint_told_nothing():
+    recovery = await replayed(*checkpoint_parts(20)[:-1])
+    assert (recovery.told_nothing, recovery.has_cut_checkpoint) == (True, True)
+    assert not recovery.metadata.segments
+
+
+@pytest.mark.parametrize(
+    ("operations", "complaint"),
+    [
+        ((*checkpoint_parts(20)[:-1], appended(20, b"abc")), "is incomplete"),
+        ((checkpoint_parts(20)[0], *checkpoint_parts(20)[2:]), "lacks part 1"),
+        (checkpoint_parts(20)[1:], "lacks part 0"),
+        ((*checkpoint_parts(20), appended(21, b"abc")), "its length is 20"),
+        ((*checkpoint_parts(20), appended(19, b"abc")), "its length is 20"),
+    ],
+)
+async def test_log_that_contradicts_itself_is_corrupt(operations: tuple[data_frames.Operation, ...], complaint: str):
+    with pytest.raises(CorruptError, match=complaint):
+        await replayed(*operations)
+
+
+async def test_replayed_append_has_its_place_time_and_number():
+    recovery = await replayed(CreateOperation(1, SEGMENTS[0], (), 0), appended(0, b"", 4), appended(0, b"abc", 5))
+    segment = recovery.metadata.segments[SEGMENTS[0]]
+    assert (segment.attribute(WRITER), segment.untiered_bytes, segment.times.newest) == (5, 3, 3)
+    assert segment.oldest_untiered_entry() == 2, "an append without bytes has no place"
+
+
+def test_snapshot_of_tier_2_tells_the_starts_of_segments():
+    recovery = Recovery(0, BlockPool(1 << 20, 64 << 10), ManualClock())
+    whole, cut = (SegmentSnapshot(n, name, start, 9, False, 0, {}) for n, name, start in ((1, "w", 0), (2, "t", 3)))
+    recovery.restore(ContainerSnapshot(3, {}, [whole, cut]))
+    assert set(recovery.dirty) == {2}
+    assert recovery.metadata.segments["t"].tiered.told_start == 3
+
+
+def test_slice_ends_with_its_bytes_or_operations(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(recovery_module, "OPERATIONS_PER_SLICE", 4)
+    monkeypatch.setattr(recovery_module, "SLICE_BYTES", 10)
+    found: Any = iter([SimpleNamespace(logged=SimpleNamespace(content=bytes(n))) for n in (5, 4, 1, 20, 1, 1, 1, 1, 9)])
+    assert [len(recovery_module._next_slice(found)) for _ in range(5)] == [3, 1, 4, 1, 0]
 
 
 def log_file(records, size_bytes):

@@ -10,9 +10,17 @@ from object_counts import assert_counts_agree
 from store_world import World
 
 from headrace.model.chunks import ChunkRun, RunLink, RunTimes, chunk_sort, object_partition, packed_name
-from headrace.model.errors import FencedError, UnavailableError
-from headrace.ports.metadata_store import Key, MetadataStore, Record, Replace, Write
-from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.model.errors import CorruptError, FencedError, UnavailableError
+from headrace.ports.metadata_store import (
+    WRITES_PER_TRANSACTION_MAX,
+    Delete,
+    Key,
+    MetadataStore,
+    Record,
+    Replace,
+    Write,
+)
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory, fitting
 
 pytestmark = pytest.mark.anyio
 
@@ -215,3 +223,75 @@ async def test_removal_with_a_link_fits_into_a_transaction(world: World, objects
     assert 0 < removed < len(runs)
     assert await directory.all_entries(SEGMENT, 60) == (runs[removed:], [])
     assert_counts_agree(world.metadata)
+
+
+@pytest.fixture
+def writes(world: World, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Write, ...]]:
+    """The transactions that the metadata store was asked for."""
+    honest, found = world.metadata.write, list[tuple[Write, ...]]()
+
+    def write(*writes: Write) -> None:
+        found.append(writes)
+        honest(*writes)
+
+    monkeypatch.setattr(world.metadata, "write", write)
+    return found
+
+
+async def test_runs_of_one_object_take_a_transaction_each(world: World, writes: list[tuple[Write, ...]]):
+    """The directory remembers the counts that it wrote. Else each attempt would first fail."""
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    writes.clear()
+    for number, run in enumerate(RUNS, 1):
+        assert await directory.add([(SEGMENT, run)], LENGTHS) == {}
+        assert len(writes) == number
+    assert await directory.remove(SEGMENT, []) == 0
+    assert len(writes) == len(RUNS), "nothing to remove is no transaction"
+
+
+async def test_count_that_changes_again_and_again_is_an_error(world: World, monkeypatch: pytest.MonkeyPatch):
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    await directory.add([(SEGMENT, RUNS[0])], LENGTHS)
+    before, honest = contents(world.metadata)[:1], world.metadata.write
+    changes = iter(range(100))
+
+    def overtaken(*writes: Write) -> None:
+        count = world.metadata.get(Key(object_partition(0), OBJECT))
+        assert count is not None
+        honest(Replace(count.key, {**count.body, "other": next(changes)}, count.version))
+        honest(*writes)
+
+    monkeypatch.setattr(world.metadata, "write", overtaken)
+    with pytest.raises(UnavailableError, match="has changed since it was read"):
+        await directory.add([(SEGMENT, RUNS[1])], LENGTHS)
+    assert (next(changes), contents(world.metadata)[:-1]) == (2, before)
+
+
+async def test_more_counts_than_fit_into_a_transaction_are_forgotten(world: World):
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    for number in range(WRITES_PER_TRANSACTION_MAX + 5):
+        name = packed_name(0, 0, number + 1)
+        await directory.add([(SEGMENT, ChunkRun(number, 1, name, 0))], {name: 1})
+    counts = list((await directory.objects(after="", limit=200)).records)
+    await directory.forget_objects(counts)
+    assert not (await directory.objects(after="", limit=200)).records
+
+
+async def test_runs_of_an_object_without_a_count_are_corrupt(world: World):
+    """Unless they have been removed since they were read, and the count with them."""
+    read = await read_directory(world)
+    world.metadata.write(Delete(read.counts[0].key, version=None))
+    with pytest.raises(CorruptError, match="has more runs"):
+        await read.directory.remove(SOURCE, read.runs[:2])
+    first = world.metadata.get(Key(*READ_RECORDS["first run"](read)))
+    assert first is not None
+    world.metadata.write(Delete(first.key, first.version))
+    with pytest.raises(UnavailableError, match="has changed since it was read"):
+        await read.directory.remove(SOURCE, read.runs[:2])
+
+
+@pytest.mark.parametrize(("writes_max", "fit"), [(0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (6, 4), (9, 4)])
+def test_each_run_and_each_new_object_is_a_write(writes_max: int, fit: int):
+    names = [OBJECT, OBJECT, OTHER_OBJECT, OBJECT]
+    runs = [ChunkRun(number, 1, name, number) for number, name in enumerate(names)]
+    assert fitting(runs, writes_max) == fit

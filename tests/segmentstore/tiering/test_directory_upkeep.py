@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from segment_writes import created_segment, write
 from store_world import RunningStore, World
 
 from headrace import wire
+from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec.container_snapshots import ContainerSnapshot, DirectoryPlace, MergedRange, SegmentSnapshot
-from headrace.model.chunks import ChunkRun, chunk_run, is_link, packed_name
-from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
-from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.codec.data_frames import CreateOperation, DeleteOperation, MergeOperation
+from headrace.model.chunks import ChunkRun, LogPlace, RunLink, chunk_run, is_link, packed_name
+from headrace.model.errors import CorruptError, UnavailableError
+from headrace.model.names import transient_segment_name
+from headrace.model.segment_attributes import NO_VALUE
+from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, ItemRefusedError
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.containers.container import Removals, SegmentContainer
+from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX, ContainerMetadata
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
 from headrace.segmentstore.tiering import directory_upkeep
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.compactor import SmallRuns
-from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, move_merged
+from headrace.segmentstore.tiering.directory_upkeep import (
+    REMOVALS_PER_PASS_MAX,
+    TRIMMED_PER_PASS_MAX,
+    DirectoryUpkeep,
+    complete_link,
+    follow_link,
+    move_merged,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -171,3 +191,349 @@ async def test_moves_take_as_few_transactions_as_they_can(world: World, run_coun
     records = world.metadata.query(f"chunks/{TARGET}", limit=1000).records
     assert len(records) == run_count
     assert not any(is_link(record.body) for record in records)
+
+
+OBJECT = packed_name(0, 0, 1)
+
+
+async def directory_with(world: World, name: str, *starts: int) -> ChunkDirectory:
+    """With runs of three bytes."""
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    await directory.add([(name, ChunkRun(start, 3, OBJECT, start)) for start in starts], {OBJECT: 100})
+    return directory
+
+
+async def starts_of(directory: ChunkDirectory, name: str) -> list[int]:
+    return [run.offset for run in await directory.page(name)]
+
+
+async def test_move_takes_only_the_runs_of_the_merge(world: World):
+    directory = await directory_with(world, SOURCE, 0, 3, 6, 9)
+    moved = await move_merged(directory, TARGET, MergedRange(OFFSET, 6, DirectoryPlace(SOURCE, 3), 7))
+    assert moved is not None
+    assert [(run.offset, run.position) for run in moved] == [(OFFSET, 3), (OFFSET + 3, 6)]
+    assert await starts_of(directory, SOURCE) == [0, 9]
+    assert await directory.page(TARGET) == moved
+
+
+@pytest.mark.parametrize(
+    ("name", "starts"), [(SOURCE, [0]), (SOURCE, [3]), (SOURCE, []), (TARGET, [OFFSET - 3]), (TARGET, [OFFSET])]
+)
+async def test_merge_of_missing_bytes_moves_nothing(world: World, name: str, starts: list[int]):
+    directory = await directory_with(world, name, *starts)
+    assert await move_merged(directory, TARGET, MergedRange(OFFSET, 6, DirectoryPlace(SOURCE, 0), 7)) is None
+    assert await starts_of(directory, name) == starts
+
+
+@pytest.mark.parametrize("is_forwarding", [False, True])
+async def test_link_is_completed_by_either_name(world: World, *, is_forwarding: bool):
+    directory = await directory_with(world, SOURCE, 0, 3)
+    link = RunLink(OFFSET, 6, SOURCE, 0, 7)
+    await directory.link(TARGET, link, (await directory.page(SOURCE))[0])
+    name = SOURCE if is_forwarding else TARGET
+    last = await directory.last_entry(name)
+    assert isinstance(last, RunLink)
+    assert last.is_forwarding is is_forwarding
+    assert await complete_link(directory, name, last)
+    assert await starts_of(directory, TARGET) == [OFFSET, OFFSET + 3]
+    assert not await complete_link(directory, name, last), "its runs are there"
+    await directory.remove(TARGET, await directory.page(TARGET))
+    assert not await complete_link(directory, name, last)
+
+
+async def test_link_to_lost_runs_is_corrupt(world: World):
+    directory = await directory_with(world, SOURCE, 0, 3)
+    first, second = await directory.page(SOURCE)
+    link = RunLink(OFFSET, 6, SOURCE, 0, 7)
+    await directory.link(TARGET, link, first)
+    with pytest.raises(UnavailableError, match="has changed since it was read"):
+        await follow_link(directory, TARGET, RunLink(OFFSET, 6, SOURCE, 1, 7))
+    await directory.remove(SOURCE, [first])
+    found = await directory.last_entry(TARGET)
+    assert isinstance(found, RunLink)
+    with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE} from 0 on"):
+        await follow_link(directory, TARGET, found)
+    assert await starts_of(directory, SOURCE) == [second.offset]
+
+
+class ScriptedDirectory:
+    """Has these runs, by segment. `refused` are names that it refuses for good; `asked` are those it was asked for."""
+
+    def __init__(self, **runs: list[ChunkRun]) -> None:
+        self.runs = runs
+        self.refused: dict[str, Exception] = {}
+        self.asked: list[str] = []
+        self.records_removed: list[str] = []
+
+    async def page(self, name: str, *, limit: int) -> list[ChunkRun]:
+        self.asked.append(name)
+        return self.runs.get(name, [])[:limit]
+
+    async def all_entries(self, name: str, limit: int) -> tuple[list[ChunkRun], list[RunLink]]:
+        return await self.page(name, limit=limit), []
+
+    async def last_entry(self, name: str) -> ChunkRun | None:
+        return next(reversed(self.runs.get(name, [])), None)
+
+    async def remove(self, name: str, runs: list[ChunkRun], links: object = ()) -> int:
+        if name in self.refused:
+            raise self.refused[name]
+        del self.runs.get(name, [])[: len(runs)]
+        return len(runs)
+
+    async def remove_record(self, name: str) -> None:
+        self.records_removed.append(name)
+
+
+class Made:
+    """A container with a target of 3 bytes, into which a source of 4 bytes is merged, and the upkeep of its directory.
+
+    The merge is accepted and not durable. Tier 2 has nothing.
+    """
+
+    def __init__(self) -> None:
+        self.pool = BlockPool(1 << 20, 64 << 10)
+        self.metadata = ContainerMetadata(0, self.pool, lambda _segment: None)
+        for number, name in enumerate((TARGET, SOURCE), 1):
+            self.metadata.apply(CreateOperation(number, name, (), 0), 0, 1)
+        self.target, self.source = (self.metadata.by_number(number) for number in (1, 2))
+        self.append(self.target, 3)
+        self.append(self.source, 4)
+        self.settle = self.metadata.apply(MergeOperation(1, 2, 3, 4, (), 0), 5, 1)
+        self.known: Any = lambda epoch, entry: (epoch, entry) == (1, 9)
+        self.container: Any = SimpleNamespace(
+            container=0,
+            metadata=self.metadata,
+            dirty={1: self.target},
+            log=SimpleNamespace(ledger=SimpleNamespace(knows=self.known), durable_entry=9),
+            unanswered=UnansweredWrites(ManualClock()),
+            removals=Removals(lambda: asyncio.get_running_loop().create_future()),
+            stored_is_durable=True,
+            note_deletion_stored=self.note_deletion_stored,
+        )
+        self.forgotten: list[str] = []
+        self.small_runs = SmallRuns(32)
+        self.noted: list[tuple[str, int]] = []
+        self.small_runs.note = lambda name, length: self.noted.append((name, length))  # type: ignore[method-assign]
+        self.directory = ScriptedDirectory()
+        directory: Any = self.directory
+        self.upkeep = DirectoryUpkeep(self.container, directory, self.small_runs, 100, lambda: None, covered=True)
+
+    def note_deletion_stored(self, name: str) -> None:
+        self.forgotten.append(name)
+        del self.metadata.deletions[name]
+
+    def removed(self, *names: str, entry: int = 9) -> None:
+        """Create and remove segments; the log has the removals in this entry."""
+        for name in names:
+            number = self.metadata.next_number
+            self.metadata.apply(CreateOperation(number, name, (), 0), 0, 1)
+            self.metadata.apply(DeleteOperation(number, 0), entry, 1)
+
+    def unanswered(self, name: str) -> None:
+        with suppress(UnavailableError), self.container.unanswered.noted(name):
+            raise UnavailableError("no answer")
+
+    def truncated(self, count: int) -> None:
+        """Have segments of a run each, all of whose bytes are before their start, which tier 2's snapshot has."""
+        self.container.dirty.clear()
+        for number in range(10, 10 + count):
+            self.metadata.apply(CreateOperation(number, str(number), (), 0), 0, 1)
+            segment = self.container.dirty[number] = self.metadata.by_number(number)
+            segment.tiered.length = segment.durable.start_offset = segment.tiered.told_start = 3
+            self.directory.runs[str(number)] = [run_of(0, 3)]
+
+    def append(self, segment: Segment, length: int) -> None:
+        reserved = self.pool.reserve(length)
+        assert reserved is not None
+        segment.index.add(segment.accepted.length, reserved, 0, (1, NO_VALUE, 1))
+        segment.accepted.length = segment.durable.length = segment.accepted.length + length
+
+
+def run_of(offset: int, length: int, logged: tuple[int, int] | None = None) -> ChunkRun:
+    return ChunkRun(offset, length, OBJECT, 0, logged=None if logged is None else LogPlace(*logged))
+
+
+def test_run_of_a_source_is_stored_before_its_merge_is_durable():
+    made = Made()
+    made.upkeep.take_as_stored(made.source, run_of(0, 4))
+    assert (made.source.tiered.length, made.noted) == (4, [(SOURCE, 4)])
+    made.upkeep.take_as_stored(made.source, run_of(0, 4))
+    assert made.noted == [(SOURCE, 4)], "it is known"
+
+
+@pytest.mark.parametrize(
+    ("run", "is_durable", "complaint"),
+    [
+        (run_of(0, 7), False, "the log only up to 3: acknowledged bytes are missing"),
+        (run_of(0, 8), True, "the log only up to 7: acknowledged bytes are missing"),
+        (run_of(0, 2), True, "ends at 2, inside an append"),
+        (run_of(0, 3, (1, 8)), True, "entry 8 of epoch 1, which this log has lost"),
+    ],
+)
+def test_run_that_contradicts_the_log_is_corrupt(run: ChunkRun, is_durable: bool, complaint: str):
+    made = Made()
+    if is_durable:
+        made.settle()
+    with pytest.raises(CorruptError, match=complaint):
+        made.upkeep.take_as_stored(made.target, run)
+    assert made.target.tiered.length == 0
+
+
+@pytest.mark.parametrize(("start", "trimmed"), [(0, 2), (1, 0), (3, 0)])
+def test_run_from_before_the_start_is_trimmed_again(start: int, trimmed: int):
+    made = Made()
+    made.target.tiered.trimmed_offset, made.target.accepted.start_offset = 2, start
+    made.upkeep.take_as_stored(made.target, run_of(0, 3, (1, 9)))
+    assert (made.target.tiered.length, made.target.tiered.trimmed_offset) == (3, trimmed)
+
+
+def test_segment_rests_when_nothing_is_left_to_do():
+    made = Made()
+    made.settle()
+    target = made.target
+    target.untiered_since_s = 1.0
+    target.accepted.start_offset = 2
+    for is_left, change in [
+        (True, lambda: made.upkeep.take_as_stored(target, run_of(0, 3))),
+        (True, lambda: made.upkeep.take_as_stored(made.source, run_of(0, 4))),
+        (True, lambda: target.advance_tiered(7)),
+        (True, lambda: setattr(target, "quarantined", True)),
+        (True, lambda: setattr(target.tiered, "trimmed_offset", 2)),
+        (False, lambda: setattr(target, "quarantined", False)),
+    ]:
+        change()
+        made.upkeep.rest_segments()
+        assert (1 in made.container.dirty) is is_left
+    assert target.untiered_since_s is None
+
+
+def test_removed_segment_rests_once_its_removal_is_durable():
+    made = Made()
+    made.settle()
+    made.metadata.apply(DeleteOperation(1, 0), 10, 1)
+    made.upkeep.rest_segments()
+    assert 1 in made.container.dirty
+    made.container.log.durable_entry = 10
+    made.upkeep.rest_segments()
+    assert not made.container.dirty
+
+
+async def test_runs_are_removed_once_the_removal_is_durable():
+    made = Made()
+    made.removed("a")
+    made.removed("late", entry=10)
+    made.directory.runs = {"a": [run_of(0, 3)], "late": [run_of(0, 3)]}
+    assert await made.upkeep.forget_removed(())
+    assert (made.forgotten, made.directory.runs["a"]) == ([SOURCE, "a"], [])
+    assert not await made.upkeep.forget_removed(())
+    made.container.log.durable_entry = 10
+    assert await made.upkeep.forget_removed(())
+    assert made.forgotten[2:] == ["late"]
+    assert made.directory.records_removed == [], "there are none"
+
+
+async def test_runs_that_are_still_needed_or_may_come_are_left():
+    made = Made()
+    made.removed("under way", "unanswered", "refused", "free")
+    made.source.tiered.length = 1  # so that the merge is flushed under the name of its source
+    made.container.removals.refuse("refused")
+    made.unanswered("unanswered")
+    assert await made.upkeep.forget_removed({"under way"})
+    assert made.directory.asked == made.forgotten == ["free"]
+    assert not await made.upkeep.forget_removed({"under way"})
+
+
+async def test_removal_of_many_runs_takes_several_passes():
+    made = Made()
+    made.removed("many")
+    made.directory.runs["many"] = [run_of(3 * number, 3) for number in range(RUNS_PER_WRITE_MAX + 1)]
+    assert await made.upkeep.forget_removed({SOURCE})
+    assert (len(made.directory.runs["many"]), made.forgotten) == (1, [])
+    assert await made.upkeep.forget_removed({SOURCE})
+    assert (len(made.directory.runs["many"]), made.forgotten) == (0, ["many"])
+
+
+async def test_pass_removes_a_bounded_number_of_segments():
+    made = Made()
+    names = [f"segment {number}" for number in range(REMOVALS_PER_PASS_MAX + 1)]
+    made.removed(*names)
+    assert await made.upkeep.forget_removed({SOURCE})
+    assert made.forgotten == names[:-1]
+    assert await made.upkeep.forget_removed({SOURCE})
+    assert made.forgotten == names
+
+
+async def test_only_segments_that_may_have_a_record_lose_it():
+    made = Made()
+    made.metadata.has_records = True
+    transient = transient_segment_name(TARGET, 1, 2)
+    made.removed("a", transient)
+    assert await made.upkeep.forget_removed({SOURCE})
+    assert made.forgotten == ["a", transient]
+    assert made.directory.records_removed == ["a"]
+
+
+async def test_removal_that_tier_2_refuses_is_not_tried_again():
+    made = Made()
+    long_name = "x" * (NAME_BYTES_MAX + 1)
+    made.removed("refused", long_name, "other")
+    made.directory.refused = dict.fromkeys(("refused", long_name), ItemRefusedError("too large"))
+    assert await made.upkeep.forget_removed({SOURCE})
+    assert made.forgotten == [long_name, "other"], "tier 2 never had anything of a name that is too long"
+    assert made.container.removals.refused == {"refused"}
+    assert not await made.upkeep.forget_removed({SOURCE})
+
+
+async def test_pass_looks_at_a_bounded_number_of_truncated_segments():
+    made = Made()
+    made.truncated(TRIMMED_PER_PASS_MAX + 2)
+    names = sorted(made.directory.runs)
+    made.container.dirty[11].quarantined = True
+    assert await made.upkeep.trim_truncated()
+    assert made.directory.asked == [name for name in names if name != "11"][:TRIMMED_PER_PASS_MAX]
+    made.directory.asked.clear()
+    assert await made.upkeep.trim_truncated()
+    assert made.directory.asked == names[-1:]
+    made.directory.asked.clear()
+    assert not await made.upkeep.trim_truncated()
+    assert made.directory.asked == [], "all are trimmed"
+    assert made.directory.runs["11"] == [run_of(0, 3)]
+
+
+async def test_segment_with_unanswered_writes_is_trimmed_later():
+    made = Made()
+    made.truncated(1)
+    made.unanswered("10")
+    assert not await made.upkeep.trim_truncated()
+    assert made.directory.asked == []
+
+
+@pytest.mark.parametrize("reason", ["a start that no snapshot has", "a move that the log does not know"])
+async def test_trim_waits_until_the_bytes_are_not_needed(reason: str):
+    made = Made()
+    made.truncated(1)
+    segment = made.container.dirty[10]
+    if reason == "a start that no snapshot has":
+        segment.tiered.told_start = 2
+    else:
+        made.container.stored_is_durable = False
+    assert not await made.upkeep.trim_truncated()
+    assert (made.directory.runs["10"], segment.tiered.trimmed_offset) == ([run_of(0, 3)], 0)
+    segment.tiered.told_start, made.container.stored_is_durable = 3, True
+    assert await made.upkeep.trim_truncated()
+    assert (made.directory.runs["10"], segment.tiered.trimmed_offset) == ([], 3)
+
+
+async def test_refused_trim_is_of_one_segment_and_others_fail_the_pass():
+    made = Made()
+    made.truncated(3)
+    made.directory.refused = {"10": ItemRefusedError("too large")}
+    assert await made.upkeep.trim_truncated()
+    assert [segment.quarantined for segment in made.container.dirty.values()] == [True, False, False]
+    made = Made()
+    made.truncated(3)
+    made.directory.refused = {"11": UnavailableError("no answer")}
+    with pytest.raises(UnavailableError):
+        await made.upkeep.trim_truncated()
+    assert not any(segment.quarantined for segment in made.container.dirty.values())

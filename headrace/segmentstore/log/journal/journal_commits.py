@@ -246,8 +246,8 @@ class JournalCommits:
             return
         kind, container, epoch, writer_epoch = behind
         kind = RecordKind.TRUNCATION if kind is _ENTRY else kind
-        limits = self.index.limits(container)
-        mark = PendingRecord(kind, container, epoch, writer_epoch, 0, *limits, (), 0, ignore)
+        truncated_before = self.index.truncated_before.get(container, 0)
+        mark = PendingRecord(kind, container, epoch, writer_epoch, 0, truncated_before, 0, (), 0, ignore)
         self.commit([mark], _ignore_all)
         self._behind = None
 
@@ -357,8 +357,9 @@ class JournalCommits:
 
         They carry the truncation points, too, which no newer file may have.
         """
+        index = self.index
         promises = [
-            promise_record(container, self.index.promises[container], ignore, *self.index.limits(container))
+            promise_record(container, index.promises[container], ignore, index.truncated_before.get(container, 0))
             for container, held_in in self._promise_files.items()
             if held_in is log_file
         ]

@@ -54,15 +54,12 @@ class ContainerEntries:
         self.epoch = 0
         self.next_entry = 0
         self.truncated_before = 0
-        self.acknowledged_before = 0
         self.witness = NO_WITNESS
         self.writer_epoch = 0
         self.runs: dict[int, EntryRun] = {}
 
     def note_header(self, record: NotedRecord) -> None:
         """Note what the header says of the log."""
-        if record.acknowledged_before > self.acknowledged_before:
-            self.acknowledged_before = record.acknowledged_before
         if record.writer_epoch > self.writer_epoch:
             self.writer_epoch = record.writer_epoch
 
@@ -206,7 +203,7 @@ class JournalIndex:
         else:
             if kind is RecordKind.PROMISE:
                 self.promises[container] = max(self.promises.get(container, 0), record.writer_epoch)
-                if not (entries or record.truncated_before or record.acknowledged_before):
+                if not (entries or record.truncated_before):
                     return False
             if entries is None:
                 entries = self._containers[container] = ContainerEntries(container)
@@ -229,11 +226,6 @@ class JournalIndex:
         entries.note_header(header)
         entries.note_witness(header)
         self._truncate(entries, header)
-
-    def limits(self, container: int) -> tuple[int, int]:
-        """The first entry of a container that is needed, and the first that is not known to be acknowledged."""
-        entries = self._containers.get(container)
-        return (0, 0) if entries is None else (entries.truncated_before, entries.acknowledged_before)
 
     def keep_ledgers(self, container: int, chain: LedgerChain) -> bool:
         """Forget the entries that no ledger of the chain has; return whether there were any."""

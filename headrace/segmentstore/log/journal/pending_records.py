@@ -41,13 +41,9 @@ class PendingRecord:
     chain: LedgerChain | None = None
 
 
-def promise_record(
-    container: int, writer_epoch: int, done: Done, truncated_before: int = 0, acknowledged_before: int = 0
-) -> PendingRecord:
+def promise_record(container: int, writer_epoch: int, done: Done, truncated_before: int = 0) -> PendingRecord:
     """A promise to accept nothing of an owner with a lower epoch."""
-    return PendingRecord(
-        RecordKind.PROMISE, container, 0, writer_epoch, 0, truncated_before, acknowledged_before, (), 0, done
-    )
+    return PendingRecord(RecordKind.PROMISE, container, 0, writer_epoch, 0, truncated_before, 0, (), 0, done)
 
 
 def truncation_record(container: int, epoch: int, before_entry: int, done: Done) -> PendingRecord:

@@ -37,7 +37,6 @@ class Log:
     epoch: int = 0
     next_entry: int = 0
     truncated_before: int = 0
-    acknowledged_before: int = 0
     writer_epoch: int = 0
     witness: Witness = NO_WITNESS
     records: list[tuple[int, int, Any, int]] = field(default_factory=list)
@@ -97,10 +96,9 @@ class Model:
             return
         if header.kind is RecordKind.PROMISE:
             self.promises[container] = max(self.promises.get(container, 0), header.writer_epoch)
-            if container not in self.logs and not header.truncated_before and not header.acknowledged_before:
+            if container not in self.logs and not header.truncated_before:
                 return
         log = self.logs.setdefault(container, Log())
-        log.acknowledged_before = max(log.acknowledged_before, header.acknowledged_before)
         log.writer_epoch = max(log.writer_epoch, header.writer_epoch)
         if header.kind is RecordKind.ENTRY:
             self._note(log, header, is_damaged=is_damaged)
@@ -148,7 +146,6 @@ class Model:
         for container in CONTAINERS:
             log = self.logs.get(container, Log())
             assert (container in index) == (container in self.logs)
-            assert index.limits(container) == (log.truncated_before, log.acknowledged_before)
             assert index.next_entry(container) == log.next_entry
             assert index.ledgers(container) == log.held()
             self.check_places(container, log)
@@ -203,7 +200,7 @@ def _step(model: Model, random: Random) -> None:
     elif kind == "truncation":
         model.add(RecordHeader(RecordKind.TRUNCATION, container, epoch, writer, 0, before, 0, 0, 0, 0))
     elif kind == "promise":
-        limits = random.choice(((0, 0), (before, 0), (before, acknowledged)))
+        limits = random.choice(((0, 0), (before, 0), (0, acknowledged), (before, acknowledged)))
         model.add(RecordHeader(RecordKind.PROMISE, container, 0, writer, 0, *limits, 0, 0, 0))
     elif kind == "drop" and random.random() < 0.5:
         model.add(RecordHeader(RecordKind.DROP, container, epoch, epoch, 0, 0, 0, 0, 0, 0))

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
-from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, Codec, RecordKind
+from headrace.codec.payload_compression import compress_payload
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log.journal import journal_reader, journal_scan
 from headrace.segmentstore.log.journal.entry_runs import LedgerState
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits
-from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
-from headrace.segmentstore.log.journal.journal_reader import JournalReader
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, RecordHeader
+from headrace.segmentstore.log.journal.journal_reader import JournalReader, StoredEntry
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore, truncation_record
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
@@ -160,6 +161,39 @@ def test_entries_to_send_keep_no_memory_of_what_is_between_them(journal):
     payloads = [one.payload for one in journal.reader.entries_to_send(0, 7, 0, 9, 1 << 20)]
     assert payloads == [b"wanted"] * 10
     assert sum(len(memoryview(payload).obj) for payload in payloads) == 10 * len(b"wanted")
+
+
+def test_entries_to_send_end_at_the_first_that_is_missing(journal):
+    for entry in (0, 1, 3):
+        submit(journal, 7, entry, b"x")
+    for first, found in [(0, [0, 1]), (2, []), (3, [3])]:
+        assert [one.header.entry for one in journal.reader.entries_to_send(0, 7, first, 9, 1 << 20)] == found
+
+
+def test_bound_on_bytes_counts_over_gaps(journal):
+    for entry in (0, 2, 4):
+        submit(journal, 7, entry, bytes(2_000))
+    record_bytes = 2_000 + RECORD_HEADER_BYTES
+    for bytes_max, found in [(2 * record_bytes - 1, [0]), (2 * record_bytes, [0, 2]), (1 << 20, [0, 2, 4])]:
+        assert [stored.header.entry for stored in journal.reader.ledger(0, 7, 0, 9, bytes_max)] == found
+
+
+def test_entry_where_another_one_was_written_is_damage(disk, journal):
+    """A disk may return the block of another place, whose checksums are right."""
+    for entry in range(3):
+        submit(journal, 7, entry, b"entry %d" % entry)
+    file, record_bytes = disk.open(FIRST_FILE), RECORD_HEADER_BYTES + len(b"entry 0")
+    file.write(FILE_HEADER_BYTES, [file.read(FILE_HEADER_BYTES + record_bytes, record_bytes)])
+    with pytest.raises(CorruptError, match="entry 0 of container 0 is not what was written there"):
+        list(journal.reader.ledger(0, 7, 0, 3))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_content_of_an_entry_is_what_the_owner_appended(codec: Codec):
+    content = b"content " * 100
+    payload = compress_payload([content], len(content)) if codec is Codec.ZSTD else content
+    header = RecordHeader(RecordKind.ENTRY, 0, 1, 1, 0, 0, 0, 0, len(payload), 0, codec=codec)
+    assert StoredEntry(header, memoryview(payload)).content() == content
 
 
 def read_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:

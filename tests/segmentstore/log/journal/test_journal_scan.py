@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+from itertools import pairwise
+from typing import Any
+
 import pytest
 from crc32c import crc32c
 
@@ -10,7 +14,13 @@ from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log.journal import journal_scan
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, Format2, LostRecordsError, RecordHeader
-from headrace.segmentstore.log.journal.journal_scan import RecordScan
+from headrace.segmentstore.log.journal.journal_scan import (
+    BLOCK_BYTES,
+    FileWindow,
+    RecordScan,
+    read_around,
+    write_again,
+)
 
 NAME = "journal-1"
 LAYOUT = Format2(77)
@@ -137,3 +147,118 @@ def test_torn_record_without_a_header_counts_as_far_as_known():
     scan = scan_of([1, 3], (1, HEADER), (3, HEADER))
     assert len(list(scan)) == 1
     assert scan.torn_bytes == 2 * RECORD_BYTES + RECORD_HEADER_BYTES
+
+
+def test_entry_longer_than_any_is_no_record(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(journal_scan, "ENTRY_BYTES_MAX", len(PAYLOAD) - 1)
+    scan = scan_of([1])
+    assert list(scan) == []
+    assert scan.torn_bytes == RECORD_HEADER_BYTES, "its length is no length"
+    monkeypatch.setattr(journal_scan, "ENTRY_BYTES_MAX", len(PAYLOAD))
+    scan = scan_of([1, 1], (1, IN_PAYLOAD))
+    assert (len(list(scan)), scan.torn_bytes) == (1, RECORD_BYTES)
+
+
+@pytest.mark.parametrize("window_bytes", [*range(RECORD_BYTES, RECORD_BYTES + 30), 1 << 20])
+def test_record_without_payload_at_the_end_of_a_file_is_a_proof(monkeypatch: pytest.MonkeyPatch, window_bytes: int):
+    monkeypatch.setattr(journal_scan, "WINDOW_BYTES", window_bytes)
+    disk = MemoryJournalDisk()
+    disk.create(NAME, ENDS[1] + RECORD_HEADER_BYTES)
+    file = disk.open(NAME)
+    entry = RecordHeader(RecordKind.ENTRY, 0, 1, 1, 0, 0, 0, ENDS[0], len(PAYLOAD), crc32c(PAYLOAD))
+    promise = RecordHeader(RecordKind.PROMISE, 0, 0, 4, 0, 0, 0, ENDS[1], 0, 0)
+    file.write(ENDS[0], [LAYOUT.encode(*entry), PAYLOAD, LAYOUT.encode(*promise)])
+    assert len(list(RecordScan(file, LAYOUT, None, NAME))) == 2
+    disk.damage(NAME, ENDS[0] + IN_PAYLOAD)
+    with pytest.raises(CorruptError, match=f"damaged at {ENDS[0]}"):
+        list(RecordScan(file, LAYOUT, None, NAME))
+
+
+class BadFile:
+    """A file of six and a half blocks, with blocks that cannot be read."""
+
+    size_bytes = 6 * BLOCK_BYTES + BLOCK_BYTES // 2
+
+    def __init__(self, *bad: int, error: int = errno.EIO) -> None:
+        self.content = bytes(1 + number % 255 for number in range(self.size_bytes))
+        self.bad = {byte for block in bad for byte in range(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)}
+        self.errors = [error]
+        self.written: dict[int, int] = {}
+
+    def read(self, position: int, length: int) -> bytes:
+        if not self.bad.isdisjoint(range(position, position + length)):
+            raise OSError(self.errors.pop() if len(self.errors) > 1 else self.errors[0], "a bad block")
+        return self.content[position : position + length]
+
+    def write(self, position: int, parts: list[bytes]) -> None:
+        (part,) = parts
+        assert part
+        self.written.update(enumerate(part, position))
+
+
+EDGES = (0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1)
+PARTS = [
+    (first + start, min(last + end, BadFile.size_bytes))
+    for first, last in ((0, 2), (0, 6), (1, 3), (2, 5), (4, 6))
+    for start in (edge + first * (BLOCK_BYTES - 1) for edge in EDGES)
+    for end in (edge + last * (BLOCK_BYTES - 1) for edge in EDGES)
+]
+
+
+@pytest.mark.parametrize("bad", [(1,), (1, 2, 4), (0, 6), (3, 5)])
+def test_only_the_blocks_that_fail_are_read_as_zeros(bad: tuple[int, ...]):
+    for position, end in PARTS:
+        file: Any = BadFile(*bad)
+        content, unreadable = read_around(file, position, end - position)
+        expected = bytes(0 if byte in file.bad else file.content[byte] for byte in range(position, end))
+        assert content == expected, (position, end)
+        lost = sorted(file.bad & set(range(position, end)))
+        assert [byte for first, after in unreadable for byte in range(first, after)] == lost
+        assert all(after < later for (_, after), (later, _) in pairwise(unreadable)), "each stretch is reported once"
+        write_again(file, position, end - position)
+        assert file.written == {byte: file.content[byte] for byte in range(position, end) if byte not in file.bad}
+
+
+def test_read_behind_the_end_of_a_bad_file_is_empty():
+    file: Any = BadFile(6)
+    assert read_around(file, file.size_bytes, 10) == (b"", ())
+    assert read_around(file, file.size_bytes + 5, 10) == (b"", ())
+    content, unreadable = read_around(file, 5 * BLOCK_BYTES, 1 << 20)
+    assert (len(content), unreadable) == (BLOCK_BYTES * 3 // 2, ((6 * BLOCK_BYTES, file.size_bytes),))
+
+
+@pytest.mark.parametrize(("bad", "fails"), [((1, 4), False), ((1, 2, 4), True)])
+def test_disk_that_can_read_little_is_an_error(monkeypatch: pytest.MonkeyPatch, bad: tuple[int, ...], *, fails: bool):
+    monkeypatch.setattr(journal_scan, "UNREADABLE_BYTES_MAX", 2 * BLOCK_BYTES)
+    file: Any = BadFile(*bad)
+    if fails:
+        with pytest.raises(OSError, match="a bad block"):
+            read_around(file, 0, file.size_bytes)
+    else:
+        assert len(read_around(file, 0, file.size_bytes).unreadable) == 2
+
+
+@pytest.mark.parametrize("errors", [[errno.EACCES], [errno.EACCES, errno.EIO]])
+def test_other_errors_of_a_read_are_no_bad_blocks(errors: list[int]):
+    file: Any = BadFile(1)
+    file.errors = errors  # the last one comes first
+    with pytest.raises(OSError, match="a bad block") as raised:
+        read_around(file, 0, file.size_bytes)
+    assert raised.value.errno == errno.EACCES
+
+
+@pytest.mark.parametrize(
+    ("position", "length", "is_readable"),
+    [
+        (0, BLOCK_BYTES, True),
+        (0, BLOCK_BYTES + 1, False),
+        (2 * BLOCK_BYTES, 9, True),
+        (2 * BLOCK_BYTES - 1, 9, False),
+        (BLOCK_BYTES + 5, 9, False),
+    ],
+)
+def test_bytes_next_to_a_bad_block_are_readable(position: int, length: int, *, is_readable: bool):
+    file: Any = BadFile(1)
+    window = FileWindow(file)
+    window.view(0, file.size_bytes)
+    assert window.is_readable(position, length) == is_readable
