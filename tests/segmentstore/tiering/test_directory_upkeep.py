@@ -254,6 +254,9 @@ async def test_link_to_lost_runs_is_corrupt(world: World):
     with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE} from 0 on"):
         await follow_link(directory, TARGET, found)
     assert await starts_of(directory, SOURCE) == [second.offset]
+    await directory.remove(SOURCE, [second])
+    with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE} from 0 on"):
+        await follow_link(directory, TARGET, found)
 
 
 class ScriptedDirectory:
@@ -395,6 +398,20 @@ def test_run_from_before_the_start_is_trimmed_again(start: int, trimmed: int):
     made.target.tiered.trimmed_offset, made.target.accepted.start_offset = 2, start
     made.upkeep.take_as_stored(made.target, run_of(0, 3, (1, 9)))
     assert (made.target.tiered.length, made.target.tiered.trimmed_offset) == (3, trimmed)
+
+
+def test_start_is_compared_with_a_run_where_its_bytes_belong():
+    made = Made()
+    made.target.tiered.trimmed_offset, made.target.accepted.start_offset = 2, 3
+    made.upkeep.take_as_stored(made.source, run_of(0, 4))
+    made.upkeep.take_as_stored(made.source, run_of(2, 2))
+    assert made.target.tiered.trimmed_offset == 2
+
+
+def test_snapshot_may_tell_of_segments_that_are_not_in_memory():
+    made = Made()
+    made.upkeep.note_snapshot(of_segments(replace(told(1), name=OTHER), told(1, start=2)))
+    assert made.target.tiered.told_start == 2
 
 
 def test_segment_rests_when_nothing_is_left_to_do():
