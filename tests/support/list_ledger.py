@@ -18,6 +18,8 @@ from headrace.segmentstore.lease_gate import LeaseGate
 class ListLedger:
     """Entries in a list, durable when `acknowledge` says so."""
 
+    held_bytes = 0
+
     def __init__(self, entry_bytes_max: int = FRAME_BYTES_MIN) -> None:
         self.entry_bytes_max = entry_bytes_max
         self.entries: list[bytes] = []

@@ -25,6 +25,7 @@ from headrace.model.errors import (
 )
 from headrace.model.names import transient_segment_name
 from headrace.model.segment_attributes import NO_VALUE
+from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers import attribute_updates
@@ -43,26 +44,13 @@ OTHER = "scope/stream/1.#epoch.0"
 WRITER, ATTRIBUTE = 5, 7
 
 
-class ScriptedRoom:
-    """Room for the log, unless there is a `reason` to refuse operations."""
-
-    def __init__(self) -> None:
-        self.reason: str | None = None
-
-    def refuses(self, _ledger: Ledger) -> bool:
-        return True
-
-    def refusal(self, _ledger: Ledger) -> str | None:
-        return self.reason
-
-
 class Made:
     """A container whose log is durable when `acknowledge` says so, or at once in `done`."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.ledger = ListLedger(1 << 16)
-        self.room = ScriptedRoom()
+        self.log_bytes = 0
         self.failures: list[HeadraceError] = []
         self.records = 0
         self.found = asyncio.Event()
@@ -76,13 +64,16 @@ class Made:
             pool,
             self.clock,
             lambda _container, error: self.failures.append(error),
-            cast("LogRoom", self.room),
+            LogRoom(self._space, list),
             rates,
             self._find_record,
         )
 
     def _open_log(self, failed: Callable[[HeadraceError], None]) -> OperationLog:
         return OperationLog(cast("Ledger", self.ledger), OrderingClock(self.clock), on_failure=failed)
+
+    def _space(self) -> LogSpace:
+        return LogSpace(self.log_bytes, 0, 1 << 20, 1 << 10)
 
     async def _find_record(self, _name: str) -> None:
         self.records += 1
@@ -294,13 +285,14 @@ async def test_full_segment_accepts_the_writers_that_it_has(made: Made, monkeypa
 
 
 async def test_full_log_refuses_every_operation(made: Made):
-    made.room.reason = "it is full"
-    with pytest.raises(ThrottledError, match="it is full"):
+    made.log_bytes = 1 << 20
+    made.container.log_room.look(0.0)
+    with pytest.raises(ThrottledError, match="the volume has no room"):
         made.append()
-    with pytest.raises(ThrottledError, match="it is full"):
+    with pytest.raises(ThrottledError, match="the volume has no room"):
         await made.container.seal(SEGMENT)
     assert not made.container.metadata.segments[SEGMENT].accepted.sealed
-    made.room.reason = None
+    made.log_bytes = 0
     assert made.append() == 3
 
 

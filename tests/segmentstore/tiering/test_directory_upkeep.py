@@ -254,6 +254,9 @@ async def test_link_to_lost_runs_is_corrupt(world: World):
     with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE} from 0 on"):
         await follow_link(directory, TARGET, found)
     assert await starts_of(directory, SOURCE) == [second.offset]
+    await directory.remove(SOURCE, [second])
+    with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE} from 0 on"):
+        await follow_link(directory, TARGET, found)
 
 
 class ScriptedDirectory:
@@ -275,6 +278,9 @@ class ScriptedDirectory:
     async def last_entry(self, name: str) -> ChunkRun | None:
         return next(reversed(self.runs.get(name, [])), None)
 
+    async def entry_before(self, name: str, end: int) -> ChunkRun | None:
+        return next((run for run in reversed(self.runs.get(name, [])) if run.offset < end), None)
+
     async def remove(self, name: str, runs: list[ChunkRun], links: object = ()) -> int:
         if name in self.refused:
             raise self.refused[name]
@@ -291,7 +297,7 @@ class Made:
     The merge is accepted and not durable. Tier 2 has nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, covered: bool = True) -> None:
         self.pool = BlockPool(1 << 20, 64 << 10)
         self.metadata = ContainerMetadata(0, self.pool, lambda _segment: None)
         for number, name in enumerate((TARGET, SOURCE), 1):
@@ -300,6 +306,8 @@ class Made:
         self.append(self.target, 3)
         self.append(self.source, 4)
         self.settle = self.metadata.apply(MergeOperation(1, 2, 3, 4, (), 0), 5, 1)
+        self.stored: list[tuple[int, int]] = []
+        self.told_stored = 0
         self.known: Any = lambda epoch, entry: (epoch, entry) == (1, 9)
         self.container: Any = SimpleNamespace(
             container=0,
@@ -310,6 +318,7 @@ class Made:
             removals=Removals(lambda: asyncio.get_running_loop().create_future()),
             stored_is_durable=True,
             note_deletion_stored=self.note_deletion_stored,
+            note_stored=self.stored.extend,
         )
         self.forgotten: list[str] = []
         self.small_runs = SmallRuns(32)
@@ -317,7 +326,10 @@ class Made:
         self.small_runs.note = lambda name, length: self.noted.append((name, length))  # type: ignore[method-assign]
         self.directory = ScriptedDirectory()
         directory: Any = self.directory
-        self.upkeep = DirectoryUpkeep(self.container, directory, self.small_runs, 100, lambda: None, covered=True)
+        self.upkeep = DirectoryUpkeep(self.container, directory, self.small_runs, 100, self.told, covered=covered)
+
+    def told(self) -> None:
+        self.told_stored += 1
 
     def note_deletion_stored(self, name: str) -> None:
         self.forgotten.append(name)
@@ -386,6 +398,20 @@ def test_run_from_before_the_start_is_trimmed_again(start: int, trimmed: int):
     made.target.tiered.trimmed_offset, made.target.accepted.start_offset = 2, start
     made.upkeep.take_as_stored(made.target, run_of(0, 3, (1, 9)))
     assert (made.target.tiered.length, made.target.tiered.trimmed_offset) == (3, trimmed)
+
+
+def test_start_is_compared_with_a_run_where_its_bytes_belong():
+    made = Made()
+    made.target.tiered.trimmed_offset, made.target.accepted.start_offset = 2, 3
+    made.upkeep.take_as_stored(made.source, run_of(0, 4))
+    made.upkeep.take_as_stored(made.source, run_of(2, 2))
+    assert made.target.tiered.trimmed_offset == 2
+
+
+def test_snapshot_may_tell_of_segments_that_are_not_in_memory():
+    made = Made()
+    made.upkeep.note_snapshot(of_segments(replace(told(1), name=OTHER), told(1, start=2)))
+    assert made.target.tiered.told_start == 2
 
 
 def test_segment_rests_when_nothing_is_left_to_do():
@@ -537,3 +563,100 @@ async def test_refused_trim_is_of_one_segment_and_others_fail_the_pass():
     with pytest.raises(UnavailableError):
         await made.upkeep.trim_truncated()
     assert not any(segment.quarantined for segment in made.container.dirty.values())
+
+
+OTHER = "scope/stream/1.#epoch.0"
+
+
+async def test_first_bytes_wait_for_a_snapshot_after_a_takeover():
+    """The snapshot of a former owner may have removed segments of any name, but never one of a transaction."""
+    made = Made(covered=False)
+    assert made.upkeep.must_wait(made.target)
+    assert not made.upkeep.must_wait(made.source)
+    made.target.tiered.length = 1
+    assert not made.upkeep.must_wait(made.target)
+    made.metadata.apply(CreateOperation(3, OTHER, (), 0), 0, 1)
+    made.append(made.metadata.by_number(3), 2)
+    made.metadata.apply(MergeOperation(1, 3, 7, 2, (), 0), 5, 2)
+    assert made.upkeep.must_wait(made.target), "a merge brings the first bytes of another name"
+    made.upkeep.note_snapshot(of_segments(told(9, start=2)))
+    assert not made.upkeep.must_wait(made.target)
+    assert made.target.tiered.told_start == 0, "that of another segment of the name"
+    made.upkeep.note_snapshot(of_segments(told(1, start=2)))
+    assert made.target.tiered.told_start == 2
+
+
+def nested() -> Made:
+    """The merge is durable and in tier 2 under its source's name, and its target is merged into a third segment."""
+    made = Made()
+    made.settle()
+    made.metadata.apply(CreateOperation(3, OTHER, (), 0), 0, 1)
+    outer = made.metadata.by_number(3)
+    made.append(outer, 5)
+    made.metadata.apply(MergeOperation(3, 1, 5, 7, (), 0), 5, 2)()
+    outer.tiered.length, made.target.tiered.length, made.source.tiered.length = 5, 3, 4
+    made.container.dirty = {3: outer}
+    return made
+
+
+def script_moves(monkeypatch: pytest.MonkeyPatch, *results: list[ChunkRun] | Exception | None) -> list[str]:
+    """Let the moves end like this. Returns the names of their targets, as they come."""
+    left, found = list(results), list[str]()
+
+    async def moved(_directory: object, target: str, _merged: MergedRange) -> list[ChunkRun] | None:
+        found.append(target)
+        result = left.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(directory_upkeep, "move_merged", moved)
+    return found
+
+
+async def test_merges_are_moved_from_the_inside(monkeypatch: pytest.MonkeyPatch):
+    made = nested()
+    targets = script_moves(monkeypatch, [run_of(3, 4)], [run_of(5, 7)])
+    assert await made.upkeep.move_merged()
+    assert targets == [TARGET, OTHER]
+    assert (made.stored, made.told_stored) == ([(1, 7), (3, 12)], 2)
+    assert not await made.upkeep.move_merged()
+
+
+@pytest.mark.parametrize(("runs", "is_found"), [([], False), ([run_of(5, 6)], False), ([run_of(5, 7)], True)])
+async def test_move_that_has_gone_on_is_found(monkeypatch: pytest.MonkeyPatch, runs: list[ChunkRun], *, is_found: bool):
+    """A crash undoes what the log does not know: both moves had been done."""
+    made = nested()
+    made.directory.runs[OTHER] = runs
+    script_moves(monkeypatch, None, [run_of(5, 7)])
+    if is_found:
+        assert await made.upkeep.move_merged()
+        assert made.stored == [(1, 7), (3, 12)]
+    else:
+        with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE}, merged into {TARGET}"):
+            await made.upkeep.move_merged()
+
+
+async def test_move_that_tier_2_refuses_is_not_tried_again(monkeypatch: pytest.MonkeyPatch):
+    made = nested()
+    targets = script_moves(monkeypatch, ItemRefusedError("too large"))
+    outer = made.container.dirty[3]
+    for _ in range(2):
+        await made.upkeep.move_merged()
+        assert (outer.quarantined, outer.flushing, targets) == (True, None, [TARGET])
+
+
+@pytest.mark.parametrize("state", ["removed", "must wait"])
+async def test_merge_is_not_moved_where_it_must_not_be(monkeypatch: pytest.MonkeyPatch, state: str):
+    made = nested()
+    targets = script_moves(monkeypatch)
+    if state == "removed":
+        made.container.dirty[3].accepted.removed = True
+    else:
+        made.removed(used := "scope/stream/2.#epoch.0")
+        await made.upkeep.forget_removed({SOURCE})
+        made.metadata.apply(CreateOperation(9, used, (), 0), 0, 1)
+        made.append(made.metadata.by_number(9), 2)
+        made.metadata.apply(MergeOperation(3, 9, 12, 2, (), 0), 5, 2)()
+    assert not await made.upkeep.move_merged()
+    assert targets == []
