@@ -47,6 +47,8 @@ async def give_up(world: World, *others: Member) -> None:
     """The silent store's time is over, and the map names its logs as given up."""
     world.clock.advance(4)
     for other in others:
+        # Before it has looked at the map it does not know that it has nothing to open, and counts as serving too late.
+        await other.running.until(lambda other=other: other.membership._looked)
         await other.beat()
     assert look(world).newly_lost == ("a",)
     world.clock.advance(GRACE_MS / 1000)
