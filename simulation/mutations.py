@@ -25,13 +25,13 @@ from headrace.replication.ledger_writer import LedgerWriter
 from headrace.replication.log_ends import reported_position
 from headrace.replication.log_recovery import LogRecovery, RecoveryStep
 from headrace.replication.replica_log import RecoveredLog, ReplicaLog, Session
-from headrace.segmentstore.log.journal import journal_files
+from headrace.segmentstore.log.journal import journal_commits, journal_files
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal.journal_files import LogFile
 from headrace.segmentstore.log.journal.journal_format import LostRecordsError, RecordHeader
-from headrace.segmentstore.log.journal.journal_index import JournalIndex, KnownLog
+from headrace.segmentstore.log.journal.journal_index import KnownLog
 from headrace.segmentstore.log.journal.journal_scan import Record, RecordScan
-from headrace.segmentstore.log.journal.pending_records import PendingRecord
+from headrace.segmentstore.log.journal.pending_records import PendingRecord, promise_record
 from headrace.segmentstore.log.journal.replica_identity import create_identity
 from headrace.segmentstore.log.replicated import replica_sessions
 from simulation import replica_process
@@ -355,7 +355,7 @@ MUTATIONS: Final = (
         ("I2",),
         (
             (JournalCommits, "commit", _truncate_before_sync),
-            (JournalIndex, "limits", lambda self, container: (0, 0)),  # else a promise makes it durable
+            (journal_commits, "promise_record", lambda *args: promise_record(*args[:3])),  # else one makes it durable
         ),
     ),
     Mutation(
