@@ -189,7 +189,7 @@ async def test_writers_and_readers_may_call_what_our_client_calls(group: str | N
 @pytest.mark.anyio
 @pytest.mark.parametrize(("group", "method"), [one for one in CALLED if one not in OF_A_SCOPE])
 async def test_a_policy_for_names_allows_what_our_client_calls(group: str | None, method: str):
-    """Also the streams with the watermarks and with the state of a group, whose names nobody writes."""
+    """Also the streams with the watermarks and with the state of a group, whose names no user writes."""
     names = {"scope": "s", "stream": "t", "group": "g", "table": "t"}
     granted = INCLUDED[Access.WRITE] | INCLUDED[Access.CONSUME]
     asked, path = await _request_of(group, method)
