@@ -328,7 +328,7 @@ def test_lists_come_in_pages(subscribers: SubscriberService):
 
 @pytest.mark.parametrize("call", ["read", "write", "transaction"])
 def test_a_lost_race_is_settled_by_reading_again(world: StreamWorld, subscribers: SubscriberService, call: str):
-    """Another group registers and publishes while this one is about to."""
+    """Another process registers it and publishes while this one is about to."""
     other = SubscriberService(world.bare_store, world.clock)
 
     def first() -> None:
