@@ -199,7 +199,7 @@ def test_nonsense_is_refused(headrace: Headrace, call: Callable[[Headrace], obje
 
 @pytest.mark.parametrize(
     "url",
-    [5, None, b"http://h", "", "localhost:10080", "ftp://h", "http://", "http://:80", "http://h:x", "http://h:99999",
+    [5, b"http://h", "", "localhost:10080", "ftp://h", "http://", "http://:80", "http://h:x", "http://h:99999",
      "http://[", "http://h:0", "http://h\n", "http://h?x=1", "http://h#x"],
 )  # fmt: skip
 def test_bad_addresses_are_refused(url: Any):
