@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-LAPTOP_URL = "http://127.0.0.1:10080"
 CURL_HOST = "localhost:10080"
 
 
@@ -30,10 +30,8 @@ def test_curl_and_python_examples(running: dict[str, Any]):
     assert shell.stdout.count('"segmentId"') == 2
 
     example = next(block for block in _blocks("python") if "headrace.writer(" in block)
-    assert LAPTOP_URL in example
-    python = subprocess.run(
-        [sys.executable, "-c", example.replace(LAPTOP_URL, url)], capture_output=True, text=True, cwd=ROOT
-    )
+    environment = os.environ | {"HEADRACE_URL": url}
+    python = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=ROOT, env=environment)
     assert python.returncode == 0, python.stderr
     printed = python.stdout.splitlines()
     assert len(printed) == 1000
