@@ -45,7 +45,8 @@ test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
 
 # Without the current directory on the path, also of child processes: its library is not compiled.
 test-compiled: $(INSTALLED) ## compile the store's hot path in build/compiled, and run the store's tests on it
-	@if ! command -v gcc >/dev/null; then echo "test-compiled: not run, there is no gcc (Debian: apt-get install gcc)"; exit 0; fi; \
+	@if ! command -v gcc >/dev/null || ! test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; \
+	then echo "test-compiled: not run, gcc or Python.h is missing (Debian: apt-get install gcc python3-dev)"; exit 0; fi; \
 	$(PYTHON) scripts/compile_modules.py build/compiled && \
 	PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/build/compiled:$(CURDIR)" $(PYTHON) -m pytest -n 4 --dist loadgroup \
 		--max-worker-restart=0 -m "not nightly" -p no:cacheprovider tests/segmentstore tests/replication tests/codec \
