@@ -11,6 +11,7 @@ import contextvars
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -111,24 +112,26 @@ class CallUnderWay:
     principal: str
     request_id: str
     correlation_id: str
-    on_end: Callable[[CallUnderWay], None]
+    on_end: Callable[[CallUnderWay], Awaitable[None]]
     request: Any = None
     error: BaseException | None = None
     is_told_in_reply: bool = False
     """Whether the client gets a reply with a status for the error, and the status OK of the call."""
+    is_accepted: bool = False
+    """Whether the change may happen, although the call fails while it waits for it."""
     grants: Mapping[str, Access] = field(default_factory=dict)
     is_ended: bool = False
 
-    def fail(self, error: BaseException, *, is_told_in_reply: bool = False) -> None:
+    async def fail(self, error: BaseException, *, is_told_in_reply: bool = False) -> None:
         """End the call with an error, before the client is told of it."""
         self.error, self.is_told_in_reply = error, is_told_in_reply
-        self.end()
+        await self.end()
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """The line is written once: at the first end."""
         if not self.is_ended:
             self.is_ended = True
-            self.on_end(self)
+            await self.on_end(self)
 
     @property
     def requester(self) -> Requester:
@@ -143,16 +146,28 @@ def call_under_way() -> CallUnderWay:
     try:
         return _current.get()
     except LookupError:
-        return CallUnderWay("", ANYONE, "", "", lambda _: None)
+        return CallUnderWay("", ANYONE, "", "", _nothing)
+
+
+async def _nothing(_: CallUnderWay) -> None:
+    pass
 
 
 class Audit(grpc.aio.ServerInterceptor):
-    """Writes the lines. `principal` is who calls until an authentication says more."""
+    """Writes the lines. `principal` is who calls until an authentication says more.
+
+    A line is written before its call is answered, in a thread: a disk that hangs holds up only the calls with a line.
+    """
 
     def __init__(self, write: Write, clock: Clock, principal: str) -> None:
         self._write = write
         self._clock = clock
         self._principal = principal
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
+
+    def close(self) -> None:
+        """Take no more lines. Those of calls that have ended are still written."""
+        self._thread.shutdown(wait=False)
 
     async def intercept_service(
         self,
@@ -170,10 +185,10 @@ class Audit(grpc.aio.ServerInterceptor):
             try:
                 return await handler.unary_unary(request, context)
             except asyncio.CancelledError as error:
-                call.fail(error)  # The client has gone, and the call may have had its effect.
+                await call.fail(error)  # The client has gone, and the call may have had its effect.
                 raise
             finally:
-                call.end()
+                await call.end()
                 _current.reset(token)
 
         return grpc.unary_unary_rpc_method_handler(
@@ -189,7 +204,7 @@ class Audit(grpc.aio.ServerInterceptor):
             rpc, self._principal, identity, correlation_id(text, identity), lambda call: self._tell(call, address)
         )
 
-    def _tell(self, call: CallUnderWay, address: str) -> None:
+    async def _tell(self, call: CallUnderWay, address: str) -> None:
         action, names = ACTIONS.get(call.rpc, ("", _no_names))
         if not action and isinstance(call.error, UnauthorizedError):
             action = READ
@@ -214,10 +229,14 @@ class Audit(grpc.aio.ServerInterceptor):
             correlation_id=call.correlation_id,
             details={"grants": grants} if grants else {},
         )
+        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._try_to_write, line)
+        await asyncio.shield(writing)  # A client that goes now takes no line with it.
+
+    def _try_to_write(self, line: AuditLine) -> None:
         try:
             self._write(line)
         except OSError as error:
-            _log.error("event=audit_line_lost action=%s principal=%r error=%r", action, call.principal, error)
+            _log.error("event=audit_line_lost action=%s principal=%r error=%r", line.action, line.principal, error)
 
 
 def _no_names(_request: Any) -> tuple[str, ...]:
@@ -234,5 +253,5 @@ def _result(call: CallUnderWay) -> tuple[str, str, Outcome]:
     if not isinstance(error, HeadraceError):
         return grpc.StatusCode.INTERNAL.name, _INTERNAL, Outcome.FAILED
     status = grpc.StatusCode.OK if call.is_told_in_reply else code_of(error)
-    is_refused = error.reported_as.http_status < 500
+    is_refused = error.reported_as.http_status < 500 and not call.is_accepted
     return status.name, error.specific_code, Outcome.REFUSED if is_refused else Outcome.FAILED

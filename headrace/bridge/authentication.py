@@ -194,11 +194,11 @@ class Authentication(grpc.aio.ServerInterceptor):
                 check_rights(rpc, user, message)
                 token = await self._token(rpc, user, message)
             except HeadraceError as error:
-                call.fail(error)
+                await call.fail(error)
                 _log.info("event=rpc_refused rpc=%s code=%s error=%r", rpc, error.specific_code, error.message)
                 return await context.abort(code_of(error), error.message)
             except Exception as error:  # noqa: BLE001 - a defect must not show its details to a caller without rights
-                call.fail(error)
+                await call.fail(error)
                 _log.exception("event=rpc_failed rpc=%s", rpc)
                 return await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_MESSAGE)
 

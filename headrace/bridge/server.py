@@ -130,7 +130,7 @@ class BridgeServer:
             except HeadraceError as error:
                 return await _told(name, error, context)
             except Exception as error:  # noqa: BLE001 - an internal error of one call must not end the bridge
-                call.fail(error)
+                await call.fail(error)
                 _log.exception("event=rpc_failed rpc=%s", name)
                 return await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_MESSAGE)
 
@@ -139,7 +139,7 @@ class BridgeServer:
 
 async def _told(name: str, error: HeadraceError, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
     reply = reply_of(name, error)
-    call_under_way().fail(error, is_told_in_reply=reply is not None)
+    await call_under_way().fail(error, is_told_in_reply=reply is not None)
     if reply is not None:
         _log.debug("event=rpc_refused rpc=%s code=%s error=%r", name, error.specific_code, error.message)
         return reply

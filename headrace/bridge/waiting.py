@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
+from headrace.bridge.audit import call_under_way
 from headrace.bridge.status_codes import DEADLINE_EXCEEDED
 from headrace.model.errors import ConflictError, NotFoundError, UnavailableError
 
@@ -39,6 +40,7 @@ class Waits:
             async for _ in self._moments():
                 try:
                     done: T = await self._run(attempt)
+                    call_under_way().is_accepted = True
                     return done
                 except ConflictError:
                     continue

@@ -96,7 +96,8 @@ class BridgeProcess:
         self._users = None if config.users is None else _user_source(config.users)
         self._credentials = None if self._users is None else Credentials(self._users.users, clock.monotonic_s)
         principal = "" if config.users is not None else ANYONE
-        interceptors: list[ServerInterceptor] = [Audit(AuditLog(config.audit_file).write, clock, principal)]
+        self._audit = Audit(AuditLog(config.audit_file).write, clock, principal)
+        interceptors: list[ServerInterceptor] = [self._audit]
         if self._credentials is not None:
             tokens = ReplyTokens(DelegationTokens(self._keys, clock, life_s), tables)
             interceptors.append(Authentication(self._credentials, tokens, threads.run))
@@ -120,6 +121,7 @@ class BridgeProcess:
     async def stop(self) -> None:
         """Accept no new calls, and wait for running ones until the deadline."""
         await self._server.stop(self._config.stop_deadline_s)
+        self._audit.close()
         if self._users is not None:
             self._users.stop()
         if self._credentials is not None:

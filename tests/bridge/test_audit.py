@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -190,3 +193,72 @@ def test_a_line_that_is_not_written_is_told_in_the_log(
     finally:
         bridge.close()
     assert "event=audit_line_lost action=scope.create principal='grpc' error=OSError" in caplog.text
+
+
+class Hanging(list[AuditLine]):
+    """A disk that answers nothing before `free` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.free = threading.Event(), threading.Event()
+
+    def append(self, line: AuditLine) -> None:
+        self.asked.set()
+        self.free.wait()
+        super().append(line)
+
+
+def test_a_hanging_disk_holds_up_only_calls_with_a_line(world: StreamWorld):
+    disk = Hanging()
+    bridge = Bridge(world, audit=disk)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            creation = pool.submit(bridge.call, "createScope", pb.ScopeInfo(scope="n"))
+            assert disk.asked.wait(60)
+            assert bridge.call("checkScopeExists", pb.ScopeInfo(scope="n")).exists
+            assert not creation.done()  # The change is done, and is not answered without its line.
+            disk.free.set()
+            assert creation.result().status == pb.CreateScopeStatus.SUCCESS
+    finally:
+        disk.free.set()
+        bridge.close()
+    assert [one.action for one in disk] == ["scope.create"]
+
+
+def test_a_client_that_goes_takes_no_line_with_it(world: StreamWorld):
+    """It goes while its line waits behind that of another call."""
+    disk = Hanging()
+    bridge = Bridge(world, audit=disk)
+    try:
+        first = bridge.begin("createScope", pb.ScopeInfo(scope="n"))
+        assert disk.asked.wait(60)
+        second = bridge.begin("createScope", pb.ScopeInfo(scope="m"))
+        while not bridge.call("checkScopeExists", pb.ScopeInfo(scope="m")).exists:
+            time.sleep(0.001)
+        bridge.call("checkScopeExists", pb.ScopeInfo(scope="m"))  # Meanwhile its line is waiting.
+        second.cancel()
+        disk.free.set()
+        assert first.result().status == pb.CreateScopeStatus.SUCCESS
+        while len(disk) < 2:
+            time.sleep(0.001)
+    finally:
+        disk.free.set()
+        bridge.close()
+    assert [one.resource for one in disk] == ["n", "m"]
+
+
+def test_an_accepted_change_is_not_told_as_refused(world: StreamWorld):
+    """The stream is gone when the call looks whether its workflow has ended."""
+    world.create()
+
+    def gone(*_: Any) -> Any:
+        raise NotFoundError("no such stream")
+
+    world.streams.get_stream = gone  # type: ignore[method-assign]
+    bridge = Bridge(world)
+    try:
+        bridge.call("sealStream", T)
+        (line,) = bridge.audit
+    finally:
+        bridge.close()
+    assert (line.action, line.outcome, line.code) == ("stream.set-state", "failed", "not_found")

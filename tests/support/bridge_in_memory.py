@@ -88,7 +88,8 @@ class Bridge:
             TransactionRpcs(self.world.transactions, self.waits),
         )
         principal = ANYONE if self._users is None else ""
-        interceptors: list[grpc.aio.ServerInterceptor] = [Audit(self.audit.append, self.world.clock, principal)]
+        self._lines = Audit(self.audit.append, self.world.clock, principal)
+        interceptors: list[grpc.aio.ServerInterceptor] = [self._lines]
         if self._users is not None:
             self.credentials = Credentials(self._users, self.world.clock.monotonic_s)
             tokens = ReplyTokens(DelegationTokens(self._keys, self.world.clock, LIFE_DEFAULT_S), self.world.tables)
@@ -103,13 +104,17 @@ class Bridge:
 
     def call(self, rpc: str, request: Any) -> Any:
         """The reply; raises grpc.RpcError for a status that is not OK."""
+        return self.begin(rpc, request).result()
+
+    def begin(self, rpc: str, request: Any) -> Any:
+        """The call that is under way."""
         method = SERVICE.methods_by_name[rpc]
         ask = self.channel.unary_unary(
             f"/{SERVICE.full_name}/{rpc}",
             request_serializer=GetMessageClass(method.input_type).SerializeToString,
             response_deserializer=GetMessageClass(method.output_type).FromString,
         )
-        return ask(request, metadata=self.metadata)
+        return ask.future(request, metadata=self.metadata)
 
     def raw(self, rpc: str, request: bytes) -> bytes:
         """As `call`, with bytes."""
@@ -126,6 +131,7 @@ class Bridge:
     def close(self) -> None:
         self.channel.close()
         asyncio.run_coroutine_threadsafe(self.server.stop(0), self._loop).result()
+        self._lines.close()
         if self._users is not None:
             self.credentials.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
