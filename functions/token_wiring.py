@@ -12,7 +12,7 @@ from functions.environment import EnvironmentVariableError
 from headrace.model.errors import IllegalStateError, InvalidRequestError, UnavailableError
 
 if TYPE_CHECKING:
-    from headrace.controller.services.delegation_tokens import DelegationTokens
+    from headrace.controller.services.token_issue import DelegationTokens
     from headrace.ports.clock import Clock
     from headrace.ports.token_keys import TokenKeySource
 
@@ -22,7 +22,7 @@ TokenOfCall = Callable[[], str]
 
 @once
 def delegation_tokens() -> DelegationTokens:
-    from headrace.controller.services.delegation_tokens import DelegationTokens
+    from headrace.controller.services.token_issue import DelegationTokens
 
     return DelegationTokens(_keys(), _clock(), _life_s())
 

@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from headrace.controller.operations.abort_transaction import AbortProcessor
     from headrace.controller.operations.commit_transactions import CommitProcessor
     from headrace.controller.services.auto_scaling import AutoScalingService
-    from headrace.controller.services.cluster import ClusterService
-    from headrace.controller.services.dead_letters import DeadLetterService
+    from headrace.controller.services.cluster_service import ClusterService
+    from headrace.controller.services.dead_letter_service import DeadLetterService
     from headrace.controller.services.history import HistoryService
-    from headrace.controller.services.key_value_tables import KeyValueTableService
-    from headrace.controller.services.reader_groups import ReaderGroupService
-    from headrace.controller.services.retention import RetentionService, SubscriberService
+    from headrace.controller.services.key_value_table_service import KeyValueTableService
+    from headrace.controller.services.reader_group_service import ReaderGroupService
+    from headrace.controller.services.retention_service import RetentionService, SubscriberService
     from headrace.controller.services.scope_deletion import ScopeDeletionService
-    from headrace.controller.services.scopes import ScopeService
-    from headrace.controller.services.segments import SegmentService
-    from headrace.controller.services.stream_cuts import StreamCutService
-    from headrace.controller.services.streams import ScalingEventService, StreamService
-    from headrace.controller.services.transactions import TransactionService
-    from headrace.controller.services.watermarks import WatermarkService
+    from headrace.controller.services.scope_service import ScopeService
+    from headrace.controller.services.segment_service import SegmentService
+    from headrace.controller.services.stream_cut_service import StreamCutService
+    from headrace.controller.services.stream_service import ScalingEventService, StreamService
+    from headrace.controller.services.transaction_service import TransactionService
+    from headrace.controller.services.watermark_service import WatermarkService
     from headrace.controller.ticks.advance_watermarks import ScheduleEntry
     from headrace.controller.ticks.apply_retention import RetentionTicks
     from headrace.controller.ticks.due_work import DueWorkTicks
@@ -202,7 +202,7 @@ def workers() -> Workers:
 
 @_once
 def scope_service() -> ScopeService:
-    from headrace.controller.services.scopes import ScopeService
+    from headrace.controller.services.scope_service import ScopeService
 
     return ScopeService(metadata_store())
 
@@ -216,7 +216,7 @@ def scope_deletion_service() -> ScopeDeletionService:
 
 @_once
 def stream_service() -> StreamService:
-    from headrace.controller.services.streams import StreamService
+    from headrace.controller.services.stream_service import StreamService
 
     return StreamService(metadata_store(), request_queue(), clock(), _conflict_backoff(), environment().s3_containers)
 
@@ -241,28 +241,28 @@ def _check_written() -> CheckWritten:
 
 @_once
 def reader_group_service() -> ReaderGroupService:
-    from headrace.controller.services.reader_groups import ReaderGroupService
+    from headrace.controller.services.reader_group_service import ReaderGroupService
 
     return ReaderGroupService(metadata_store(), request_queue(), clock(), _check_written())
 
 
 @_once
 def table_service() -> KeyValueTableService:
-    from headrace.controller.services.key_value_tables import KeyValueTableService
+    from headrace.controller.services.key_value_table_service import KeyValueTableService
 
     return KeyValueTableService(metadata_store(), table_queue(), clock())
 
 
 @_once
 def segment_service() -> SegmentService:
-    from headrace.controller.services.segments import SegmentService
+    from headrace.controller.services.segment_service import SegmentService
 
     return SegmentService(metadata_store(), segment_stores(), acceptance, *environment().containers)
 
 
 @_once
 def transaction_service() -> TransactionService:
-    from headrace.controller.services.transactions import TransactionService
+    from headrace.controller.services.transaction_service import TransactionService
 
     return TransactionService(
         metadata_store(), segment_stores(), transaction_queues(), clock(), randbits, _conflict_backoff(), workers()
@@ -271,14 +271,14 @@ def transaction_service() -> TransactionService:
 
 @_once
 def cluster_service() -> ClusterService:
-    from headrace.controller.services.cluster import ClusterService
+    from headrace.controller.services.cluster_service import ClusterService
 
     return ClusterService(metadata_store(), environment().all_containers)
 
 
 @_once
 def watermark_service() -> WatermarkService:
-    from headrace.controller.services.watermarks import WatermarkService
+    from headrace.controller.services.watermark_service import WatermarkService
 
     return WatermarkService(metadata_store())
 
@@ -293,28 +293,28 @@ def watermark_ticks() -> DueWorkTicks[ScheduleEntry]:
 
 @_once
 def stream_cut_service() -> StreamCutService:
-    from headrace.controller.services.stream_cuts import StreamCutService
+    from headrace.controller.services.stream_cut_service import StreamCutService
 
     return StreamCutService(metadata_store(), segment_stores(), segment_service())
 
 
 @_once
 def scaling_event_service() -> ScalingEventService:
-    from headrace.controller.services.streams import ScalingEventService
+    from headrace.controller.services.stream_service import ScalingEventService
 
     return ScalingEventService(metadata_store())
 
 
 @_once
 def subscriber_service() -> SubscriberService:
-    from headrace.controller.services.retention import SubscriberService
+    from headrace.controller.services.retention_service import SubscriberService
 
     return SubscriberService(metadata_store(), clock(), _check_written())
 
 
 @_once
 def retention_service() -> RetentionService:
-    from headrace.controller.services.retention import RetentionService
+    from headrace.controller.services.retention_service import RetentionService
 
     return RetentionService(metadata_store(), segment_stores(), clock())
 
@@ -370,7 +370,7 @@ def queue_named(name: str) -> RequestQueue:
 
 @_once
 def dead_letter_service() -> DeadLetterService:
-    from headrace.controller.services.dead_letters import DeadLetterService
+    from headrace.controller.services.dead_letter_service import DeadLetterService
 
     fifo_queues = (topology.REQUESTS_QUEUE, topology.TABLES_QUEUE, topology.COMMITS_QUEUE, topology.ABORTS_QUEUE)
     queues = {queue.name: queue_named(queue.name) for queue in fifo_queues}

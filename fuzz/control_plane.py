@@ -17,16 +17,16 @@ from headrace.controller.engine import RequestProcessor, Tools
 from headrace.controller.operations import registry, truncate_stream
 from headrace.controller.operations.abort_transaction import AbortProcessor
 from headrace.controller.operations.commit_transactions import CommitProcessor
-from headrace.controller.services.commit_sets import CommitSetService
-from headrace.controller.services.dead_letters import DeadLetterService
-from headrace.controller.services.key_value_tables import KeyValueTableService
-from headrace.controller.services.reader_groups import ReaderGroupService
+from headrace.controller.services.commit_set_service import CommitSetService
+from headrace.controller.services.dead_letter_service import DeadLetterService
+from headrace.controller.services.key_value_table_service import KeyValueTableService
+from headrace.controller.services.reader_group_service import ReaderGroupService
 from headrace.controller.services.scope_deletion import ScopeDeletionService
-from headrace.controller.services.scopes import ScopeService
-from headrace.controller.services.segments import SegmentService
-from headrace.controller.services.stream_cuts import StreamCutService
-from headrace.controller.services.streams import ScalingEventService, StreamService
-from headrace.controller.services.transactions import TransactionService
+from headrace.controller.services.scope_service import ScopeService
+from headrace.controller.services.segment_service import SegmentService
+from headrace.controller.services.stream_cut_service import StreamCutService
+from headrace.controller.services.stream_service import ScalingEventService, StreamService
+from headrace.controller.services.transaction_service import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.controller.ticks.resend_intents import IntentSweep
 from headrace.metadata.stream_records import StreamRecords

@@ -9,7 +9,7 @@ from fuzz.controller_groups import SUBSCRIBERS
 from fuzz.controller_messages import Messages
 from fuzz.controller_model import SCOPE, STREAMS
 from fuzz.controller_run import ControllerRun
-from headrace.controller.services.retention import SubscriberService
+from headrace.controller.services.retention_service import SubscriberService
 from headrace.metadata.due_index import bucket_of
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.names import segment_name

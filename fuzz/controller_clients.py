@@ -9,7 +9,7 @@ from fuzz.controller_events import event_bytes
 from fuzz.controller_model import KEYS, LONG_MS, SCOPE, STREAMS, ModelTransaction
 from fuzz.controller_run import ATTEMPTS, ControllerRun
 from headrace.api.transactions import TransactionSegmentView
-from headrace.controller.services.transactions import TransactionService
+from headrace.controller.services.transaction_service import TransactionService
 from headrace.model.errors import IllegalStateError, NotFoundError, SealedError
 from headrace.model.transactions import WriterTime
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from fuzz.controller_model import SCOPE, STREAMS
 from fuzz.controller_run import ControllerRun
-from headrace.controller.services.retention import SubscriberService
-from headrace.controller.services.watermarks import WatermarkService
+from headrace.controller.services.retention_service import SubscriberService
+from headrace.controller.services.watermark_service import WatermarkService
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.key_value_tables import TableConfiguration
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode

@@ -16,7 +16,7 @@ from fuzz.process_turns import TURN
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random
 from fuzz.shuffled_workers import ShuffledWorkers
-from headrace.controller.services.transactions import TransactionService
+from headrace.controller.services.transaction_service import TransactionService
 from headrace.model.errors import ConflictError, CorruptError, HeadraceError, UnavailableError
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 

@@ -18,7 +18,7 @@ from headrace.api.cluster import (
     EpochsRaised,
     RaisedEpochs,
 )
-from headrace.controller.services.cluster import ClusterLogService
+from headrace.controller.services.cluster_service import ClusterLogService
 
 api = HttpApi()
 

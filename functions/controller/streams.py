@@ -33,7 +33,7 @@ from headrace.api.streams import (
     StreamView,
     UpdateStreamRequest,
 )
-from headrace.controller.services.streams import TIME_MS_MAX
+from headrace.controller.services.stream_service import TIME_MS_MAX
 from headrace.model.errors import InvalidRequestError
 
 api = HttpApi()

@@ -20,8 +20,8 @@ from headrace.bridge.credentials import Credentials
 from headrace.bridge.required_rights import REQUIRED_RIGHTS, TABLE_SUFFIX, name_resources
 from headrace.bridge.status_codes import code_of
 from headrace.codec.grpc_users import User
-from headrace.controller.services.delegation_tokens import DelegationTokens
-from headrace.controller.services.key_value_tables import KeyValueTableService
+from headrace.controller.services.key_value_table_service import KeyValueTableService
+from headrace.controller.services.token_issue import DelegationTokens
 from headrace.model.access import Access, named_resource, scope_resource, stream_resource, table_resource
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError, UnauthorizedError
 from headrace.model.names import check_segment_name_part

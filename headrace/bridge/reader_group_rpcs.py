@@ -9,8 +9,8 @@ from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.service import Rpc
 from headrace.bridge.waiting import Waits
-from headrace.controller.services.reader_groups import ReaderGroupService
-from headrace.controller.services.retention import SubscriberService
+from headrace.controller.services.reader_group_service import ReaderGroupService
+from headrace.controller.services.retention_service import SubscriberService
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX
 from headrace.model.names import check_known_name

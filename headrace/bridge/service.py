@@ -16,9 +16,9 @@ from headrace.bridge import messages
 from headrace.bridge.messages import continuation
 from headrace.bridge.waiting import Waits
 from headrace.controller.services.scope_deletion import ScopeDeletionService
-from headrace.controller.services.scopes import ScopeService
-from headrace.controller.services.segments import SegmentService
-from headrace.controller.services.streams import StreamService
+from headrace.controller.services.scope_service import ScopeService
+from headrace.controller.services.segment_service import SegmentService
+from headrace.controller.services.stream_service import StreamService
 from headrace.model.errors import AlreadyExistsError, ConflictError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX
 from headrace.model.stream_cuts import END_OF_SEGMENT

@@ -9,9 +9,9 @@ from headrace.api.streams import StreamView
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.waiting import Waits
-from headrace.controller.services.stream_cuts import StreamCutService
-from headrace.controller.services.streams import StreamService
-from headrace.controller.services.watermarks import MarkStreamService, WatermarkService
+from headrace.controller.services.stream_cut_service import StreamCutService
+from headrace.controller.services.stream_service import StreamService
+from headrace.controller.services.watermark_service import MarkStreamService, WatermarkService
 from headrace.model.errors import TruncatedError, UnavailableError
 from headrace.model.names import stream_of_mark_stream
 from headrace.model.requests import RequestKind

@@ -8,7 +8,7 @@ from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.messages import continuation
 from headrace.bridge.waiting import Waits
-from headrace.controller.services.key_value_tables import KeyValueTableService
+from headrace.controller.services.key_value_table_service import KeyValueTableService
 from headrace.model.errors import AlreadyExistsError, InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState
 from headrace.model.limits import PAGE_ITEMS_MAX

@@ -11,7 +11,7 @@ from typing import Any, Final
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.waiting import Waits
-from headrace.controller.services.transactions import TransactionService
+from headrace.controller.services.transaction_service import TransactionService
 from headrace.model.transactions import TransactionState, WriterTime, check_lease
 from headrace.model.writer_marks import check_writer_name
 

@@ -30,18 +30,18 @@ from headrace.bridge.stream_change_rpcs import StreamChangeRpcs, WatermarkRpcs
 from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
 from headrace.bridge.waiting import Waits
-from headrace.controller.services.delegation_tokens import DelegationTokens
-from headrace.controller.services.key_value_tables import KeyValueTableService
-from headrace.controller.services.reader_groups import ReaderGroupService
-from headrace.controller.services.retention import SubscriberService
+from headrace.controller.services.key_value_table_service import KeyValueTableService
+from headrace.controller.services.reader_group_service import ReaderGroupService
+from headrace.controller.services.retention_service import SubscriberService
 from headrace.controller.services.scope_deletion import ScopeDeletionService
-from headrace.controller.services.scopes import ScopeService
-from headrace.controller.services.segments import SegmentService
-from headrace.controller.services.stream_cuts import StreamCutService
+from headrace.controller.services.scope_service import ScopeService
+from headrace.controller.services.segment_service import SegmentService
+from headrace.controller.services.stream_cut_service import StreamCutService
 from headrace.controller.services.stream_ends import WrittenCuts
-from headrace.controller.services.streams import StreamService
-from headrace.controller.services.transactions import TransactionService
-from headrace.controller.services.watermarks import MarkStreamService, WatermarkService
+from headrace.controller.services.stream_service import StreamService
+from headrace.controller.services.token_issue import DelegationTokens
+from headrace.controller.services.transaction_service import TransactionService
+from headrace.controller.services.watermark_service import MarkStreamService, WatermarkService
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues
 

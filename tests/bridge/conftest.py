@@ -9,7 +9,7 @@ from bridge_in_memory import Bridge
 from stream_world import StreamWorld
 from stream_world_fixtures import world
 
-from headrace.controller.services.streams import StreamService
+from headrace.controller.services.stream_service import StreamService
 
 __all__ = ["world"]
 

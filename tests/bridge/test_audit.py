@@ -247,14 +247,14 @@ def test_a_client_that_goes_takes_no_line_with_it(world: StreamWorld):
     assert [one.resource for one in disk] == ["n", "m"]
 
 
-def test_an_accepted_change_is_not_told_as_refused(world: StreamWorld):
+def test_an_accepted_change_is_not_told_as_refused(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     """The stream is gone when the call looks whether its workflow has ended."""
     world.create()
 
     def gone(*_: Any) -> Any:
         raise NotFoundError("no such stream")
 
-    world.streams.get_stream = gone  # type: ignore[method-assign]
+    monkeypatch.setattr(world.streams, "get_stream", gone)
     bridge = Bridge(world)
     try:
         bridge.call("sealStream", T)

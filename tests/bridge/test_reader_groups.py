@@ -8,7 +8,7 @@ from bridge_in_memory import Bridge
 from stream_world import segment
 
 from headrace.bridge import controller_pb2 as pb
-from headrace.controller.services.retention import SubscriberService
+from headrace.controller.services.retention_service import SubscriberService
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration
 
 ID, OTHER_ID = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"

@@ -10,7 +10,7 @@ import pytest
 from bridge_in_memory import Bridge
 
 from headrace.bridge import controller_pb2 as pb
-from headrace.controller.services.retention import SubscriberService
+from headrace.controller.services.retention_service import SubscriberService
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 
 Status = pb.UpdateSubscriberStatus

@@ -115,7 +115,7 @@ def test_copies_are_set(records: ContainerLogRecords, run: Run, ok: Show):
 def test_epochs_are_raised_until_none_remains(
     api: ApiInMemory, as_json: ReadJson, run: Run, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("headrace.controller.services.cluster.CLAIM_WRITES_PER_REQUEST", 20)
+    monkeypatch.setattr("headrace.controller.services.cluster_service.CLAIM_WRITES_PER_REQUEST", 20)
     api.claim_containers()
     everything = list(range(CONTAINER_COUNT))
     assert as_json("cluster", "raise-epochs", "--above", "3") == {"above": 3, "raised": everything}

@@ -16,7 +16,7 @@ from functions import token_wiring, wiring
 from headrace.adapters.system_clock import SystemClock
 from headrace.client import Headrace, ScalingPolicy, UnauthorizedError, delegation_tokens
 from headrace.codec.delegation_tokens import TokenKey, TokenKeys
-from headrace.controller.services.delegation_tokens import DelegationTokens
+from headrace.controller.services.token_issue import DelegationTokens
 from headrace.model.errors import HeadraceError
 
 SCOPE, STREAM = "shop", "orders"

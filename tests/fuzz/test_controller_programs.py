@@ -23,9 +23,9 @@ from fuzz.watched_ports import Calls
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.controller.operations import delete_reader_group
 from headrace.controller.services import auto_scaling
-from headrace.controller.services import commit_sets as set_service
+from headrace.controller.services import commit_set_service as set_service
 from headrace.controller.services.auto_scaling import AutoScalingService
-from headrace.controller.services.transactions import TransactionService
+from headrace.controller.services.transaction_service import TransactionService
 from headrace.controller.steps import transaction_commits
 from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.steps.transaction_commits import TransactionCommits

@@ -52,7 +52,7 @@ def image_of(tmp_path: Path, sources: Path):
 
 ELSEWHERE = (
     "functions/controller/scopes.py",
-    "headrace/controller/services/scopes.py",
+    "headrace/controller/services/scope_service.py",
     "headrace/topology/functions.py",
     "headrace/topology/routes.py",
     "headrace/controller/operations/scale_stream.py",

@@ -27,9 +27,9 @@ from headrace.bridge.transaction_rpcs import TransactionRpcs
 from headrace.bridge.waiting import Waits
 from headrace.codec.audit_lines import AuditLine
 from headrace.codec.grpc_users import Users
-from headrace.controller.services.delegation_tokens import DelegationTokens
-from headrace.controller.services.retention import SubscriberService
-from headrace.controller.services.watermarks import MarkStreamService, WatermarkService
+from headrace.controller.services.retention_service import SubscriberService
+from headrace.controller.services.token_issue import DelegationTokens
+from headrace.controller.services.watermark_service import MarkStreamService, WatermarkService
 from headrace.ports.token_keys import TokenKeySource
 
 _DEADLINE_S = 60.0

@@ -17,7 +17,7 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunk
 from headrace.api.plans import RangeToPlan
 from headrace.controller.services.next_cuts import NextCutService
 from headrace.controller.services.range_plans import RangePlanService
-from headrace.controller.services.retention import RetentionService, SubscriberService
+from headrace.controller.services.retention_service import RetentionService, SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.model.backoff import bucket_of_stream
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration

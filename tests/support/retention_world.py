@@ -6,7 +6,7 @@ from stream_world import StreamWorld
 
 from fuzz.watched_ports import Calls
 from headrace import topology
-from headrace.controller.services.retention import SubscriberService
+from headrace.controller.services.retention_service import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.metadata.retention_records import RetentionRecords, decode_retention_due
 from headrace.model.retention import RetentionState

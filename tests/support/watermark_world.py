@@ -8,7 +8,7 @@ from fuzz.watched_ports import Calls
 from headrace import topology
 from headrace.codec.events import iter_events
 from headrace.codec.stored_objects import watermark_of_payload
-from headrace.controller.services.watermarks import WatermarkService
+from headrace.controller.services.watermark_service import WatermarkService
 from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer, watermark_ticks
 from headrace.controller.ticks.due_work import LEASE_MS
 from headrace.model.backoff import bucket_of_stream

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from headrace.api.plans import LostBytes, NextCutView, OnTruncation
 from headrace.api.segments import RangesBetween
 from headrace.codec.stream_cut_text import stream_cut_text
-from headrace.controller.services.segments import created_stream, range_between
+from headrace.controller.services.segment_service import created_stream, range_between
 from headrace.controller.services.stream_ends import StreamEnds
 from headrace.metadata.history_records import RECORDS_PER_READ, HistoryRecords
 from headrace.metadata.placed_cuts import PlacedCuts

@@ -9,7 +9,7 @@ from itertools import pairwise
 from headrace.api.plans import Chunk, PlannedPiece, RangePlan, RangePlans, RangeToPlan
 from headrace.api.segments import SegmentEndpoint
 from headrace.controller.services.history import ChunkRuns, StoredRuns, linked_chunk
-from headrace.controller.services.segments import created_stream
+from headrace.controller.services.segment_service import created_stream
 from headrace.controller.services.stream_ends import SegmentStarts, StreamEnds
 from headrace.metadata.cluster_records import find_claims
 from headrace.metadata.placed_cuts import check_incarnation

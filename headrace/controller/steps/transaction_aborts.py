@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from headrace.controller.engine import Tools
-from headrace.controller.steps.commit_sets import CommitSets, leave_to_tick, prepared_by_set
+from headrace.controller.steps.commit_set_steps import CommitSets, leave_to_tick, prepared_by_set
 from headrace.controller.steps.transaction_commits import TransactionCommits
 from headrace.metadata.commit_records import read_commit_writers
 from headrace.metadata.record_layout import transactions_partition

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.controller.engine import Tools
-from headrace.controller.steps.commit_sets import CommitSets
+from headrace.controller.steps.commit_set_steps import CommitSets
 from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS

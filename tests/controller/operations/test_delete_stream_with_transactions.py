@@ -11,7 +11,7 @@ from stream_world import StreamWorld
 from fuzz.watched_ports import Crash
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.abort_transaction import AbortProcessor
-from headrace.controller.services.transactions import TransactionService
+from headrace.controller.services.transaction_service import TransactionService
 from headrace.metadata.stream import epoch_key
 from headrace.model.errors import NotFoundError
 

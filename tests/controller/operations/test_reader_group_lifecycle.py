@@ -18,7 +18,7 @@ from interruptions import (
 from stream_world import StreamWorld
 
 from headrace.controller.operations.registry import OPERATIONS
-from headrace.controller.services.retention import GENERATION_MAX, SubscriberService
+from headrace.controller.services.retention_service import GENERATION_MAX, SubscriberService
 from headrace.metadata.reader_group import ReaderGroupRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.errors import (

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from stream_world import StreamWorld
 
 from headrace import topology
-from headrace.controller.services.retention import SubscriberService
+from headrace.controller.services.retention_service import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.controller.ticks.due_work import LEASE_MS
 from headrace.model.backoff import bucket_of_stream

@@ -39,7 +39,7 @@ from headrace.client import (
 )
 from headrace.client.groups.group_positions import complete_cut
 from headrace.controller.operations.registry import ALL_OPERATIONS, request_processor
-from headrace.controller.services import transactions
+from headrace.controller.services import transaction_service
 from headrace.controller.steps.stream_segments import scale_rate
 from headrace.metadata.history_records import SealedSegment, sealed_segments_body, sealed_segments_key
 from headrace.metadata.intent import Intent
@@ -545,8 +545,8 @@ def _commit_late(monkeypatch: pytest.MonkeyPatch, world: StreamWorld, late: list
     A processor dies after `calls`.
     """
     with monkeypatch.context() as stale:
-        stale.setattr(transactions, "check_accepts_transactions", lambda stream: stream)
-        stale.setattr(transactions, "takes_transactions_of", lambda *_: True)
+        stale.setattr(transaction_service, "check_accepts_transactions", lambda stream: stream)
+        stale.setattr(transaction_service, "takes_transactions_of", lambda *_: True)
         late.append(world.begin())
         world.write_in(late[0], 0.0, b"event")
         world.transactions.commit_transaction("s", "t", late[0])

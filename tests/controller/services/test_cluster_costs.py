@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stream_world import StreamWorld
 
-from headrace.controller.services.cluster import ClusterService
+from headrace.controller.services.cluster_service import ClusterService
 from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.model.cluster import StoreLease, registered

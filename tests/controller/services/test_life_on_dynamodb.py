@@ -21,10 +21,10 @@ from headrace.adapters.sqs import SqsRequestQueue
 from headrace.controller.operations import truncate_stream
 from headrace.controller.operations.registry import request_processor
 from headrace.controller.services.auto_scaling import AutoScalingService, ReportOutcome
-from headrace.controller.services.retention import SubscriberService
-from headrace.controller.services.scopes import ScopeService
-from headrace.controller.services.segments import SegmentService
-from headrace.controller.services.streams import StreamService
+from headrace.controller.services.retention_service import SubscriberService
+from headrace.controller.services.scope_service import ScopeService
+from headrace.controller.services.segment_service import SegmentService
+from headrace.controller.services.stream_service import StreamService
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.metadata.scope import CREATION_LOCKS
 from headrace.model.errors import NotFoundError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stream_world import StreamWorld
 
-from headrace.controller.services.streams import StreamService
+from headrace.controller.services.stream_service import StreamService
 from headrace.metadata.stream import configuration_fields, decode_configuration
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.key_value_tables import TableConfiguration, new_table

@@ -52,7 +52,7 @@ def test_a_small_batch_costs_the_same_far_behind() -> None:
 def test_one_old_segment_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cuts of a query stay so close that the ranges between two of them can be listed."""
     monkeypatch.setattr("headrace.controller.services.next_cuts.EPOCHS_BETWEEN_MAX", 20)
-    monkeypatch.setattr("headrace.controller.services.segments.EPOCHS_BETWEEN_MAX", 20)
+    monkeypatch.setattr("headrace.controller.services.segment_service.EPOCHS_BETWEEN_MAX", 20)
     world = StreamWorld()
     world.create()
     for _ in range(50):

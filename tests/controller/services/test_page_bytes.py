@@ -12,8 +12,8 @@ from stream_world import StreamWorld
 from headrace.api.pages import Listing
 from headrace.api.retention import SubscriberList, SubscriberView
 from headrace.api.streams import StreamList
-from headrace.controller.services import paging, streams
-from headrace.controller.services.retention import SubscriberService
+from headrace.controller.services import paging, stream_service
+from headrace.controller.services.retention_service import SubscriberService
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.metadata import dead_letter, transaction_records
 from headrace.metadata.stream_records import StreamRecords
@@ -95,7 +95,7 @@ def test_a_page_of_scaling_events(world: StreamWorld, monkeypatch: pytest.Monkey
     start: int | None = 0
     pages = 0
     while start is not None:
-        page = world.scaling_events.scaling_events("s", "t", start, streams.TIME_MS_MAX, PAGE_ITEMS_MAX)
+        page = world.scaling_events.scaling_events("s", "t", start, stream_service.TIME_MS_MAX, PAGE_ITEMS_MAX)
         assert _answer_bytes(page) < 4_000
         found += [one.epoch for one in page.events]
         start, pages = page.next_time_ms, pages + 1

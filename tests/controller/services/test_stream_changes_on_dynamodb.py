@@ -18,10 +18,10 @@ from headrace.adapters.sqs import SqsRequestQueue
 from headrace.controller.operations import delete_scope
 from headrace.controller.operations.registry import request_processor
 from headrace.controller.services.scope_deletion import ScopeDeletionService
-from headrace.controller.services.scopes import ScopeService
-from headrace.controller.services.segments import SegmentService
-from headrace.controller.services.stream_cuts import StreamCutService
-from headrace.controller.services.streams import StreamService
+from headrace.controller.services.scope_service import ScopeService
+from headrace.controller.services.segment_service import SegmentService
+from headrace.controller.services.stream_cut_service import StreamCutService
+from headrace.controller.services.stream_service import StreamService
 from headrace.model.segments import equal_ranges
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stream_world import StreamWorld
 
-from headrace.controller.services.retention import GENERATION_MAX, SubscriberService
+from headrace.controller.services.retention_service import GENERATION_MAX, SubscriberService
 from headrace.metadata.scope import scope_guard_key
 from headrace.metadata.subscriber import SubscriberRecords, Subscriptions
 from headrace.model.reader_groups import GroupStream

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stream_world import StreamWorld
 
-from headrace.controller.services import transactions as service
+from headrace.controller.services import transaction_service as service
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.transactions import TransactionState, parse_transaction_id
 

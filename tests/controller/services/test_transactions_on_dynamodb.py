@@ -22,10 +22,10 @@ from headrace.adapters.worker_threads import WorkerThreads
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations import registry
 from headrace.controller.operations.commit_transactions import CommitProcessor
-from headrace.controller.services.commit_sets import CommitSetService
-from headrace.controller.services.scopes import ScopeService
-from headrace.controller.services.streams import StreamService
-from headrace.controller.services.transactions import TransactionService
+from headrace.controller.services.commit_set_service import CommitSetService
+from headrace.controller.services.scope_service import ScopeService
+from headrace.controller.services.stream_service import StreamService
+from headrace.controller.services.transaction_service import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata.optimistic_retry import ConflictBackoff

@@ -9,8 +9,8 @@ import pytest
 from stream_world import StreamWorld
 
 from headrace.controller.operations import truncate_stream
-from headrace.controller.services.retention import SubscriberService
-from headrace.controller.services.streams import StreamService
+from headrace.controller.services.retention_service import SubscriberService
+from headrace.controller.services.stream_service import StreamService
 from headrace.model.errors import (
     ConflictError,
     IllegalStateError,

@@ -10,7 +10,7 @@ from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.controller.operations import registry
-from headrace.controller.services.transactions import TransactionService
+from headrace.controller.services.transaction_service import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.metadata.transaction import due_partition, open_key
 from headrace.model.backoff import UNDECODABLE_AGAIN_MS, bucket_of_stream

@@ -9,7 +9,7 @@ from interruptions import Work, after_each_sleep
 from stream_world import StreamWorld
 from watermark_world import MARK_SEGMENT, WatermarkWorld, fresh_marks
 
-from headrace.controller.services.watermarks import MarkStreamService
+from headrace.controller.services.watermark_service import MarkStreamService
 from headrace.model.errors import NotFoundError, UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.controller.services.segments import SegmentService
+from headrace.controller.services.segment_service import SegmentService
 from headrace.controller.services.stream_ends import WrittenCuts
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords

@@ -9,8 +9,8 @@ import pytest
 from fuzz.watched_ports import Calls, WatchedStore
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.api.cluster import EpochsRaised
-from headrace.controller.services import cluster as cluster_service
-from headrace.controller.services.cluster import EPOCH_JUMP_MAX, ClusterLogService
+from headrace.controller.services import cluster_service
+from headrace.controller.services.cluster_service import EPOCH_JUMP_MAX, ClusterLogService
 from headrace.metadata.cluster_records import (
     ClusterRecords,
     find_claim,

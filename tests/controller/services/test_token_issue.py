@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec.delegation_tokens import TOKEN_BYTES_MAX, TokenKey, TokenKeys, verify_token
-from headrace.controller.services.delegation_tokens import NO_TOKEN_KEY, DelegationTokens, IssuedToken
+from headrace.controller.services.token_issue import NO_TOKEN_KEY, DelegationTokens, IssuedToken
 from headrace.model.access import Access, allows, reader_group_resource, stream_resource, table_resource
 from headrace.model.errors import CorruptError, UnavailableError
 

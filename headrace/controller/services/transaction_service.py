@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from headrace.api.pages import Listing
 from headrace.api.transactions import CompletedTransaction, LabelledAborts, NewTransaction, TransactionSegmentView
-from headrace.controller.services.commit_sets import CommitSetService
+from headrace.controller.services.commit_set_service import CommitSetService
 from headrace.controller.services.paging import check_page_limit
 from headrace.controller.services.transaction_marks import (
     TransactionMarks,
@@ -20,7 +20,7 @@ from headrace.controller.services.transaction_marks import (
     is_closed,
     takes_transactions_of,
 )
-from headrace.controller.steps.commit_sets import CommitSets
+from headrace.controller.steps.commit_set_steps import CommitSets
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
 from headrace.metadata.history_records import HistoryRecords

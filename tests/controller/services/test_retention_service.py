@@ -8,7 +8,7 @@ import pytest
 from stream_world import StreamWorld
 
 from headrace import topology
-from headrace.controller.services.retention import (
+from headrace.controller.services.retention_service import (
     NO_POLICY,
     NOTHING_YET,
     TAIL_CHECK_S,

@@ -12,7 +12,7 @@ from functools import partial
 
 from headrace.api.transactions import CommitSetView, CommittedEpochView
 from headrace.controller.services.transaction_marks import TransactionMarks, check_accepts_transactions
-from headrace.controller.steps.commit_sets import CommitSets, prepared_by_set
+from headrace.controller.steps.commit_set_steps import CommitSets, prepared_by_set
 from headrace.metadata.commit_records import StoredWriter, commit_writer_key, find_commit_writer, stored_writer
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
 from headrace.metadata.stream import no_such_stream
