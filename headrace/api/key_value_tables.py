@@ -54,7 +54,9 @@ class TableSegments(Document, frozen=True):
     @classmethod
     def of(cls, table: KeyValueTable) -> TableSegments:
         owner = segments_owner(table.name)
-        segments = (SegmentView.of(one, segment_name(table.scope, owner, one.segment_id)) for one in table.segments)
+        segments = (
+            SegmentView.of(segment, segment_name(table.scope, owner, segment.segment_id)) for segment in table.segments
+        )
         lengths = table.configuration
         return cls(tuple(segments), lengths.primary_key_length, lengths.secondary_key_length)
 

@@ -64,19 +64,19 @@ class ReaderGroupSettings(Document, frozen=True, kw_only=True):
         """The settings, with each stream's scope."""
         streams = (
             GroupStreamView(
-                scope=one.scope,
-                stream=one.stream,
-                start=optional_offsets_json(one.start),
-                end=optional_offsets_json(one.end),
+                scope=stream.scope,
+                stream=stream.stream,
+                start=optional_offsets_json(stream.start),
+                end=optional_offsets_json(stream.end),
             )
-            for one in configuration.streams
+            for stream in configuration.streams
         )
         others = {name: getattr(configuration, name) for name in ReaderGroupSettings.__struct_fields__[1:]}
         return ReaderGroupSettings(streams=tuple(streams), **others)
 
     def configured(self, group_scope: str) -> ReaderGroupConfiguration:
         """Raises InvalidRequestError if a value is out of range."""
-        streams = tuple(one.value(group_scope) for one in self.streams)
+        streams = tuple(stream.value(group_scope) for stream in self.streams)
         others = {name: getattr(self, name) for name in ReaderGroupSettings.__struct_fields__[1:]}
         return ReaderGroupConfiguration(streams, **others)
 

@@ -139,7 +139,7 @@ class ScaleRequest(Document, frozen=True):
     def key_ranges(self) -> list[KeyRange]:
         """Raises InvalidRequestError (code "invalid_key_ranges") for a range that is empty or not within [0, 1)."""
         try:
-            return [KeyRange(one.low, one.high) for one in self.new_ranges]
+            return [KeyRange(new_range.low, new_range.high) for new_range in self.new_ranges]
         except InvalidRequestError as error:
             raise InvalidRequestError(error.message, details=error.details, code="invalid_key_ranges") from error
 

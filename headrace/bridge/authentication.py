@@ -120,7 +120,7 @@ class ReplyTokens:
         state of a Rust client's group is a table segment. If there is a table of the name of the group, this segment
         is the table's: a right on the group does not count.
         """
-        found = {one: user.access(one) for one in name_resources(scope, name)}
+        found = {resource: user.access(resource) for resource in name_resources(scope, name)}
         if name.startswith(_READER_GROUP_PREFIX):
             return {group: Access.READ_UPDATE for group, access in found.items() if access >= Access.READ}
         if name.endswith(TABLE_SUFFIX) and len(found) == 2:
@@ -237,7 +237,7 @@ async def _visible(rpc: str, user: User, request: Any, ask: _Ask) -> Any:
     reply, of_items = await ask(request), LISTS.get(rpc)
     while of_items is not None:
         items = getattr(reply, of_items.field)
-        readable = [one for one in items if user.access(of_items.resource(one)) >= Access.READ]
+        readable = [item for item in items if user.access(of_items.resource(item)) >= Access.READ]
         if readable or not items:
             del items[:]
             items.extend(readable)

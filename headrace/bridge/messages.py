@@ -144,7 +144,7 @@ def segment_range_message(scope: str, stream: str, segment: StreamSegment | Scal
 
 def segment_ranges_message(scope: str, stream: str, segments: Iterable[SegmentView]) -> pb.SegmentRanges:
     return pb.SegmentRanges(
-        segmentRanges=[segment_range_message(scope, stream, one) for one in segments],
+        segmentRanges=[segment_range_message(scope, stream, segment) for segment in segments],
     )
 
 
@@ -158,7 +158,7 @@ def offsets_of(cut: Mapping[int, int]) -> dict[int, int] | None:
 
 def key_ranges_of(entries: Iterable[pb.ScaleRequest.KeyRangeEntry]) -> list[KeyRange]:
     """Raises InvalidRequestError for a range that is empty or not within [0, 1)."""
-    return [KeyRange(one.start, one.end) for one in entries]
+    return [KeyRange(entry.start, entry.end) for entry in entries]
 
 
 # Pages of lists for Pravega's clients: each page has a token for the next one, and an empty page ends the list.

@@ -149,8 +149,8 @@ def _configuration_message(group: ReaderGroup) -> pb.ReaderGroupConfiguration:
         retentionType=_RETENTION_MODES.index(configuration.retention),
         generation=group.generation,
         readerGroupId=group.group_id,
-        startingStreamCuts=[_cut_message(one, one.start) for one in configuration.streams],
-        endingStreamCuts=[_cut_message(one, one.end) for one in configuration.streams],
+        startingStreamCuts=[_cut_message(stream, stream.start) for stream in configuration.streams],
+        endingStreamCuts=[_cut_message(stream, stream.end) for stream in configuration.streams],
         rolloverSizeBytes=configuration.rollover_size_bytes,
     )
 
@@ -179,10 +179,10 @@ class SubscriberRpcs:
         """One list of all subscribers, because the message has no pages."""
         scope, stream = messages.known_stream(request)
         page = self._subscribers.list_subscribers(scope, stream, PAGE_ITEMS_MAX)
-        names = [one.name for one in page.items]
+        names = [item.name for item in page.items]
         while page.next_after is not None:
             page = self._subscribers.list_subscribers(scope, stream, PAGE_ITEMS_MAX, page.next_after)
-            names += [one.name for one in page.items]
+            names += [item.name for item in page.items]
         return pb.SubscribersResponse(subscribers=names)
 
     def update_stream_cut(self, request: pb.SubscriberStreamCut) -> pb.UpdateSubscriberStatus:

@@ -168,7 +168,7 @@ class ControllerService:
         view = self._streams.scale_stream(
             scope, stream, list(request.sealedSegments), messages.key_ranges_of(request.newKeyRanges)
         )
-        created = [messages.segment_range_message(scope, stream, one) for one in view.segments]
+        created = [messages.segment_range_message(scope, stream, segment) for segment in view.segments]
         return pb.ScaleResponse(status=pb.ScaleResponse.STARTED, segments=created, epoch=view.epoch)
 
     def scale_status(self, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
@@ -195,10 +195,10 @@ class ControllerService:
         return pb.SegmentsAtTime(
             segments=[
                 pb.SegmentsAtTime.SegmentLocation(
-                    segmentId=messages.segment_id_message(scope, stream, one.segment_id),
-                    offset=one.start_offset,
+                    segmentId=messages.segment_id_message(scope, stream, segment.segment_id),
+                    offset=segment.start_offset,
                 )
-                for one in found.segments
+                for segment in found.segments
             ]
         )
 
@@ -214,9 +214,9 @@ class ControllerService:
         return pb.SuccessorResponse(
             segments=[
                 pb.SuccessorResponse.SegmentEntry(
-                    segment=messages.segment_range_message(scope, stream, one), value=one.predecessors
+                    segment=messages.segment_range_message(scope, stream, segment), value=segment.predecessors
                 )
-                for one in found.segments
+                for segment in found.segments
             ]
         )
 
@@ -243,7 +243,7 @@ class ControllerService:
 
     def is_segment_active(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
         found = self._segments.segments_at_tail(*messages.known_stream(request.streamInfo))
-        active = any(one.segment_id == request.segmentId for one in found.segments)
+        active = any(segment.segment_id == request.segmentId for segment in found.segments)
         return pb.SegmentValidityResponse(response=active)
 
     def delegation_token(self, request: pb.StreamInfo) -> pb.DelegationToken:
@@ -257,7 +257,7 @@ class ControllerService:
         while not page.items and page.next_after is not None:
             page = self._streams.list_streams(scope, PAGE_ITEMS_MAX, page.next_after, tag)
         return pb.StreamsInScopeResponse(
-            streams=[pb.StreamInfo(scope=one.scope, stream=one.stream) for one in page.items],
+            streams=[pb.StreamInfo(scope=item.scope, stream=item.stream) for item in page.items],
             continuationToken=continuation(page, asked_after, _stream_name),
         )
 

@@ -72,10 +72,10 @@ class WatermarkRpcs:
         return pb.SegmentsAtTime(
             segments=[
                 pb.SegmentsAtTime.SegmentLocation(
-                    segmentId=messages.segment_id_message(info.scope, info.stream, one.segment_id),
-                    offset=one.start_offset,
+                    segmentId=messages.segment_id_message(info.scope, info.stream, segment.segment_id),
+                    offset=segment.start_offset,
                 )
-                for one in found.segments
+                for segment in found.segments
             ]
         )
 

@@ -57,7 +57,7 @@ class TableRpcs:
         scope, table = _known(request)
         found = self._tables.segments_of_table(scope, table)
         return pb.SegmentRanges(
-            segmentRanges=[messages.segment_range_message(scope, table, one) for one in found.segments]
+            segmentRanges=[messages.segment_range_message(scope, table, segment) for segment in found.segments]
         )
 
     def list_tables(self, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:

@@ -67,7 +67,7 @@ class TransactionRpcs:
         )
         return pb.CreateTxnResponse(
             txnId=_id_message(made.transaction_id),
-            activeSegments=[messages.segment_range_message(scope, stream, one) for one in made.segments],
+            activeSegments=[messages.segment_range_message(scope, stream, segment) for segment in made.segments],
         )
 
     async def ping_transaction(self, request: pb.PingTxnRequest) -> pb.PingTxnStatus:

@@ -27,20 +27,20 @@ def stores(session: Session) -> Outcome:
     found = session.client.admin.cluster.get()
     rows = [
         (
-            one.store_id,
-            one.state,
-            f"{one.host}:{one.port}",
-            one.zone,
-            time_text(one.lease_until_ms),
-            len(one.containers),
-            one.capacity,
+            store.store_id,
+            store.state,
+            f"{store.host}:{store.port}",
+            store.zone,
+            time_text(store.lease_until_ms),
+            len(store.containers),
+            store.capacity,
         )
-        for one in found.stores
+        for store in found.stores
     ]
     document = {
         "mapVersion": found.map_version,
         "containerCount": found.container_count,
-        "stores": [_store(one) for one in found.stores],
+        "stores": [_store(store) for store in found.stores],
     }
     return Outcome(document, ("STORE", "STATE", "ADDRESS", "ZONE", "LEASE UNTIL", "CONTAINERS", "CAPACITY"), rows)
 
@@ -50,10 +50,21 @@ def containers(session: Session) -> Outcome:
     """List for each container its assigned store and the store that claimed it."""
     found = session.client.admin.cluster.containers()
     rows = [
-        (one.container, one.state, one.store, one.claimed_by, _address(one), one.zone, one.epoch)
-        for one in found.containers
+        (
+            container.container,
+            container.state,
+            container.store,
+            container.claimed_by,
+            _address(container),
+            container.zone,
+            container.epoch,
+        )
+        for container in found.containers
     ]
-    document = {"mapVersion": found.map_version, "containers": [_container(one) for one in found.containers]}
+    document = {
+        "mapVersion": found.map_version,
+        "containers": [_container(container) for container in found.containers],
+    }
     return Outcome(document, ("CONTAINER", "STATE", "STORE", "CLAIMED BY", "ADDRESS", "ZONE", "EPOCH"), rows)
 
 

@@ -41,10 +41,10 @@ def list_(
     """List dead letters, oldest first."""
     page = session.client.admin.dead_letters.page(limit=limit, after=after)
     rows = [
-        (one.letter, one.status, time_text(one.last_try_ms), one.kind, one.subject, one.cause_code)
-        for one in page.letters
+        (letter.letter, letter.status, time_text(letter.last_try_ms), letter.kind, letter.subject, letter.cause_code)
+        for letter in page.letters
     ]
-    document = {"letters": [_document(one) for one in page.letters], "nextAfter": page.next_after}
+    document = {"letters": [_document(letter) for letter in page.letters], "nextAfter": page.next_after}
     return Outcome(document, ("LETTER", "STATUS", "LAST TRY", "KIND", "RESOURCE", "CAUSE"), rows)
 
 

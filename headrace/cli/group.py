@@ -244,8 +244,8 @@ def _document(view: ReaderGroupView) -> dict[str, Any]:
         "outstandingCheckpointsMax": configuration.outstanding_checkpoints_max,
         "rolloverSizeBytes": configuration.rollover_size_bytes,
         "streams": [
-            {"scope": one.scope, "stream": one.stream, "from": _offsets(one.start), "to": _offsets(one.end)}
-            for one in configuration.streams
+            {"scope": stream.scope, "stream": stream.stream, "from": _offsets(stream.start), "to": _offsets(stream.end)}
+            for stream in configuration.streams
         ],
     }
 
@@ -255,7 +255,7 @@ def _shown(view: ReaderGroupView) -> Outcome:
     details = [
         ("reader group", f"{view.scope}/{view.group}"),
         ("state", state_text(view.state)),
-        ("streams", [_stream_text(one) for one in configuration.streams]),
+        ("streams", [_stream_text(stream) for stream in configuration.streams]),
         ("retention", f"waits for the group: {configuration.retention.value.lower()}"),
         ("refresh", f"every {configuration.group_refresh_ms} ms"),
         (
@@ -374,7 +374,7 @@ class _Samples:
         told = self._of_readers()
         if told is not None:
             return self._shown(told, [_of_stream(told, name) for name in told.bytes_by_stream])
-        lags = [self._published(ScopedName(one.scope, one.stream)) for one in configuration.streams]
+        lags = [self._published(ScopedName(stream.scope, stream.stream)) for stream in configuration.streams]
         notes = []
         if self._unreachable:
             notes.append("the segment stores cannot be reached: these are published positions")
@@ -459,26 +459,28 @@ class _Samples:
 
 def _of_stream(told: GroupLag, name: str) -> Lag:
     scope, _, stream = name.partition("/")
-    segments = [one for one in told.segments if (one.segment.scope, one.segment.stream) == (scope, stream)]
+    segments = [
+        segment for segment in told.segments if (segment.segment.scope, segment.segment.stream) == (scope, stream)
+    ]
     return Lag(
         ScopedName(scope, stream),
         told.bytes_by_stream[name],
         told.events_by_stream[name],
-        any(one.events_are_estimated for one in segments),
+        any(segment.events_are_estimated for segment in segments),
     )
 
 
 def _segments(told: GroupLag) -> list[dict[str, Any]]:
     return [
         {
-            "scope": one.segment.scope,
-            "stream": one.segment.stream,
-            "segmentId": one.segment.segment_id,
-            "lagBytes": one.bytes_unread,
-            "lagEvents": one.events_unread,
-            "lagEventsEstimated": one.events_are_estimated,
+            "scope": segment.segment.scope,
+            "stream": segment.segment.stream,
+            "segmentId": segment.segment.segment_id,
+            "lagBytes": segment.bytes_unread,
+            "lagEvents": segment.events_unread,
+            "lagEventsEstimated": segment.events_are_estimated,
         }
-        for one in told.segments
+        for segment in told.segments
     ]
 
 

@@ -77,14 +77,14 @@ async def _scopes(client: AsyncHeadrace, incomplete: str) -> list[str]:
 
 
 async def _stream_names(client: AsyncHeadrace, scope: str) -> list[str]:
-    return [one.stream for one in await client.admin.list_streams(scope)]
+    return [stream.stream for stream in await client.admin.list_streams(scope)]
 
 
 def _scoped(of_scope: Callable[[AsyncHeadrace, str], Awaitable[list[str]]]) -> Names:
     async def names(client: AsyncHeadrace, incomplete: str) -> list[str]:
         scope, slash, _ = incomplete.partition("/")
         if not slash:
-            return [f"{one}/" for one in await client.admin.list_scopes()]
+            return [f"{scope}/" for scope in await client.admin.list_scopes()]
         return [f"{scope}/{name}" for name in await of_scope(client, scope)]
 
     return names

@@ -65,7 +65,7 @@ def plain(outcome: Outcome) -> str:
         parts.append(pairs(outcome.details))
     if outcome.columns:
         parts.append(table(outcome.columns, outcome.rows))
-    parts += [f"{one.title}\n{table(one.columns, one.rows)}" for one in outcome.sections]
+    parts += [f"{section.title}\n{table(section.columns, section.rows)}" for section in outcome.sections]
     if not parts:
         parts.append(cell(outcome.text) if outcome.text else pairs(in_words(outcome.document)))
     return "\n\n".join(parts)

@@ -66,7 +66,10 @@ def segment_document(one: ScaledSegment) -> dict[str, Any]:
 
 
 def segment_rows(segments: Iterable[SegmentView]) -> list[tuple[Any, ...]]:
-    return [(segment_text(one.segment_id), one.key_range.low, one.key_range.high, one.name) for one in segments]
+    return [
+        (segment_text(segment.segment_id), segment.key_range.low, segment.key_range.high, segment.name)
+        for segment in segments
+    ]
 
 
 def _point(text: str) -> Point | int:
@@ -108,7 +111,7 @@ def list_(
     document = {
         "epoch": found.epoch,
         "sealed": found.sealed,
-        "segments": [segment_document(one) for one in found.segments],
+        "segments": [segment_document(segment) for segment in found.segments],
     }
     return Outcome(document, SEGMENT_COLUMNS, segment_rows(found.segments))
 
@@ -190,13 +193,15 @@ def chunks(
         "nextOffset": found.next_offset,
         "chunks": [
             {
-                "offset": one.offset,
-                "length": one.length,
-                "url": one.url,
-                "headers": dict(one.headers),
-                "expiresAtMs": one.expires_at_ms,
+                "offset": chunk.offset,
+                "length": chunk.length,
+                "url": chunk.url,
+                "headers": dict(chunk.headers),
+                "expiresAtMs": chunk.expires_at_ms,
             }
-            for one in found.chunks
+            for chunk in found.chunks
         ],
     }
-    return Outcome(document, ("OFFSET", "LENGTH", "URL"), [(one.offset, one.length, one.url) for one in found.chunks])
+    return Outcome(
+        document, ("OFFSET", "LENGTH", "URL"), [(chunk.offset, chunk.length, chunk.url) for chunk in found.chunks]
+    )

@@ -211,8 +211,12 @@ def list_(
 ) -> Outcome:
     """List the streams of a scope by name."""
     streams = session.client.admin.list_streams(scope, tag=tag, prefix=prefix)
-    document = {"streams": [{"scope": one.scope, "stream": one.stream, "tags": list(one.tags)} for one in streams]}
-    return Outcome(document, ("STREAM", "TAGS"), [(f"{one.scope}/{one.stream}", one.tags) for one in streams])
+    document = {
+        "streams": [{"scope": stream.scope, "stream": stream.stream, "tags": list(stream.tags)} for stream in streams]
+    }
+    return Outcome(
+        document, ("STREAM", "TAGS"), [(f"{stream.scope}/{stream.stream}", stream.tags) for stream in streams]
+    )
 
 
 @action(app, "get", examples=["headrace stream get shop/orders --json"])
@@ -412,7 +416,7 @@ def _scale_evenly(session: Session, stream: ScopedName, count: int, *, dry_run: 
 
 def _try_to_scale(session: Session, stream: ScopedName, count: int, *, dry_run: bool, wait: bool) -> Outcome:
     current = session.client.admin.epoch_segments(*stream)
-    active = {one.segment_id: one.key_range for one in current.segments}
+    active = {segment.segment_id: segment.key_range for segment in current.segments}
     plan = even_plan(active, count)
     if plan is None:
         document = {"epoch": current.epoch, "status": "SUCCESS", "segments": [], "sealedSegments": []}
@@ -448,10 +452,11 @@ def _flat(parts: list[Any] | None) -> list[Any]:
 
 def _progress(progress: ScaleProgress) -> Outcome:
     created = [
-        {"segment": one.segment_id, "low": one.key_range.low, "high": one.key_range.high} for one in progress.segments
+        {"segment": segment.segment_id, "low": segment.key_range.low, "high": segment.key_range.high}
+        for segment in progress.segments
     ]
     document = {"epoch": progress.epoch, "status": progress.status, "segments": created}
-    names = ", ".join(segment_text(one.segment_id) for one in progress.segments)
+    names = ", ".join(segment_text(segment.segment_id) for segment in progress.segments)
     ending = f": segments {names}" if names else ""
     return Outcome(document, text=f"scale to epoch {progress.epoch}: {state_text(progress.status)}{ending}")
 
@@ -515,25 +520,25 @@ def scaling_events(
     events = session.client.admin.scaling_events(*stream, from_ms=from_ms, to_ms=to_ms)
     document = [
         {
-            "epoch": one.epoch,
-            "timeMs": one.time_ms,
-            "splits": one.splits,
-            "merges": one.merges,
-            "sealedSegments": list(one.sealed_segments),
-            "newSegments": [segment_document(segment) for segment in one.new_segments],
+            "epoch": event.epoch,
+            "timeMs": event.time_ms,
+            "splits": event.splits,
+            "merges": event.merges,
+            "sealedSegments": list(event.sealed_segments),
+            "newSegments": [segment_document(segment) for segment in event.new_segments],
         }
-        for one in events
+        for event in events
     ]
     rows = [
         (
-            time_text(one.time_ms),
-            one.epoch,
-            one.splits,
-            one.merges,
-            [segment_text(segment) for segment in one.sealed_segments],
-            [segment_text(segment.segment_id) for segment in one.new_segments],
+            time_text(event.time_ms),
+            event.epoch,
+            event.splits,
+            event.merges,
+            [segment_text(segment) for segment in event.sealed_segments],
+            [segment_text(segment.segment_id) for segment in event.new_segments],
         )
-        for one in events
+        for event in events
     ]
     return Outcome({"scalingEvents": document}, ("TIME", "EPOCH", "SPLITS", "MERGES", "SEALED", "NEW"), rows)
 

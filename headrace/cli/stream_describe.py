@@ -128,7 +128,7 @@ def describe(
             {"subscriber": lag.subscriber.subscriber, "lagBytes": lag.bytes, "updatedMs": lag.subscriber.updated_ms}
             for lag in lags
         ],
-        "openTransactions": [transaction_document(one) for one in transactions],
+        "openTransactions": [transaction_document(transaction) for transaction in transactions],
     }
     details = [
         ("stream", str(stream)),
@@ -146,18 +146,18 @@ def describe(
             ("TRANSACTION", "STATE", "CREATED", "LEASE ENDS IN"),
             [
                 (
-                    one.transaction,
-                    state_text(one.state),
-                    time_text(one.creation_time_ms),
-                    duration_text((one.lease_end_ms - retention.time_ms) / 1000),
+                    transaction.transaction,
+                    state_text(transaction.state),
+                    time_text(transaction.creation_time_ms),
+                    duration_text((transaction.lease_end_ms - retention.time_ms) / 1000),
                 )
-                for one in transactions
+                for transaction in transactions
             ],
         ),
     ]
     columns = ("SEGMENT", "KEY SPACE", "SHARE", *(("RATE",) if growth is not None else ()))
     rows = [_segment_row(session, segments, index, growth) for index in range(len(segments.segments))]
-    return Outcome(document, columns, rows, details=details, sections=[one for one in sections if one.rows])
+    return Outcome(document, columns, rows, details=details, sections=[section for section in sections if section.rows])
 
 
 def key_space_bar(key_range: KeyRange, *, used: str, unused: str) -> str:

@@ -35,7 +35,9 @@ def styled(outcome: Outcome) -> RenderableType:
         parts.append(_pairs(outcome))
     if outcome.columns:
         parts.append(_table(outcome.columns, outcome.rows))
-    parts += [Group(Text(one.title, style="bold"), _table(one.columns, one.rows)) for one in outcome.sections]
+    parts += [
+        Group(Text(section.title, style="bold"), _table(section.columns, section.rows)) for section in outcome.sections
+    ]
     return Group(*[part for index, one in enumerate(parts) for part in ((Text(""), one) if index else (one,))])
 
 

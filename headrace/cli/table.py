@@ -73,7 +73,7 @@ def segments(session: Session, table: TableName) -> Outcome:
     document = {
         "primaryKeyLength": found.primary_key_length,
         "secondaryKeyLength": found.secondary_key_length,
-        "segments": [segment_document(one) for one in found.segments],
+        "segments": [segment_document(segment) for segment in found.segments],
     }
     return Outcome(document, SEGMENT_COLUMNS, segment_rows(found.segments))
 

@@ -114,9 +114,10 @@ def _shown(keys: TokenKeys | None, details: list[tuple[str, str]]) -> Outcome:
 
     states = key_states(keys, _clock().now_ms() / 1_000)
     rows = [
-        (one.key_id, one.state, time_text(one.signs_from_s * 1_000), _end_text(one.verifies_until_s)) for one in states
+        (state.key_id, state.state, time_text(state.signs_from_s * 1_000), _end_text(state.verifies_until_s))
+        for state in states
     ]
-    document = {"keys": [one.to_json() for one in states]} | {name.replace(" k", "K"): kid for name, kid in details}
+    document = {"keys": [state.to_json() for state in states]} | {name.replace(" k", "K"): kid for name, kid in details}
     return Outcome(document, _COLUMNS, rows, details=details)
 
 

@@ -90,7 +90,7 @@ class _Samples:
     def _streams(self) -> list[ScopedName]:
         admin = self._session.client.admin
         scopes = self._scopes or admin.list_scopes()
-        return [ScopedName(one.scope, one.stream) for scope in scopes for one in admin.list_streams(scope)]
+        return [ScopedName(stream.scope, stream.stream) for scope in scopes for stream in admin.list_streams(scope)]
 
     def _sample(self, stream: ScopedName) -> Live | None:
         try:

@@ -77,7 +77,7 @@ def list_(
 def get(session: Session, stream: StreamName, transaction: TransactionId) -> Outcome:
     """Show a transaction with its segments."""
     found = session.client.admin.transactions.get(*stream, transaction)
-    segments = [{"segmentId": one.segment_id, "name": one.transaction_segment} for one in found.segments]
+    segments = [{"segmentId": segment.segment_id, "name": segment.transaction_segment} for segment in found.segments]
     ended = found.completion_time_ms
     details = [
         ("transaction", found.transaction),
@@ -86,7 +86,7 @@ def get(session: Session, stream: StreamName, transaction: TransactionId) -> Out
         ("lease ends", time_text(found.lease_end_ms)),
         ("completed", None if ended is None else time_text(ended)),
         ("label", found.label),
-        ("segments", [segment_text(one.segment_id) for one in found.segments]),
+        ("segments", [segment_text(segment.segment_id) for segment in found.segments]),
     ]
     return Outcome(transaction_document(found) | {"segments": segments}, details=details)
 

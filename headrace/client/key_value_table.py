@@ -271,7 +271,7 @@ class AsyncKeyValueTable:
         self.scope, self.table = scope, table
         self._requests = TableSegmentRequests(admin, scope, table)
         self._lengths = KeyLengths(found.primary_key_length, found.secondary_key_length)
-        self._routes = RoutingTable(Route(one.key_range, one.segment_id) for one in found.segments)
+        self._routes = RoutingTable(Route(segment.key_range, segment.segment_id) for segment in found.segments)
         self._closed = False
 
     # One key
@@ -366,7 +366,7 @@ class AsyncKeyValueTable:
                 attempts,
             )
         except ConflictError:
-            if not attempts.answer_lost or await self._read(segment, [one.key for one in keys]):
+            if not attempts.answer_lost or await self._read(segment, [key.key for key in keys]):
                 raise
 
     # Iteration
@@ -451,9 +451,9 @@ class AsyncKeyValueTable:
             keys = tuple(wire.TableKey(key) for key in stored[first : first + GET_KEYS_AT_ONCE_MAX])
             reply = await self._requests.ask(segment, partial(_read_table, keys), wire.TableRead)
             found |= {
-                one.key: TableEntry(self._lengths.split(one.key), bytes(one.value), one.version)
-                for one in reply.entries
-                if one.version != wire.NOT_EXISTS
+                entry.key: TableEntry(self._lengths.split(entry.key), bytes(entry.value), entry.version)
+                for entry in reply.entries
+                if entry.version != wire.NOT_EXISTS
             }
         return found
 

@@ -121,7 +121,7 @@ def read_range(reader: FieldReader) -> KeyRange | None:
 
 def ranges_bytes(ranges: Mapping[StreamSegmentName, KeyRange], segments: Mapping[StreamSegmentName, object]) -> bytes:
     """The ranges of these segments, also of those that are not known."""
-    return mapping({one: ranges.get(one) for one in segments}, segment_bytes, range_bytes)
+    return mapping({segment: ranges.get(segment) for segment in segments}, segment_bytes, range_bytes)
 
 
 def read_ranges(reader: FieldReader) -> dict[StreamSegmentName, KeyRange]:

@@ -99,7 +99,7 @@ class User:
     grants: tuple[Grant, ...] = ()
 
     def access(self, resource: str) -> Access:
-        return max((one.access for one in self.grants if one.matches(resource)), default=Access.NONE)
+        return max((grant.access for grant in self.grants if grant.matches(resource)), default=Access.NONE)
 
     def with_grant(self, grant: Grant) -> User:
         """In place of one for the same resource. Raises InvalidRequestError: the user has too many grants."""
@@ -110,7 +110,7 @@ class User:
 
     def without_grant(self, resource: str) -> User:
         """Raises NotFoundError: the user has no grant for exactly this resource."""
-        others = tuple(one for one in self.grants if one.resource != resource)
+        others = tuple(grant for grant in self.grants if grant.resource != resource)
         if len(others) == len(self.grants):
             raise NotFoundError(f"user {self.name} has no grant for {resource}", code=USER_NOT_FOUND)
         return replace(self, grants=others)
@@ -240,7 +240,7 @@ def _user_fields(user: User) -> dict[str, Any]:
     salt, digest = (base64.b64encode(each).decode("ascii") for each in (user.password.salt, user.password.digest))
     return {
         "hash": "$".join((*_parameters(), salt, digest)),
-        "grants": [{"resource": one.resource, "permission": one.access.name} for one in user.grants],
+        "grants": [{"resource": grant.resource, "permission": grant.access.name} for grant in user.grants],
     }
 
 

@@ -299,14 +299,14 @@ def _body(message: ReplicaMessage) -> bytes:
             return proof
         case Open(container, session, writer, truncated_before, ledgers):
             head = _OPEN.pack(container, session, writer, truncated_before, len(ledgers))
-            return head + b"".join(_LEDGER.pack(*one) for one in ledgers)
+            return head + b"".join(_LEDGER.pack(*ledger) for ledger in ledgers)
         case Opened(container, session, status, promise, truncated_before, acknowledged_before, runs):
             head = _OPENED.pack(container, session, status, promise, truncated_before, acknowledged_before, len(runs))
-            return head + b"".join(_RUN.pack(*one) for one in runs)
+            return head + b"".join(_RUN.pack(*run) for run in runs)
         case Entry():
             return _entry_bytes(message)
         case Ack(items, flags):
-            return _ACK.pack(len(items), flags, 0) + b"".join(_ACK_ITEM.pack(*one) for one in items)
+            return _ACK.pack(len(items), flags, 0) + b"".join(_ACK_ITEM.pack(*item) for item in items)
         case Nack(container, session, code, value):
             return _NACK.pack(container, session, code, value)
         case Read(request, container, epoch, first, last, bytes_max):
@@ -314,7 +314,7 @@ def _body(message: ReplicaMessage) -> bytes:
         case Entries(request, container, has_more, entries):
             return _ENTRIES.pack(request, container, has_more, len(entries)) + b"".join(map(_entry_bytes, entries))
         case Pulse(sent, echoed, items):
-            return _PULSE.pack(sent, echoed, len(items)) + b"".join(_PULSE_ITEM.pack(*one) for one in items)
+            return _PULSE.pack(sent, echoed, len(items)) + b"".join(_PULSE_ITEM.pack(*item) for item in items)
         case Drop(container, session, writer):
             return _DROP.pack(container, session, writer)
         case Leaving():
@@ -345,12 +345,12 @@ def _hello_ok(fields: Fields) -> HelloOk:
 def _open(fields: Fields) -> Open:
     container, session, writer, truncated_before, count = fields.unpack(_OPEN)
     ledgers = fields.items(_LEDGER, count, LEDGERS_MAX)
-    return Open(container, session, writer, truncated_before, tuple(LedgerStart(*one) for one in ledgers))
+    return Open(container, session, writer, truncated_before, tuple(LedgerStart(*ledger) for ledger in ledgers))
 
 
 def _opened(fields: Fields) -> Opened:
     container, session, status, promise, truncated_before, acknowledged_before, count = fields.unpack(_OPENED)
-    runs = tuple(HeldRun(*one) for one in fields.items(_RUN, count, RUNS_MAX))
+    runs = tuple(HeldRun(*item) for item in fields.items(_RUN, count, RUNS_MAX))
     if status != OPENED_WHOLE or not all(run.start <= run.end <= run.had_end for run in runs):
         raise CorruptError("an OPENED message has an unknown status or a run that ends before it begins")
     return Opened(container, session, status, promise, truncated_before, acknowledged_before, runs)
@@ -360,7 +360,7 @@ def _ack(fields: Fields) -> Ack:
     count, flags, reserved = fields.unpack(_ACK)
     if flags & ~(ACK_WANTS_TRUNCATION | ACK_DISK_LOW) or reserved:
         raise CorruptError(f"an ACK message has the unknown flags {flags} or a reserved byte {reserved}")
-    return Ack(tuple(AckItem(*one) for one in fields.items(_ACK_ITEM, count, CONTAINERS_MAX)), flags)
+    return Ack(tuple(AckItem(*item) for item in fields.items(_ACK_ITEM, count, CONTAINERS_MAX)), flags)
 
 
 def _nack(fields: Fields) -> Nack:
@@ -379,7 +379,7 @@ def _entries(fields: Fields) -> Entries:
 
 def _pulse(fields: Fields) -> Pulse:
     sent, echoed, count = fields.unpack(_PULSE)
-    return Pulse(sent, echoed, tuple(PulseItem(*one) for one in fields.items(_PULSE_ITEM, count, CONTAINERS_MAX)))
+    return Pulse(sent, echoed, tuple(PulseItem(*item) for item in fields.items(_PULSE_ITEM, count, CONTAINERS_MAX)))
 
 
 _DECODERS: Final[dict[int, Callable[[Fields], ReplicaMessage]]] = {

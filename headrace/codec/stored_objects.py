@@ -308,7 +308,7 @@ def entry_bytes(entry: InitialEntry | UpdatesEntry) -> bytes:
     """The stored form of an entry."""
     if isinstance(entry, InitialEntry):
         return b"".join((int32(_INITIAL), entry.state))
-    return int32(_UPDATES) + b"".join(b"".join((int32(len(one)), one)) for one in entry.updates)
+    return int32(_UPDATES) + b"".join(b"".join((int32(len(update)), update)) for update in entry.updates)
 
 
 def parse_entry(data: bytes | memoryview) -> InitialEntry | UpdatesEntry:

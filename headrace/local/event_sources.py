@@ -143,7 +143,7 @@ def failed_ids(result: Any, message_ids: set[str]) -> set[str]:
     if not isinstance(result, dict) or not isinstance(result.get("batchItemFailures", []), list):
         raise ValueError(f"{str(result)[:200]} is not a report of a batch")
     failures = result.get("batchItemFailures", [])
-    failed = {one.get("itemIdentifier") if isinstance(one, dict) else None for one in failures}
+    failed = {failure.get("itemIdentifier") if isinstance(failure, dict) else None for failure in failures}
     if not failed <= message_ids:
         raise ValueError(f"the report names messages that were not in the batch: {sorted(map(str, failed))[:10]}")
     return {str(identifier) for identifier in failed}

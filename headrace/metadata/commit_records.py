@@ -83,7 +83,7 @@ def find_commit_parts(
 ) -> dict[str, StoredPart | None]:
     """The parts of a set by stream; one batch read."""
     names = list(streams)
-    records = store.get_many([commit_part_key(scope, one, set_id) for one in names])
+    records = store.get_many([commit_part_key(scope, name, set_id) for name in names])
     return dict(zip(names, map(stored_part, records), strict=True))
 
 
@@ -189,7 +189,7 @@ def commit_run_body(run: CommitRun) -> dict[str, Any]:
     if run.sets:
         optional["sets"] = [_set_fields(one) for one in run.sets]
     return versioned(
-        transactions=[transaction_text(one) for one in run.transactions],
+        transactions=[transaction_text(transaction) for transaction in run.transactions],
         reference_epoch=run.reference_epoch,
         active_epoch=run.active_epoch,
         rolls=run.rolls,
@@ -347,7 +347,7 @@ def read_commit_writers(
     """The writers whose home is this stream, after a sort key; and the next such key. One query."""
     first = _COMMIT_WRITER_PREFIX if after is None else f"{after}\0"
     page = store.query(transactions_partition(scope, home), first=first, last=_LAST, limit=limit)
-    return [decode_commit_writer(one.body) for one in page.records], page.next_after
+    return [decode_commit_writer(record.body) for record in page.records], page.next_after
 
 
 def create_commit_writer(scope: str, home: str, writer: CommitWriter, version: int) -> Create:

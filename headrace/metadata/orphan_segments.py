@@ -118,7 +118,7 @@ def leftovers_body(identifiers: Iterable[int]) -> dict[str, Any]:
 
 
 def decode_leftovers(body: Body) -> tuple[int, ...]:
-    return decoded("leftovers", body, lambda fields: tuple(int(one) for one in fields["segments"]))
+    return decoded("leftovers", body, lambda fields: tuple(int(field) for field in fields["segments"]))
 
 
 @dataclass(frozen=True, slots=True)

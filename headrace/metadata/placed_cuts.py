@@ -101,7 +101,7 @@ class PlacedCuts:
 
         None as `end` is that of the stream. The segments of `end` are known.
         """
-        if covers_key_space_once([one.key_range for one in self._segments(stream, cut.offsets)]):
+        if covers_key_space_once([segment.key_range for segment in self._segments(stream, cut.offsets)]):
             self.check(stream, cut)
             return
         ends = [cut] if end is None else [cut, end]
@@ -191,7 +191,9 @@ def check_incarnation(stream: Stream, identifiers: Iterable[int]) -> None:
         InvalidRequestError: code "stream_recreated".
     """
     first = stream.first_segment_number
-    former = next((one for one in identifiers if one >= 0 and segment_number(one) < first), None)
+    former = next(
+        (identifier for identifier in identifiers if identifier >= 0 and segment_number(identifier) < first), None
+    )
     if former is not None and first > first_number_of_class(stream.configuration.log_class, 0, 1):
         raise InvalidRequestError(
             f"stream {stream.scoped_name} was deleted and created again: segment {former} was part of the deleted"

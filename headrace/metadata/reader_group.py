@@ -161,7 +161,9 @@ def _group(body: Body) -> ReaderGroup:
 
 def _configuration_fields(configuration: ReaderGroupConfiguration) -> dict[str, Any]:
     return {
-        "streams": [[one.scope, one.stream, _cut(one.start), _cut(one.end)] for one in configuration.streams],
+        "streams": [
+            [stream.scope, stream.stream, _cut(stream.start), _cut(stream.end)] for stream in configuration.streams
+        ],
         "retention": str(configuration.retention),
         "group_refresh_ms": configuration.group_refresh_ms,
         "automatic_checkpoint_interval_ms": configuration.automatic_checkpoint_interval_ms,

@@ -42,7 +42,7 @@ def decoded(kind: str, body: Body, decode: Callable[[Body], T]) -> T:
 
 def segment_rows(segments: Iterable[StreamSegment]) -> list[list[int | float]]:
     """Each as [id, low, high]; JSON keeps doubles exactly."""
-    return [[one.segment_id, one.key_range.low, one.key_range.high] for one in segments]
+    return [[segment.segment_id, segment.key_range.low, segment.key_range.high] for segment in segments]
 
 
 def decode_segments(rows: Iterable[Iterable[Any]]) -> tuple[StreamSegment, ...]:
@@ -52,7 +52,8 @@ def decode_segments(rows: Iterable[Iterable[Any]]) -> tuple[StreamSegment, ...]:
 def position_rows(positions: Positions) -> list[list[int | float]]:
     """Each as [id, low, high, offset]."""
     return [
-        [*row, one.offset] for row, one in zip(segment_rows(one.segment for one in positions), positions, strict=True)
+        [*row, one.offset]
+        for row, one in zip(segment_rows(position.segment for position in positions), positions, strict=True)
     ]
 
 

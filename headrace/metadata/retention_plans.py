@@ -101,7 +101,7 @@ class RetentionPlanner:
 
         bound = None
         if subscribers:  # The newest cut is the upper limit of the bound: the plan does not read the tail.
-            positions = [one.position for one in subscribers]
+            positions = [subscriber.position for subscriber in subscribers]
             bound = _not_before_head(retained, lower_bound([*positions, find(cuts[-1]).head]))
             bound = self._within_segments(retained.stream, bound)
         at_bound = _AtBound(self, retained, cuts, bound, find) if bound else None

@@ -127,7 +127,7 @@ class TransactionRecords:
         first = OPEN_FIRST if after is None else f"{open_sort(after)}\0"
         partition = transactions_partition(scope, stream)
         page = self.store.query(partition, first=first, last=OPEN_LAST, limit=limit, bytes_max=PAGE_BYTES_MAX)
-        found = [StoredTransaction(decode_transaction(one.body), one.version) for one in page.records]
+        found = [StoredTransaction(decode_transaction(record.body), record.version) for record in page.records]
         return found, page.next_after is not None
 
     def newest_completed(self, scope: str, stream: str, limit: int) -> list[tuple[int, TransactionState]]:

@@ -46,7 +46,9 @@ def checked(function: Any, name: str | None = None) -> Any:
 
     @functools.cache
     def hints() -> dict[str, Any]:
-        return {one.name: hint for one in parameters if (hint := _hint(function, one.name)) is not None}
+        return {
+            parameter.name: hint for parameter in parameters if (hint := _hint(function, parameter.name)) is not None
+        }
 
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         known = hints()
@@ -175,7 +177,7 @@ def _wanted(hint: Any) -> str:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return " or ".join(f"{hint.__name__}.{one.name}" for one in hint)
     if origin is not None and arguments:
-        of = ", ".join(_wanted(one) for one in arguments if one is not Ellipsis)
+        of = ", ".join(_wanted(argument) for argument in arguments if argument is not Ellipsis)
         return f"a {getattr(origin, '__name__', origin)} of {of}"
     if hint is float:
         return "a number"

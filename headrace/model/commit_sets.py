@@ -300,7 +300,7 @@ def aborted_together(
     Those that were marked for commit together are aborted together. Of a commit set that an earlier run has `begun` to
     commit only those that lost bytes are aborted, unless the set is one of `lost_sets`: then none of it is committed.
     """
-    group_of = {one.transaction_id: marked_together(one) for one in transactions}
+    group_of = {transaction.transaction_id: marked_together(transaction) for transaction in transactions}
     lost_groups = {group_of[one] for one in lost if group_of[one] not in begun}
     lost_groups.update(lost_sets)
     return tuple(one for one, group in group_of.items() if group in lost_groups or one in lost)

@@ -90,7 +90,7 @@ class KeyValueTable:
     def segment_names(self) -> list[str]:
         """The names of its segments in the segment stores."""
         owner = segments_owner(self.name)
-        return [segment_name(self.scope, owner, one.segment_id) for one in self.segments]
+        return [segment_name(self.scope, owner, segment.segment_id) for segment in self.segments]
 
     @property
     def next_segment_number(self) -> int:

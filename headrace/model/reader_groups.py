@@ -99,7 +99,7 @@ class ReaderGroupConfiguration:
         _check_range("streams", len(self.streams), 1, READER_GROUP_STREAMS_MAX)
         if len(self.stream_names) != len(self.streams):
             raise InvalidRequestError("a reader group names a stream twice: name each stream once")
-        cuts = [cut for one in self.streams for cut in (one.start, one.end) if cut is not None]
+        cuts = [cut for stream in self.streams for cut in (stream.start, stream.end) if cut is not None]
         _check_range("positions in stream cuts", sum(len(cut.positions) for cut in cuts), 0, READER_GROUP_POSITIONS_MAX)
         _check_range("groupRefreshTimeMillis", self.group_refresh_ms, 0, _INT64_MAX)
         interval_ms = self.automatic_checkpoint_interval_ms
@@ -110,7 +110,7 @@ class ReaderGroupConfiguration:
     @property
     def stream_names(self) -> frozenset[str]:
         """The scoped names of its streams."""
-        return frozenset(one.scoped_name for one in self.streams)
+        return frozenset(stream.scoped_name for stream in self.streams)
 
     @property
     def subscribed(self) -> frozenset[str]:
@@ -124,11 +124,11 @@ class ReaderGroupConfiguration:
             InvalidRequestError: a cut belongs to a stream that the group does not read.
         """
         by_stream = {(cut.scope, cut.stream): cut for cut in cuts}
-        unknown = by_stream.keys() - {(one.scope, one.stream) for one in self.streams}
+        unknown = by_stream.keys() - {(stream.scope, stream.stream) for stream in self.streams}
         if unknown:
             names = ", ".join("/".join(one) for one in sorted(unknown))
             raise InvalidRequestError(f"the group does not read {names}: pass cuts of its streams only")
-        streams = (replace(one, start=by_stream.get((one.scope, one.stream))) for one in self.streams)
+        streams = (replace(stream, start=by_stream.get((stream.scope, stream.stream))) for stream in self.streams)
         return replace(self, streams=tuple(streams))
 
 
@@ -271,7 +271,7 @@ def _request(kind: RequestKind, version: int) -> PendingRequest:
 
 
 def _check_order(start: Mapping[int, int], end: Mapping[int, int]) -> None:
-    late = [one for one in start.keys() & end.keys() if _is_after(start[one], end[one])]
+    late = [key for key in start.keys() & end.keys() if _is_after(start[key], end[key])]
     if late:
         raise invalid_cut(f"the start of the group is after its end in segment {min(late)}")
 

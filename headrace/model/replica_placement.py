@@ -301,9 +301,11 @@ def _parts(
         zones.setdefault(one.zone, []).append(one)
     wanting: list[str] = []  # at most one per zone: the store that gets the zone's extra container
     for _, members in sorted(zones.items()):
-        uneven = sorted((one.store_id for one in members if count * one.capacity % total), key=order.__getitem__)
-        capacity = sum(one.capacity for one in members)
-        due = count * capacity // total - sum(parts[one.store_id] for one in members)
+        uneven = sorted(
+            (member.store_id for member in members if count * member.capacity % total), key=order.__getitem__
+        )
+        capacity = sum(member.capacity for member in members)
+        due = count * capacity // total - sum(parts[member.store_id] for member in members)
         for store_id in uneven[:due]:
             parts[store_id] += 1
         if count * capacity % total:

@@ -82,7 +82,10 @@ def merge_plan(epoch: Epoch, identifier: int, cold: Collection[int], min_segment
     Returns None if none of them is, or if the stream would have fewer than `min_segments`.
     """
     candidates = sorted(
-        [epoch.by_id[identifier], *(one for one in neighbours(epoch, identifier) if one.segment_id in cold)],
+        [
+            epoch.by_id[identifier],
+            *(neighbour for neighbour in neighbours(epoch, identifier) if neighbour.segment_id in cold),
+        ],
         key=lambda segment: segment.key_range,
     )
     merged = candidates[: max(0, len(epoch.segments) - min_segments) + 1]
@@ -169,7 +172,7 @@ def even_plan(segments: Mapping[int, KeyRange], count: int) -> ScalePlan | None:
             details={"segments": count, "segments_max": SEGMENTS_PER_STREAM_MAX},
             code="too_many_segments",
         )
-    known = sorted({bound for one in segments.values() for bound in (one.low, one.high)})
+    known = sorted({bound for segment in segments.values() for bound in (segment.low, segment.high)})
     bounds = [_near(known, index / count) for index in range(count + 1)]
     wanted = [KeyRange(low, high) for low, high in pairwise(bounds)]
     present = set(segments.values())

@@ -105,7 +105,7 @@ class _CutWalk:
 
         With a checkpoint it is also after the cut if only some of them are: the readers wait for these.
         """
-        passed = {self.sides[one.segment_id] is not _Side.BEFORE for one in predecessors}
+        passed = {self.sides[predecessor.segment_id] is not _Side.BEFORE for predecessor in predecessors}
         if segment.segment_id in self.offsets:
             if passed != {False}:
                 raise invalid_cut(f"{self.name!r} names segment {segment.segment_id} and a predecessor of it")
@@ -255,6 +255,6 @@ def _ranges(
         end = upper.offsets[identifier] if identifier in upper.offsets else sizes[identifier]
         if start > end:
             raise invalid_cut(f"'from' is at {start} of segment {identifier}, which ends at {end}")
-        inside = tuple(one for one in predecessors[identifier] if one in found)
+        inside = tuple(predecessor for predecessor in predecessors[identifier] if predecessor in found)
         ranges.append(SegmentRange(found[identifier], start, end, inside, tuple(successors[identifier])))
     return ranges

@@ -190,8 +190,8 @@ def may_become(before: StreamState, after: StreamState) -> bool:
 def _successors(state: StreamState) -> set[StreamState]:
     operation = operation_in(state)
     if operation is None:
-        return {one.state for one in STREAM_OPERATIONS.values() if state in one.begins_in}
+        return {operation.state for operation in STREAM_OPERATIONS.values() if state in operation.begins_in}
     successors = set() if operation.completes_in is None else {operation.completes_in}
     if operation.kind is RequestKind.COMMIT_TRANSACTIONS:
-        successors |= {one.state for one in STREAM_OPERATIONS.values() if one.may_wait_for_commits}
+        successors |= {operation.state for operation in STREAM_OPERATIONS.values() if operation.may_wait_for_commits}
     return successors

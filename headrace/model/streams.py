@@ -401,8 +401,8 @@ def repeats(before: Epoch, after: Epoch) -> bool:
         and after.creation_time_ms > before.creation_time_ms + 1
         and after.reference_epoch == before.reference_epoch
         and after.created == after.segments
-        and [(one.number, one.key_range) for one in after.segments]
-        == [(one.number, one.key_range) for one in before.segments]
+        and [(segment.number, segment.key_range) for segment in after.segments]
+        == [(segment.number, segment.key_range) for segment in before.segments]
     )
 
 

@@ -52,13 +52,15 @@ def roll_of(active: Epoch, of_transactions: Epoch, now_ms: int) -> Roll:
 def scale_after_roll(planned: Epoch, roll: Roll) -> Epoch:
     """The epoch of a scale that was planned for the active epoch, planned for the one that follows the roll instead."""
     numbers = {one.number for one in planned.replaced}
-    sealed = [one.segment_id for one in roll.following.segments if one.number in numbers]
+    sealed = [segment.segment_id for segment in roll.following.segments if segment.number in numbers]
     ranges = [one.key_range for one in planned.created]
     return scaled_epoch(roll.following, sealed, ranges, planned.creation_time_ms)
 
 
 def _duplicate(original: Epoch, number: int, creation_time_ms: int, before: Epoch) -> Epoch:
-    segments = tuple(StreamSegment(segment_id(number, one.number), one.key_range) for one in original.segments)
+    segments = tuple(
+        StreamSegment(segment_id(number, segment.number), segment.key_range) for segment in original.segments
+    )
     return Epoch(number, creation_time_ms, segments, before.segments, original.reference_epoch)
 
 
@@ -328,7 +330,7 @@ def with_confirmed(transaction: Transaction, numbers: Iterable[int]) -> Transact
 def segments_created(transaction: Transaction, segments: Iterable[StreamSegment]) -> list[StreamSegment]:
     """Those of the segments of the transaction's epoch for which it may have created a segment."""
     created = transaction.created_segments
-    return [one for one in segments if created is None or one.number in created]
+    return [segment for segment in segments if created is None or segment.number in created]
 
 
 def segments_with_events(transaction: Transaction, segments: Iterable[StreamSegment]) -> list[StreamSegment]:

@@ -78,7 +78,9 @@ def segments_that_go(running: RunningTruncation, epoch: Epoch) -> list[StreamSeg
 
 def segments_left(segments: Iterable[StreamSegment], truncation: Truncation | None) -> list[StreamSegment]:
     """The segments that no truncation has deleted."""
-    return [one for one in segments if truncation is None or side_of(one, truncation.head) is not Side.BEFORE]
+    return [
+        segment for segment in segments if truncation is None or side_of(segment, truncation.head) is not Side.BEFORE
+    ]
 
 
 def superimposed(segments: Iterable[StreamSegment], truncation: Truncation) -> dict[StreamSegment, int | None]:

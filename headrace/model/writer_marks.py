@@ -91,8 +91,8 @@ def noted(previous: WriterMark | None, mark: WriterMark) -> WriterMark:
         raise _invalid_time(
             f"writer {mark.writer} noted {previous.time} before: its time cannot go back to {mark.time}"
         )
-    before = {one.segment.segment_id: one.offset for one in previous.positions}
-    after = {one.segment.segment_id: one.offset for one in mark.positions}
+    before = {position.segment.segment_id: position.offset for position in previous.positions}
+    after = {position.segment.segment_id: position.offset for position in mark.positions}
     if max(after) < max(before):
         raise invalid_position(f"the writer has written to segment {max(before)} before, newer than all that it names")
     for identifier in sorted(before.keys() & after.keys()):

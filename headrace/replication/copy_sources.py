@@ -81,10 +81,10 @@ class CopyProgress:
     def windows(self, replicas: Iterable[ReplicaId], last: int) -> list[WriterEffect]:
         """The next window for each of these replicas that has acknowledged everything that was sent to it."""
         effects: list[WriterEffect] = []
-        for one in replicas:
-            if not self.awaits(one):
-                self._sent[one] = last
-                effects.append(Send(one, self.position(one) + 1, last, Source.JOURNAL, self._window_bytes))
+        for replica in replicas:
+            if not self.awaits(replica):
+                self._sent[replica] = last
+                effects.append(Send(replica, self.position(replica) + 1, last, Source.JOURNAL, self._window_bytes))
         return effects
 
     def take_moved(self) -> set[ReplicaId]:
@@ -189,7 +189,7 @@ class CopySources:
             return None
         source, first = self._asked
         self._asked = None
-        found = tuple(one for one in message.entries if self._is_wanted(one, first, last))
+        found = tuple(entry for entry in message.entries if self._is_wanted(entry, first, last))
         if not found:
             self._denied.add((source, first))
         return found
@@ -202,7 +202,7 @@ class CopySources:
     def _best(self, entry: int, positions: Mapping[ReplicaId, int]) -> ReplicaId | None:
         """The replica that holds the most, if it holds the entry; else one that had it; None if each denied it."""
         sources = [one for one in self._had if max(positions.get(one, NO_POSITION), self._had[one]) >= entry]
-        sources = [one for one in sources if (one, entry) not in self._denied and one not in self._lost]
+        sources = [source for source in sources if (source, entry) not in self._denied and source not in self._lost]
         return max(sources, key=lambda one: (positions.get(one, NO_POSITION), self._had[one], one), default=None)
 
     def _is_wanted(self, entry: Entry, first: int, last: int) -> bool:

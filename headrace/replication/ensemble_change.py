@@ -174,7 +174,9 @@ def next_ensemble(
     bounds: RepairBounds,
 ) -> Ensemble | None:
     """The ensemble after the most urgent change; None if there is nothing to change now."""
-    ready = [one for one in wanted_learners(ensemble, own, placement) if one in views and views[one].is_ready]
+    ready = [
+        learner for learner in wanted_learners(ensemble, own, placement) if learner in views and views[learner].is_ready
+    ]
     destroyed = [one for one in ensemble.members if one != own and one in placement.destroyed]
     replaced = [(one, _replaced(ensemble, one, ready, placement)) for one in destroyed]
     removed = [(one, _removed(ensemble, one, views, placement)) for one in destroyed]
@@ -201,11 +203,11 @@ def members_after_takeover(
     """
     chosen: list[ReplicaId] = []
     taken: set[str | None] = {None}
-    for one in candidates:
-        is_needed = not chosen or one in ensemble.members or len(chosen) < ensemble.ack_quorum
-        zone = zones.get(one) if chosen else zones.get(one, one.hex())
+    for candidate in candidates:
+        is_needed = not chosen or candidate in ensemble.members or len(chosen) < ensemble.ack_quorum
+        zone = zones.get(candidate) if chosen else zones.get(candidate, candidate.hex())
         if zone not in taken and is_needed and len(chosen) < ensemble.copies:
-            chosen.append(one)
+            chosen.append(candidate)
             taken.add(zone)
     return tuple(chosen)
 
@@ -233,7 +235,7 @@ def _removed(
 def _with(ensemble: Ensemble, learner: ReplicaId, placement: Placement) -> Ensemble | None:
     """Add a learner of a free zone, or replace the member of its zone."""
     zone = placement.zones.get(learner)
-    rest = tuple(one for one in ensemble.members if placement.zones.get(one) != zone)
+    rest = tuple(member for member in ensemble.members if placement.zones.get(member) != zone)
     if len(rest) < ensemble.copies:
         return Ensemble((*rest, learner), ensemble.copies)
     return None
@@ -254,4 +256,4 @@ def _is_dispensable(
     if view is None or len(others) < COPIES_MIN:
         return False
     is_late = view.silent_ms >= bounds.silence_ms or view.lag_bytes > bounds.lag_bytes
-    return is_late and all(one in views and views[one].is_streaming for one in others)
+    return is_late and all(other in views and views[other].is_streaming for other in others)

@@ -453,7 +453,7 @@ class LedgerWriter:
     def _adopt_members(self) -> list[WriterEffect]:
         """The record has other members: the ones that were removed are not needed any more."""
         learned = (*self.log.members, *wanted_learners(self._change.current, self.own, self._placement))
-        effects = self._drop([one for one in self._members if one not in learned])
+        effects = self._drop([member for member in self._members if member not in learned])
         return effects + self._admit(self.log.members) + self._confirm()
 
     def _admit(self, replicas: Iterable[ReplicaId]) -> list[WriterEffect]:

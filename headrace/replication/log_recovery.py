@@ -215,7 +215,7 @@ class LogRecovery:
         copies = self._sources.answer(request, message, self.last) if self.step is RecoveryStep.COPY else None
         if not copies:
             return [] if copies is None else self._copy()
-        self.truncated_before = max(self.truncated_before, *(one.header.truncated_before for one in copies))
+        self.truncated_before = max(self.truncated_before, *(copy.header.truncated_before for copy in copies))
         self._progress.sent(self.own, copies[-1].header.entry)
         return [SendCopies(self.own, copies)]
 
@@ -256,7 +256,7 @@ class LogRecovery:
             case RecoveryStep.READ:
                 return self._read_record()
             case RecoveryStep.FENCE:
-                silent = [one for one in self.replicas if one not in self._answers]
+                silent = [replica for replica in self.replicas if replica not in self._answers]
                 return self._blocked_by_silence() + self._open(silent) + self._open_again() + self._look_for_operator()
             case RecoveryStep.COPY:
                 if self._progress.has_stalled(now_ms):
@@ -387,7 +387,7 @@ class LogRecovery:
 
     def _copy(self) -> list[WriterEffect]:
         """Copy to this process first, then to the others; open the next ledger as soon as enough have the end."""
-        complete = tuple(one for one in self._answers if self._progress.position(one) >= self.last)
+        complete = tuple(answer for answer in self._answers if self._progress.position(answer) >= self.last)
         members = self._members_of(complete)
         if self._has_copies(members) and (len(members) == len(self._answered()) or self._grace_until_ms is None):
             return [] if self._is_asking else self._open_ledger(members)
@@ -428,10 +428,10 @@ class LogRecovery:
         self._reopen.clear()
         effects = self._copy() if self.own not in moved and sources.stop_waiting(self._now_ms) else []
         return effects + self._open(
-            one
-            for one in self.replicas
-            if sources.is_lost(one)
-            or (one not in moved and (one not in self._answers or progress.position(one) < self.last))
+            replica
+            for replica in self.replicas
+            if sources.is_lost(replica)
+            or (replica not in moved and (replica not in self._answers or progress.position(replica) < self.last))
         )
 
     def _begin_again(self) -> list[WriterEffect]:
@@ -440,7 +440,9 @@ class LogRecovery:
         A replica that answered may have ended since. If the others are a read quorum, the log may end before what only
         that one had: it is not acknowledged. Nothing is decided until the next ledger is written.
         """
-        names = ", ".join(one.hex()[:8] for one in self.replicas if self._progress.position(one) < self.last)
+        names = ", ".join(
+            replica.hex()[:8] for replica in self.replicas if self._progress.position(replica) < self.last
+        )
         blocked = self._progress.block(f"nothing is copied up to entry {self.last}, which {names} lack")
         return blocked + self._fence() + self._look_for_operator()
 

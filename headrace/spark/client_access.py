@@ -181,7 +181,7 @@ class ClientStreams:
         self._links = links and options.read_history_from == "s3"
 
     def summaries(self, scope: str, pattern: str) -> Sequence[StreamSummary]:
-        found = (one for one in self._client.admin.list_streams(scope) if not one.stream.startswith("_"))
+        found = (stream for stream in self._client.admin.list_streams(scope) if not stream.stream.startswith("_"))
         return sorted((one for one in found if re.fullmatch(pattern, one.stream)), key=lambda one: one.stream)
 
     def view(self, scope: str, name: str) -> StreamView:

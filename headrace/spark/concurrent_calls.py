@@ -42,6 +42,6 @@ def results_at_once(call: Callable[[T], R], items: Sequence[T], at_once: int) ->
         Exception: the error of the first item, in their order, whose call fails.
     """
     if len(items) < 2:
-        return [call(one) for one in items]
+        return [call(item) for item in items]
     with calls_at_once(call, items, at_once) as calls:
         return [one.result() for one in calls]

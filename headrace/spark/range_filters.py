@@ -49,10 +49,10 @@ class Condition:
         kind = COLUMN_TYPES[self.column] if self.column in (*_OF_SEGMENT, "offset") else None
         values = self.value if self.comparison == "in" else (self.value,)
         if kind == "string":
-            return self.comparison in _EQUALITY and all(isinstance(one, str) for one in values)
+            return self.comparison in _EQUALITY and all(isinstance(value, str) for value in values)
         if kind == "double":
-            return all(isinstance(one, float) and not math.isnan(one) for one in values)
-        return kind == "bigint" and all(type(one) is int for one in values)
+            return all(isinstance(value, float) and not math.isnan(value) for value in values)
+        return kind == "bigint" and all(type(value) is int for value in values)
 
     @property
     def is_of_segment(self) -> bool:
@@ -98,11 +98,13 @@ class RangeFilter:
     @property
     def offsets(self) -> tuple[int, int]:
         """The least and the largest offset of such rows; the first one is larger if there are none."""
-        bounds = [one.bounds() for one in self.conditions if one.column == "offset"]
+        bounds = [condition.bounds() for condition in self.conditions if condition.column == "offset"]
         return max((low for low, _ in bounds), default=0), min((high for _, high in bounds), default=OFFSET_MAX)
 
     def _takes(self, values: Mapping[str, Any]) -> bool:
-        return all(one.holds(values[one.column]) for one in self.conditions if one.column in values)
+        return all(
+            condition.holds(values[condition.column]) for condition in self.conditions if condition.column in values
+        )
 
 
 EVERYTHING: Final = RangeFilter()

@@ -185,7 +185,7 @@ def _wait_for_members(
     It asks for the one that is committed last, which costs the controller one read. Only when its patience is over, it
     has them counted.
     """
-    last = transaction_text(in_commit_order(parse_transaction_id(one) for one in members)[-1])
+    last = transaction_text(in_commit_order(parse_transaction_id(member) for member in members)[-1])
     fewest, waited_s = len(members), 0.0
     while access.transaction_state(stream, last) is TransactionState.COMMITTING:
         if waited_s > options.patience_s:
@@ -247,8 +247,8 @@ def _check_committed(access: SinkAccess, batch: BatchName, transactions: Mapping
     """
     for stream, members in transactions.items():
         newest = access.newest_completed(stream) if len(members) > 1 else {}
-        states = [newest[one] for one in members if one in newest]
-        others = [one for one in members if one not in newest]
+        states = [newest[member] for member in members if member in newest]
+        others = [member for member in members if member not in newest]
         states += results_at_once(partial(access.transaction_state, stream), others, READS_AT_ONCE)
         if TransactionState.ABORTED in states:
             raise CorruptError(

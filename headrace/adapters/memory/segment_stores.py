@@ -137,7 +137,7 @@ class MemorySegmentStores:
 
     def incomplete_segments(self, names: Sequence[str]) -> set[str]:
         with self._lock:
-            return {one for one in names if one not in self._segments or self._segments[one].may_lack_bytes}
+            return {name for name in names if name not in self._segments or self._segments[name].may_lack_bytes}
 
     def append(self, name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         check_append(name, data)

@@ -108,7 +108,7 @@ class AsyncAdmin:
 
     async def list_scopes(self) -> list[str]:
         """Returns the names of all scopes, sorted."""
-        return [one async for one in items_of_pages(self._api, "/v1/scopes", "scopes", _scope_name)]
+        return [item async for item in items_of_pages(self._api, "/v1/scopes", "scopes", _scope_name)]
 
     async def scope_exists(self, scope: str) -> bool:
         try:
@@ -186,7 +186,7 @@ class AsyncAdmin:
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         query: dict[str, str | int] = {"limit": PAGE_ITEMS_MAX}
         query |= {name: text for name, text in (("tag", tag), ("prefix", prefix or None)) if text is not None}
-        return [one async for one in items_of_pages(self._api, path, "streams", StreamSummary.from_json, query)]
+        return [item async for item in items_of_pages(self._api, path, "streams", StreamSummary.from_json, query)]
 
     async def update_stream(
         self,

@@ -45,8 +45,8 @@ class AsyncSubscribersAdmin:
     async def list(self, scope: str, stream: str) -> list[SubscriberView]:
         """Returns all subscribers of a stream, sorted by name."""
         return [
-            one
-            async for one in items_of_pages(
+            item
+            async for item in items_of_pages(
                 self._api,
                 f"{_stream(scope, stream)}/subscribers",
                 "subscribers",

@@ -151,7 +151,7 @@ class AsyncTransactionsAdmin:
         """
         query = None if label_prefix is None else {"labelPrefix": check_label(label_prefix, "beginning of the label")}
         pages = items_of_pages(self._api, _path(scope, stream), "transactions", TransactionView.from_json, query)
-        return [one async for one in pages]
+        return [transaction async for transaction in pages]
 
     async def abort_labelled(self, scope: str, stream: str, label_prefix: str) -> int:
         """Aborts all open transactions whose label begins with `label_prefix`, and returns their number.

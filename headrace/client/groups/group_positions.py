@@ -50,7 +50,7 @@ async def complete_cut(admin: AsyncAdmin, scope: str, stream: str, offsets: Mapp
         epoch = segment_epoch(identifier)
         if epoch not in epochs:
             segments = await admin.segments(scope, stream, epoch=epoch)
-            epochs[epoch] = {one.segment_id: one.key_range for one in segments}
+            epochs[epoch] = {segment.segment_id: segment.key_range for segment in segments}
         return epochs[epoch].get(identifier)
 
     known = {identifier: await range_of(identifier) for identifier in sorted(offsets)}
@@ -174,18 +174,18 @@ class GroupLag:
     @property
     def events_unread(self) -> int:
         """An estimate, unless `events_are_estimated` is false."""
-        return sum(one.events_unread for one in self.segments)
+        return sum(segment.events_unread for segment in self.segments)
 
     @property
     def events_are_estimated(self) -> bool:
         """Whether the events of some segment are an estimate."""
-        return any(one.events_are_estimated for one in self.segments)
+        return any(segment.events_are_estimated for segment in self.segments)
 
     @property
     def events_by_stream(self) -> dict[str, int]:
         found = Counter(dict.fromkeys(self.bytes_by_stream, 0))
-        for one in self.segments:
-            found[f"{one.segment.scope}/{one.segment.stream}"] += one.events_unread
+        for segment in self.segments:
+            found[f"{segment.segment.scope}/{segment.segment.stream}"] += segment.events_unread
         return dict(found)
 
 

@@ -208,7 +208,7 @@ class OwnedSegments:
         backoff = Backoff(SUCCESSORS_TIMEOUT_S)
         find = partial(recorded_successors, self._admin, scope, stream, segment_id, backoff, repeats=False)
         found = await after_freeze(find, backoff)
-        named = {StreamSegmentName(scope, stream, one.segment_id): one for one in found.segments}
+        named = {StreamSegmentName(scope, stream, segment.segment_id): segment for segment in found.segments}
         return Following(
             {name: one.predecessors for name, one in named.items()},
             {name: one.key_range for name, one in named.items()},

@@ -126,11 +126,11 @@ class GroupSynchronizer:
         """The state of a group without readers, at the starting positions of its configuration."""
         starts: dict[StreamSegmentName, int] = {}
         ends: dict[StreamSegmentName, int] = {}
-        for one in view.configuration.streams:
-            start = one.start or await self._admin.stream_cut(one.scope, one.stream, at="head")
+        for stream in view.configuration.streams:
+            start = stream.start or await self._admin.stream_cut(stream.scope, stream.stream, at="head")
             starts.update(_named(start))
-            if one.end is not None:
-                found = _named(one.end).items()
+            if stream.end is not None:
+                found = _named(stream.end).items()
                 ends.update({name: END_UNBOUNDED if at == END_OF_SEGMENT else at for name, at in found})
         return initial_state(_shared(view), starts, ends)
 
@@ -154,8 +154,8 @@ class _StateEndpoints:
 def _shared(view: ReaderGroupView) -> SharedConfiguration:
     found = view.configuration
     return SharedConfiguration(
-        starts={one.scoped_name: _offsets(one.start) for one in found.streams},
-        ends={one.scoped_name: _offsets(one.end) for one in found.streams},
+        starts={stream.scoped_name: _offsets(stream.start) for stream in found.streams},
+        ends={stream.scoped_name: _offsets(stream.end) for stream in found.streams},
         group_id=view.group_id,
         generation=view.generation,
         retention=found.retention,

@@ -139,7 +139,9 @@ class AsyncReaderGroup:
         elif to == "head":
             configuration = configuration.beginning_at(())
         elif to == "tail":
-            cuts = [await self._admin.stream_cut(one.scope, one.stream, at="tail") for one in configuration.streams]
+            cuts = [
+                await self._admin.stream_cut(stream.scope, stream.stream, at="tail") for stream in configuration.streams
+            ]
             configuration = configuration.beginning_at(cuts)
         elif not isinstance(to, str):
             configuration = configuration.beginning_at(to)

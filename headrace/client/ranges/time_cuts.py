@@ -68,4 +68,4 @@ def _successors(ranges: Mapping[int, RangeBetween], segment_id: int, offset: int
     here = ranges.get(segment_id)
     if here is None or offset < here.end_offset:
         return {}
-    return {one: ranges[one].predecessors for one in here.successors}
+    return {successor: ranges[successor].predecessors for successor in here.successors}

@@ -433,7 +433,7 @@ class AsyncEventReader:
         backoff = Backoff(self._options.give_up_after_s)
         find = partial(recorded_successors, self._admin, self.scope, self.stream, segment_id, backoff)
         found = await after_freeze(find, backoff)
-        return {one.segment_id: one.predecessors for one in found.segments}
+        return {segment.segment_id: segment.predecessors for segment in found.segments}
 
 
 class _OrderRequests(SegmentRequests):

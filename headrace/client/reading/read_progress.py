@@ -77,10 +77,10 @@ class ReadProgress:
         group, waiting = {segment_id}, [segment_id]
         while waiting:
             for predecessors in self._replaced[waiting.pop()].values():
-                for one in predecessors:
-                    if one not in self._replaced:
+                for predecessor in predecessors:
+                    if predecessor not in self._replaced:
                         return None
-                    if one not in group:
-                        group.add(one)
-                        waiting.append(one)
+                    if predecessor not in group:
+                        group.add(predecessor)
+                        waiting.append(predecessor)
         return group

@@ -97,7 +97,9 @@ class TimeWindows:
                 found = await self._admin.epoch_segments(self._scope, self._stream, epoch=epoch)
             except TruncatedError:
                 return None
-            known |= {one.segment_id: StreamSegment(one.segment_id, one.key_range) for one in found.segments}
+            known |= {
+                segment.segment_id: StreamSegment(segment.segment_id, segment.key_range) for segment in found.segments
+            }
         if not offsets.keys() <= known.keys():
             return None
         self._segments = {identifier: known[identifier] for identifier in offsets}

@@ -257,7 +257,7 @@ def _payloads(events: Any) -> Any:
         kind = column.type
     if pa.types.is_fixed_size_binary(kind):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        return pa.chunked_array([_fixed_size(one) for one in chunks], pa.large_binary())
+        return pa.chunked_array([_fixed_size(chunk) for chunk in chunks], pa.large_binary())
     if not (_is_binary(kind) or _is_text(kind) or pa.types.is_null(kind)):
         raise InvalidRequestError(f"a column of events is binary or string, not {kind}: encode the events first")
     return pc.cast(column, pa.large_binary())
@@ -269,7 +269,7 @@ def _decoded(column: Any) -> Any:
     if not (_is_binary(values) or _is_text(values)):
         return pc.cast(column, values)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    taken = [pc.take(pc.cast(one.dictionary, pa.large_binary()), one.indices) for one in chunks]
+    taken = [pc.take(pc.cast(chunk.dictionary, pa.large_binary()), chunk.indices) for chunk in chunks]
     return pa.chunked_array(taken, pa.large_binary())
 
 

@@ -195,11 +195,11 @@ class Block:
 
     def event_keys(self) -> Iterator[str | None]:
         """Yields the routing key of each event."""
-        for one in self.keys:
-            if one is None or isinstance(one, str):
-                yield one
+        for key in self.keys:
+            if key is None or isinstance(key, str):
+                yield key
             else:
-                yield from one
+                yield from key
 
 
 class EventRun(Protocol):

@@ -106,7 +106,7 @@ class WriterCore:
         current = await self._admin.epoch_segments(self.scope, self.stream)
         if current.sealed:
             raise self._sealed()
-        self.accumulator.route(Route(one.key_range, self._appender(one).queue) for one in current.segments)
+        self.accumulator.route(Route(segment.key_range, self._appender(segment).queue) for segment in current.segments)
 
     async def close(self, reason: HeadraceError) -> None:
         """Closes the connections. Events that are not acknowledged fail with `reason`."""
@@ -156,7 +156,7 @@ class WriterCore:
         found = await self._successors(appender.segment_id)
         self._appenders.pop(appender.segment_id, None)
         self._connections.forget(appender.segment_id)
-        targets = [(one.key_range, self._appender(one).queue) for one in found.segments]
+        targets = [(segment.key_range, self._appender(segment).queue) for segment in found.segments]
         self.accumulator.reroute(appender.queue, appender.in_flight, targets)
         appender.in_flight.clear()
 

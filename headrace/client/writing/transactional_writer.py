@@ -121,7 +121,7 @@ class AsyncTransaction:
         self._ownership.check()
         self._calls = OrderedCalls(self.accumulator)
         self._segments = SegmentsOnDemand(self._create_segments, self._written_segments) if view.on_demand else None
-        self._appenders = [self._appender(one) for one in view.segments]
+        self._appenders = [self._appender(segment) for segment in view.segments]
         routes = zip(view.segments, self._appenders, strict=True)
         self.accumulator.route(Route(one.key_range, appender.queue) for one, appender in routes)
 
@@ -292,8 +292,8 @@ class AsyncTransaction:
         await admin.transactions.create_segments(scope, stream, self.id, segments)
 
     def _written_segments(self) -> list[int]:
-        queues = self.accumulator.with_events(one.queue for one in self._appenders)
-        return [one.segment_id for one in queues]
+        queues = self.accumulator.with_events(appender.queue for appender in self._appenders)
+        return [queue.segment_id for queue in queues]
 
 
 @checked_calls("forget")

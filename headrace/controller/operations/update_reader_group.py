@@ -47,7 +47,7 @@ def _accept(
     wanted = configuration or stored.group.configuration
     updated = start_update(stored.group, group_id, generation, wanted, stored.version)
     known = frozenset(stored.group.configuration.streams)
-    changed = [one for one in wanted.streams if one not in known]
+    changed = [stream for stream in wanted.streams if stream not in known]
     if changed:
         records = acceptance.store.get_many(stream_keys(changed))
         check_streams(acceptance, changed, records, rules)

@@ -130,7 +130,7 @@ def _present_rate(tools: Tools, stream: Stream) -> SegmentScaleRate | None:
 
 
 def _active_names(stream: Stream) -> list[str]:
-    return [segment_name(stream.scope, stream.name, one.segment_id) for one in stream.epoch.segments]
+    return [segment_name(stream.scope, stream.name, segment.segment_id) for segment in stream.epoch.segments]
 
 
 def _index_added_tags(tools: Tools, stored: StoredStream) -> None:

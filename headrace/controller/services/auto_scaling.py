@@ -97,7 +97,7 @@ class AutoScalingService:
         epoch, min_segments = stored.stream.epoch, stored.stream.configuration.scaling.min_segments
         if len(epoch.segments) <= min_segments:
             return ReportOutcome.KEPT
-        cold = self._cold(stored.stream, [one.segment_id for one in neighbours(epoch, identifier)])
+        cold = self._cold(stored.stream, [neighbour.segment_id for neighbour in neighbours(epoch, identifier)])
         return self._scale(stored, merge_plan(epoch, identifier, cold, min_segments), ReportOutcome.MERGED)
 
     def _scale(self, stored: StoredStream, plan: ScalePlan | None, outcome: ReportOutcome) -> ReportOutcome:

@@ -213,8 +213,8 @@ class CommitSetService:
         if reads.home is None:
             raise no_such_stream(scope, home)
         check_accepts_transactions(reads.home.stream)
-        for one in members:  # perhaps a member was begun after the seal, and is to be removed
-            check_accepts_transactions(reads.stream(scope, one) or self._streams.get(scope, one).stream)
+        for member in members:  # perhaps a member was begun after the seal, and is to be removed
+            check_accepts_transactions(reads.stream(scope, member) or self._streams.get(scope, member).stream)
         return reads.home
 
     def _settle_others(self, scope: str, members: Mapping[str, Sequence[int]], found: _Found) -> None:

@@ -113,9 +113,11 @@ class DeadLetterService:
 
     def _as_they_are(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """The letters, those of stuck requests that have been done since as DONE."""
-        places = [place for one in letters if (place := stuck_request_key(one)) is not None]
+        places = [place for letter in letters if (place := stuck_request_key(letter)) is not None]
         intents = self._intents(list(dict.fromkeys(places)))
-        return [replace(one, status=DeadLetterStatus.DONE) if _is_done(one, intents) else one for one in letters]
+        return [
+            replace(letter, status=DeadLetterStatus.DONE) if _is_done(letter, intents) else letter for letter in letters
+        ]
 
     def _intents(self, places: Sequence[Key]) -> dict[Key, Record]:
         batches = [places[first : first + READS_PER_BATCH_MAX] for first in range(0, len(places), READS_PER_BATCH_MAX)]

@@ -57,7 +57,7 @@ class SegmentLineage:
         self._stream = stream
         self._named_end = None if end is None else end.offsets
         self._tail: Mapping[int, int] | None = None
-        self._newest = {one.segment_id for one in stream_ends.newest_segments(stream)}
+        self._newest = {newest_segment.segment_id for newest_segment in stream_ends.newest_segments(stream)}
         self._ends: dict[int, SegmentEnd] = {}
         self._epochs: dict[int, Epoch] = {}
         self._ahead = 0
@@ -141,7 +141,7 @@ class LoadedLineage:
         self._last_cut = last_cut
 
     def ends(self, segments: Sequence[StreamSegment]) -> Mapping[int, SegmentEnd]:
-        return {one.segment_id: self._end(one.segment_id) for one in segments}
+        return {segment.segment_id: self._end(segment.segment_id) for segment in segments}
 
     def epochs(self, numbers: Sequence[int]) -> Mapping[int, Epoch]:
         if not self._epochs.keys() >= set(numbers):

@@ -101,7 +101,7 @@ class RangePlanService:
         """Check that the segments exist, that those that are sealed are long enough, and that nothing is truncated."""
         identifiers = list(dict.fromkeys(one.segment_id for one in ranges))
         check_incarnation(stream, identifiers)
-        newest = {one.segment_id: one for one in self._ends.newest_segments(stream)}
+        newest = {newest_segment.segment_id: newest_segment for newest_segment in self._ends.newest_segments(stream)}
         sealed = self._history.sealed_segments(stream, [one for one in identifiers if one not in newest])
         unknown = [one for one in identifiers if one not in newest and one not in sealed]
         if unknown:
@@ -129,7 +129,9 @@ class RangePlanService:
             if one not in head and one not in known_gone and segment_epoch(one) <= truncation.cut.last_epoch
         }
         numbers = sorted({segment_epoch(one) for one in undecided})
-        segments = {one.segment_id: one for epoch in self._history.epochs(stream, numbers) for one in epoch.segments}
+        segments = {
+            segment.segment_id: segment for epoch in self._history.epochs(stream, numbers) for segment in epoch.segments
+        }
         gone = known_gone | {one for one in undecided if side_of(segments[one], truncation.head) is Side.BEFORE}
         for one in ranges:
             if one.segment_id in gone or one.start < head.get(one.segment_id, 0):

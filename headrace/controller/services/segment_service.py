@@ -112,7 +112,10 @@ class SegmentService:
             segments, offsets, epoch = self._history.epoch(found, 0).segments, dict[int, int](), 0
         else:
             segments, offsets, epoch = truncation.head.segments, truncation.cut.offsets, truncation.cut.last_epoch
-        starts = tuple(StartedSegment.at(one, _name(found, one), offsets.get(one.segment_id, 0)) for one in segments)
+        starts = tuple(
+            StartedSegment.at(segment, _name(found, segment), offsets.get(segment.segment_id, 0))
+            for segment in segments
+        )
         return EpochSegments(epoch, starts, found.state.is_sealed)
 
     def segments_at_tail(self, scope: str, stream: str) -> EpochSegments:
@@ -181,7 +184,10 @@ class SegmentService:
             _check_left(found, segment, truncation)
         followers = following.successors_of(segment)
         return Successors(
-            tuple(Successor.after(one, _name(found, one), _ids(following.predecessors_of(one))) for one in followers),
+            tuple(
+                Successor.after(follower, _name(found, follower), _ids(following.predecessors_of(follower)))
+                for follower in followers
+            ),
             sealed=False,
         )
 

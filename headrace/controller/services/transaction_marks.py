@@ -103,7 +103,7 @@ class TransactionMarks:
             self._transactions.store.write(*writes)
         except WriteConflictError:
             identifiers = [one.transaction.transaction_id for one in opened]
-            return [one for one in identifiers if self._mark(scope, stream, one)]
+            return [identifier for identifier in identifiers if self._mark(scope, stream, identifier)]
         return [one.transaction.transaction_id for one in opened]
 
     def _mark(self, scope: str, stream: str, identifier: int) -> bool:

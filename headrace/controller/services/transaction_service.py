@@ -84,11 +84,11 @@ class TransactionSegments:
         epoch = self._history.epoch(stream, transaction.reference_epoch)
         return tuple(
             TransactionSegmentView.written_to(
-                one,
-                segment_name(stream.scope, stream.name, one.segment_id),
-                segment_of_transaction(stream.scope, stream.name, one, transaction.transaction_id),
+                segment,
+                segment_name(stream.scope, stream.name, segment.segment_id),
+                segment_of_transaction(stream.scope, stream.name, segment, transaction.transaction_id),
             )
-            for one in epoch.segments
+            for segment in epoch.segments
         )
 
     def wanted(self, stream: Stream, transaction: Transaction, ids: frozenset[int]) -> list[TransactionSegmentView]:
@@ -107,13 +107,13 @@ class TransactionSegments:
     def create(self, stream: Stream, segments: Sequence[TransactionSegmentView]) -> None:
         """Those that exist stay as they are."""
         self._segment_stores.create_segments(
-            [one.transaction_segment for one in segments],
+            [segment.transaction_segment for segment in segments],
             SegmentScaleRate(),
             stream.configuration.rollover_size_bytes,
         )
 
     def delete(self, segments: Sequence[TransactionSegmentView]) -> None:
-        self._segment_stores.delete_segments([one.transaction_segment for one in segments])
+        self._segment_stores.delete_segments([segment.transaction_segment for segment in segments])
 
 
 OPEN_REMEMBERED_MAX = 10_000
@@ -220,8 +220,10 @@ class TransactionService:
         def note() -> tuple[Stream, StoredTransaction, list[TransactionSegmentView]]:
             found, stored = self._stream_and_transaction(*place)
             segments = self._segments.wanted(found, stored.transaction, wanted)
-            after = with_segments(stored.transaction, (segment_number(one.segment_id) for one in segments))
-            missing = [one for one in segments if segment_number(one.segment_id) in after.unconfirmed_segments]
+            after = with_segments(stored.transaction, (segment_number(segment.segment_id) for segment in segments))
+            missing = [
+                segment for segment in segments if segment_number(segment.segment_id) in after.unconfirmed_segments
+            ]
             if after == stored.transaction:
                 return found, stored, missing
             self._open.forget(place)

@@ -24,7 +24,7 @@ from headrace.ports.metadata_store import Check, Key, Record
 
 
 def stream_keys(streams: Sequence[GroupStream]) -> list[Key]:
-    return [current_key(one.scope, one.stream) for one in streams]
+    return [current_key(stream.scope, stream.stream) for stream in streams]
 
 
 def check_streams(

@@ -65,7 +65,7 @@ def create_segments(tools: Tools, stored: StoredStream, segments: Sequence[Strea
     """
     stream = stored.stream
     rate = scale_rate(stream.configuration.scaling)
-    identifiers = tuple(one.segment_id for one in segments)
+    identifiers = tuple(segment.segment_id for segment in segments)
     creation = Creation(stream.scope, stream.name, stream.first_segment_number, identifiers)
     _note(tools, creation)
     try:

@@ -90,7 +90,9 @@ class TransactionAborts:
             epoch = self._tools.history.epoch(stream, transaction.reference_epoch)
         except NotFoundError:
             return []
-        return _names(stream, transaction, [one for one in epoch.segments if late is None or one.number in late])
+        return _names(
+            stream, transaction, [segment for segment in epoch.segments if late is None or segment.number in late]
+        )
 
     def _mark(self, stream: Stream, stored: StoredTransaction) -> StoredTransaction:
         after = marked_for_abort(stored.transaction)
@@ -129,7 +131,7 @@ class TransactionAborts:
 
 def _names(stream: Stream, transaction: Transaction, segments: Sequence[StreamSegment]) -> list[str]:
     identifier = transaction.transaction_id
-    return [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in segments]
+    return [segment_of_transaction(stream.scope, stream.name, segment, identifier) for segment in segments]
 
 
 # The transactions of a stream that is sealed, frozen or deleted: steps of these operations.

@@ -174,7 +174,7 @@ class TransactionCommits:
 
         Raises WriteConflictError if the marks have changed since they were read.
         """
-        sets = [one.commit_set for one in marks if one.commit_set is not None][:SETS_PER_RUN_MAX]
+        sets = [mark.commit_set for mark in marks if mark.commit_set is not None][:SETS_PER_RUN_MAX]
         if not sets:
             return {}
         records = self._transactions.store.get_many([commit_part_key(scope, stream, one) for one in sets])
@@ -237,10 +237,10 @@ class TransactionCommits:
 
     def _lost_any(self, stream: Stream, part: CommitPart, in_run: Sequence[Transaction], lost: Collection[int]) -> bool:
         """Whether a member of the set lost bytes, in the run or after it."""
-        if any(one in lost for one in part.members):
+        if any(member in lost for member in part.members):
             return True
         checked = {one.transaction_id for one in in_run}
-        rest = [one for one in part.members if one not in checked]
+        rest = [member for member in part.members if member not in checked]
         found = self._still_open(stream.scope, stream.name, rest)
         return bool(self._lost(stream, [one.transaction for one in found]))
 
@@ -324,7 +324,10 @@ class TransactionCommits:
 
         The rejected segment is deleted last. Until then no process that repeats the run merges the later ones.
         """
-        segments = {one: self._all_segments(stored.stream, run.reference_epoch, one) for one in run.transactions}
+        segments = {
+            transaction: self._all_segments(stored.stream, run.reference_epoch, transaction)
+            for transaction in run.transactions
+        }
         identifier = next((one for one, names in segments.items() if source in names), None)
         if identifier is None:
             raise CorruptError(
@@ -392,14 +395,15 @@ class TransactionCommits:
         `transactions` are those of the run that are not completed. Of the others all segments are named: a segment that
         is gone counts as merged, and one that a store refused is refused again, until it is deleted.
         """
-        known = {one.transaction_id: one for one in transactions}
-        own = {one.number: one for one in self._history.epoch(stream, run.reference_epoch).segments}
+        known = {transaction.transaction_id: transaction for transaction in transactions}
+        own = {segment.number: segment for segment in self._history.epoch(stream, run.reference_epoch).segments}
         for target in into.segments:
             source = own[target.number]
             sources = [
-                segment_of_transaction(stream.scope, stream.name, source, one)
-                for one in run.transactions
-                if one not in run.incomplete and (one not in known or segments_created(known[one], [source]))
+                segment_of_transaction(stream.scope, stream.name, source, transaction)
+                for transaction in run.transactions
+                if transaction not in run.incomplete
+                and (transaction not in known or segments_created(known[transaction], [source]))
             ]
             if sources:
                 name = segment_name(stream.scope, stream.name, target.segment_id)
@@ -408,7 +412,7 @@ class TransactionCommits:
     def _position(self, stream: Stream, run: CommitRun) -> _Position:
         """A position after the last event of the run, and perhaps after events that other writers wrote meanwhile."""
         into = self._history.epoch(stream, run.active_epoch + 1) if run.rolls else stream.epoch
-        names = [segment_name(stream.scope, stream.name, one.segment_id) for one in into.segments]
+        names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in into.segments]
         infos = self._tools.segment_stores.segment_infos(names)
         return tuple((one.segment_id, info.length) for one, info in zip(into.segments, infos, strict=True))
 
@@ -441,4 +445,4 @@ class TransactionCommits:
 
         starts = range(0, len(identifiers), READS_PER_BATCH_MAX)
         each_piece(self._tools.workers, read, starts, f"commits of {scope}/{stream}")
-        return [found[one] for one in identifiers if one in found]
+        return [found[identifier] for identifier in identifiers if identifier in found]

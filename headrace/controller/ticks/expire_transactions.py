@@ -154,8 +154,8 @@ class _TransactionExpiry:
         Those with late segments come last: their segment store may use up the time, and no client waits for them.
         """
         entries = [stored.entry for stored in batch.entries]
-        found = self._transactions.find_many([(one.scope, one.stream, one.transaction_id) for one in entries])
-        streams = self._transactions.streams_of((one.scope, one.stream) for one in entries)
+        found = self._transactions.find_many([(entry.scope, entry.stream, entry.transaction_id) for entry in entries])
+        streams = self._transactions.streams_of((entry.scope, entry.stream) for entry in entries)
         reads = _BatchReads(found, streams)
         for stored in sorted(batch.entries, key=reads.may_ask_stores):
             try:

@@ -256,7 +256,9 @@ class ManifestThread:
                 continue
             progress = query.lastProgress
             sources = [] if progress is None else progress["sources"]
-            batches = [_batch(one["endOffset"]) for one in sources if one["description"] == f"FileStreamSource[{url}]"]
+            batches = [
+                _batch(source["endOffset"]) for source in sources if source["description"] == f"FileStreamSource[{url}]"
+            ]
             for batch in batches or [None]:
                 yield query, batch
 

@@ -160,7 +160,7 @@ class TableVersion:
             return cls(
                 number=int(body["number"]),
                 parts={
-                    kind: tuple(StoredPart(one["directory"], one["rows"], one["bytes"]) for one in parts)
+                    kind: tuple(StoredPart(part["directory"], part["rows"], part["bytes"]) for part in parts)
                     for kind, parts in body["parts"].items()
                 },
                 batches=body["batches"],

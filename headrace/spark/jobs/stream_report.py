@@ -150,7 +150,7 @@ def _measured_lags(headrace: Headrace, scope: str, stream: str) -> tuple[list[La
             unmeasured.append(f"reader group {name}: {error.message}")
             continue
         if (unread_bytes := lag.bytes_by_stream.get(f"{scope}/{stream}")) is not None:
-            events = sum(one.events_unread for one in lag.segments if one.segment.stream == stream)
+            events = sum(segment.events_unread for segment in lag.segments if segment.segment.stream == stream)
             lags.append(Lag("reader group", name, unread_bytes, events, lag.seconds))
     return lags, unmeasured
 
@@ -218,7 +218,7 @@ def _summary(measures: StreamMeasures) -> str:
     rows = [
         ("Written", size_text(total)),
         ("Mean rate", rate_text(total / seconds)),
-        ("Active segments with data", str(sum(one.is_active for one in measures.segments))),
+        ("Active segments with data", str(sum(segment.is_active for segment in measures.segments))),
         ("Busiest active key range, for its width", skew),
     ]
     return _table([], ((escape(name), escape(value)) for name, value in rows))
@@ -254,7 +254,7 @@ def _cell(rate: float, highest: float) -> str:
 
 def _key_space(measures: StreamMeasures) -> str:
     """The active segments as a bar from key 0 to 1, darker where more bytes arrive for the width."""
-    active = sorted((one for one in measures.segments if one.is_active), key=lambda one: one.low)
+    active = sorted((segment for segment in measures.segments if segment.is_active), key=lambda one: one.low)
     densities = [one.total_bytes / (one.high - one.low) for one in active]
     highest = max(densities, default=0.0) or 1.0
     bars = "".join(_bar(one, density / highest) for one, density in zip(active, densities, strict=True))

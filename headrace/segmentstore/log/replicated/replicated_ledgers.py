@@ -94,7 +94,7 @@ class ReplicatedLedger:
     def unreplicated_bytes(self) -> int:
         """About the acknowledged bytes that the slowest member lacks; wrong by less than one mark of the count."""
         writer, acknowledged = self._writer, self._writer.acknowledged_entry
-        slowest = min((writer.positions.get(one, -1) for one in writer.log.members), default=acknowledged)
+        slowest = min((writer.positions.get(member, -1) for member in writer.log.members), default=acknowledged)
         if slowest >= acknowledged:
             return 0
         unacknowledged = self._held.behind(acknowledged) if acknowledged < self.next_entry - 1 else 0
