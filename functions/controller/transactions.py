@@ -161,7 +161,13 @@ def _lease_outcome(identifier: int, outcome: Transaction | HeadraceError) -> Lea
 )
 def commit_all(scope: ScopeName, stream: StreamName, request: CommitSetRequest) -> CommitSetView:
     return wiring.transaction_service().sets.commit_all(
-        scope, stream, request.members(), writer=request.writer, epoch=request.epoch, abort_labels=request.abort_labels
+        scope,
+        stream,
+        request.members(),
+        writer=request.writer,
+        epoch=request.epoch,
+        abort_labels=request.abort_labels,
+        note=request.note,
     )
 
 

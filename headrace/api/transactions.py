@@ -11,7 +11,13 @@ from msgspec import Meta, field
 
 from headrace.api.pages import Page
 from headrace.api.segments import SegmentView
-from headrace.model.commit_sets import EPOCH_MAX, SET_STREAMS_MAX, SET_TRANSACTIONS_MAX, WRITER_CHARACTERS_MAX
+from headrace.model.commit_sets import (
+    EPOCH_MAX,
+    NOTE_BYTES_MAX,
+    SET_STREAMS_MAX,
+    SET_TRANSACTIONS_MAX,
+    WRITER_CHARACTERS_MAX,
+)
 from headrace.model.documents import Document, about
 from headrace.model.errors import InvalidRequestError
 from headrace.model.segments import StreamSegment
@@ -183,6 +189,10 @@ class CommitSetRequest(Document, frozen=True):
         _Label | None,
         about("Afterwards, open ones with the label <abortLabels>/<k> and k up to `epoch` are aborted"),
     ] = None
+    note: Annotated[
+        Annotated[str, Meta(max_length=NOTE_BYTES_MAX)] | None,
+        about(f"Kept with the epoch, for example the position in the input; at most {NOTE_BYTES_MAX} bytes as UTF-8"),
+    ] = None
 
     def members(self) -> dict[str, list[int]]:
         return {stream: list(map(parse_transaction_id, ids)) for stream, ids in self.transactions.items()}
@@ -202,8 +212,9 @@ class CommitSetView(Document, frozen=True):
 
 
 class CommittedEpochView(Document, frozen=True):
-    """The last epoch of a writer that was committed, and when; None for a writer without one."""
+    """The last epoch of a writer that was committed, when, and the note of its set; None for a writer without one."""
 
     writer: str
     epoch: int | None
     time_ms: int | None
+    note: str | None = None

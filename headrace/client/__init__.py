@@ -36,6 +36,7 @@ from headrace.client.synchronous.synchronous_revisioned_stream import Revisioned
 from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
 from headrace.client.synchronous.synchronous_table import KeyValueTable
 from headrace.client.synchronous.synchronous_transactions import Transaction, TransactionalWriter
+from headrace.client.transforms import Transformed, TransformOptions
 from headrace.client.writing.event_blocks import Ack
 from headrace.client.writing.event_writer import AsyncEventWriter, WriterOptions
 from headrace.client.writing.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
@@ -107,6 +108,8 @@ __all__ = [
     "TimeWindow",
     "Transaction",
     "TransactionalWriter",
+    "TransformOptions",
+    "Transformed",
     "WriterOptions",
     "connect",
 ]

@@ -37,6 +37,7 @@ from headrace.client.synchronous.synchronous_revisioned_stream import Revisioned
 from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
 from headrace.client.synchronous.synchronous_table import KeyValueTable
 from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
+from headrace.client.transforms import AsyncTransform, Handler, Transformed, TransformOptions
 from headrace.client.writing.event_writer import AsyncEventWriter, WriterCore, WriterOptions
 from headrace.client.writing.transactional_writer import AsyncTransactionalWriter
 from headrace.model.arguments import checked_calls
@@ -114,6 +115,46 @@ class AsyncHeadrace:
         reader = AsyncEventReader(self.admin, scope, stream, start, end, options or ReaderOptions())
         await reader.open()
         return reader
+
+    async def transform(
+        self,
+        source: str,
+        handler: Handler,
+        *,
+        into: str,
+        name: str,
+        end: StreamCut | None = None,
+        options: TransformOptions | None = None,
+    ) -> Transformed:
+        """Writes what `handler` makes of the events of a stream into another stream, each event exactly once.
+
+        It runs until `end`, until the end of a sealed source, or until it is cancelled. It can be killed at any moment:
+        the next call with this `name` continues after the last commit. Results and position are committed together.
+        Events of a segment come in their order, and so do their results with the same routing key.
+
+            headrace.transform("shop/orders", invoices, into="shop/invoices", name="invoicing")
+
+        Args:
+            source: The stream to read, as `<scope>/<stream>`. Retention keeps what the transform has not read: it is a
+                subscriber of the stream.
+            handler: Gets some consecutive events of one segment, and returns pairs of an event and its routing key
+                (or None). A coroutine function runs on the event loop, others run in a thread. It may be called again
+                with the same events, together with others or not, if its results were not committed.
+            into: The stream to write, as `<scope>/<stream>`.
+            name: The transform. One process at a time runs it: of two, one fails at its next commit.
+
+        Raises:
+            IllegalStateError: code "transform_overtaken": another process runs the transform.
+            InvalidRequestError: the name belongs to a transform of another source.
+            NotFoundError: there is no such stream.
+            SealedError: the output is sealed.
+            TruncatedError: unread events have been truncated, and `on_truncation` is "error".
+            Exception: an error of the handler. What was not committed is aborted.
+        """
+        transform = AsyncTransform(
+            self.admin, source, handler, into=into, name=name, options=options or TransformOptions()
+        )
+        return await transform.run(end)
 
     async def stream_cut_at(self, scope: str, stream: str, time: datetime) -> StreamCut:
         """Returns the stream cut at a time. A reader that starts there misses no event that was stored since.
@@ -293,6 +334,19 @@ class Headrace:
         reader = EventReader(self._thread, self._thread.run(self._core.reader(scope, stream, start, end, options)))
         self._keep(reader)
         return reader
+
+    def transform(
+        self,
+        source: str,
+        handler: Handler,
+        *,
+        into: str,
+        name: str,
+        end: StreamCut | None = None,
+        options: TransformOptions | None = None,
+    ) -> Transformed:
+        """See `AsyncHeadrace.transform`."""
+        return self._thread.run(self._core.transform(source, handler, into=into, name=name, end=end, options=options))
 
     def stream_cut_at(self, scope: str, stream: str, time: datetime) -> StreamCut:
         """See `AsyncHeadrace.stream_cut_at`."""

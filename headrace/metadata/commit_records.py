@@ -317,6 +317,7 @@ def commit_writer_body(writer: CommitWriter) -> dict[str, Any]:
         epoch=writer.epoch,
         set=writer.set_id,
         time=writer.time_ms,
+        **({} if writer.note is None else {"note": writer.note}),
         pending=None
         if pending is None
         else {
@@ -324,6 +325,7 @@ def commit_writer_body(writer: CommitWriter) -> dict[str, Any]:
             "epoch": pending.epoch,
             "streams": list(pending.streams),
             "refused": pending.refused,
+            **({} if pending.note is None else {"note": pending.note}),
         },
     )
 
@@ -365,10 +367,19 @@ def _commit_writer(body: Body) -> CommitWriter:
         epoch=None if epoch is None else int(epoch),
         set_id=None if set_id is None else str(set_id),
         time_ms=None if time_ms is None else int(time_ms),
+        note=_note(body),
         pending=None if pending is None else _pending(pending),
     )
 
 
 def _pending(fields: Body) -> PendingSet:
     streams = tuple(map(str, fields["streams"]))
-    return PendingSet(str(fields["set"]), int(fields["epoch"]), streams, bool(fields["refused"]))
+    return PendingSet(str(fields["set"]), int(fields["epoch"]), streams, bool(fields["refused"]), _note(fields))
+
+
+def _note(fields: Body) -> str | None:
+    """Left out unless the caller gave one, so that records without it stay as those of older releases."""
+    note = fields.get("note")
+    if not isinstance(note, str | None):
+        raise TypeError(f"a note is {type(note).__name__}")
+    return note

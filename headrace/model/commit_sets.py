@@ -20,6 +20,8 @@ SET_STREAMS_MAX = 40
 
 WRITER_CHARACTERS_MAX = 250
 EPOCH_MAX = (1 << 63) - 1
+NOTE_BYTES_MAX = 64 << 10
+"""A cut of a thousand segments fits. The writer's record has up to two notes, and at most 400 KB."""
 WRITER_ALPHABET = "the letters A-Z and a-z, the digits, '.', ':', '_' and '-'"
 _WRITER = re.compile(r"[A-Za-z0-9._:\-]{1,250}")
 
@@ -32,12 +34,16 @@ Members = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class PendingSet:
-    """A set that its writer has begun to commit, with parts in `streams`. A `refused` one releases its members."""
+    """A set that its writer has begun to commit, with parts in `streams`. A `refused` one releases its members.
+
+    The `note` is the caller's. The writer has it when, and only when, the set is committed.
+    """
 
     set_id: str
     epoch: int
     streams: tuple[str, ...]
     refused: bool = False
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class CommitWriter:
     set_id: str | None = None
     time_ms: int | None = None
     pending: PendingSet | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,7 @@ def decided(writer: CommitWriter, now_ms: int) -> CommitWriter:
     pending = _pending(writer)
     if pending.refused:
         raise CorruptError(f"refusing to commit a refused set of writer {writer.name}")
-    return CommitWriter(writer.name, pending.epoch, pending.set_id, now_ms)
+    return CommitWriter(writer.name, pending.epoch, pending.set_id, now_ms, note=pending.note)
 
 
 def ordered(part: CommitPart, number: int) -> CommitPart:
@@ -142,6 +149,22 @@ def check_set_epoch(epoch: int) -> int:
             f"{epoch} cannot be the epoch of a commit set: use 0 to {EPOCH_MAX}", code="invalid_commit_set"
         )
     return epoch
+
+
+def check_set_note(note: str | None) -> str | None:
+    """Raises InvalidRequestError, code "invalid_commit_set"."""
+    try:
+        size = 0 if note is None else len(note.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"the note of a commit set is not text: {error.reason}", code="invalid_commit_set"
+        ) from None
+    if size > NOTE_BYTES_MAX:
+        raise InvalidRequestError(
+            f"the note of a commit set has {size} bytes as UTF-8, but at most {NOTE_BYTES_MAX} are possible",
+            code="invalid_commit_set",
+        )
+    return note
 
 
 def in_commit_order(ids: Iterable[int]) -> tuple[int, ...]:

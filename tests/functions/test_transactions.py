@@ -77,11 +77,12 @@ def test_open_ones_by_page(call: Call, transactions: str):
 
 def test_a_commit_set(call: Call, world: FunctionWorld, active_stream: str, transactions: str):
     members = [call("POST", transactions, {"lease": 10_000}).body["transaction"] for _ in range(3)]
-    asked = {"writer": "spark:7", "epoch": 3, "transactions": {"t": members}}
+    asked = {"writer": "spark:7", "epoch": 3, "transactions": {"t": members}, "note": "at 7"}
     assert call("GET", f"{active_stream}/commit-sets/spark:7").body == {
         "writer": "spark:7",
         "epoch": None,
         "time": None,
+        "note": None,
     }
     made = call("POST", f"{active_stream}/commit-sets", asked)
     assert made.status == 202
@@ -89,7 +90,7 @@ def test_a_commit_set(call: Call, world: FunctionWorld, active_stream: str, tran
     world.work()
     assert call("POST", f"{active_stream}/commit-sets", asked).body == made.body | {"new": False}
     told = call("GET", f"{active_stream}/commit-sets/spark:7").body
-    assert told == {"writer": "spark:7", "epoch": 3, "time": made.body["time"]}
+    assert told == {"writer": "spark:7", "epoch": 3, "time": made.body["time"], "note": "at 7"}
     assert {call("GET", f"{transactions}/{one}").body["state"] for one in members} == {"COMMITTED"}
     assert call("GET", f"{active_stream}/commit-sets/spark%3A7").code == "path_not_canonical"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from golden_records import GoldenRecords
 
@@ -66,7 +68,8 @@ def test_key():
     assert commit_run_key("s", "t") == Key("transactions/s/t", "run")
 
 
-COMMITTED = CommitWriter("w:1", EPOCH_MAX - 1, "a1", 99, PendingSet("b2", EPOCH_MAX, ("t", "u"), refused=True))
+PENDING_SET = PendingSet("b2", EPOCH_MAX, ("t", "u"), refused=True)
+COMMITTED = CommitWriter("w:1", EPOCH_MAX - 1, "a1", 99, PENDING_SET)
 PENDING = {"set": "b2", "epoch": EPOCH_MAX, "streams": ["t", "u"], "refused": True}
 COMMIT_WRITER_GOLDEN = {
     "format": 1,
@@ -78,8 +81,17 @@ COMMIT_WRITER_GOLDEN = {
 }
 
 
+NOTED = replace(COMMITTED, note="at 7", pending=replace(PENDING_SET, note=""))
+NOTED_GOLDEN = COMMIT_WRITER_GOLDEN | {"note": "at 7", "pending": PENDING | {"note": ""}}
+
+
 class TestCommitWriter(GoldenRecords):
     shapes = {"commit writer": (COMMITTED, commit_writer_body, decode_commit_writer, COMMIT_WRITER_GOLDEN)}
+
+
+class TestCommitWriterWithNotes(GoldenRecords):
+    shapes = {"commit writer": (NOTED, commit_writer_body, decode_commit_writer, NOTED_GOLDEN)}
+    left_out = {"commit writer": {"note"}}
 
 
 def test_a_writer_without_a_set():

@@ -12,6 +12,7 @@ from headrace.model import transactions
 from headrace.model.commit_sets import (
     EPOCH_MAX,
     MEMBERS_PER_WRITE,
+    NOTE_BYTES_MAX,
     SET_STREAMS_MAX,
     SET_TRANSACTIONS_MAX,
     SETS_PER_RUN_MAX,
@@ -25,6 +26,7 @@ from headrace.model.commit_sets import (
     begun,
     check_set_epoch,
     check_set_members,
+    check_set_note,
     check_set_writer,
     decided,
     forgotten,
@@ -104,6 +106,22 @@ def test_a_writer_decides_one_set_after_another():
     assert after == CommitWriter("w", 5, "a", 99)
     assert [is_committed(after, epoch) for epoch in (0, 5, 6)] == [True, True, False]
     assert forgotten(refused(begun(after, second))) == after
+
+
+def test_a_note_comes_and_goes_with_its_set():
+    noted = decided(begun(CommitWriter("w"), PendingSet("a", 5, ("t",), note="at 7")), 99)
+    assert noted == CommitWriter("w", 5, "a", 99, note="at 7")
+    refused_later = forgotten(refused(begun(noted, PendingSet("b", 6, ("t",), note="at 9"))))
+    assert refused_later == noted
+    assert decided(begun(noted, PendingSet("b", 6, ("t",))), 100).note is None
+
+
+def test_a_note_has_a_size():
+    assert check_set_note(None) is None
+    assert check_set_note("é" * (NOTE_BYTES_MAX // 2)) == "é" * (NOTE_BYTES_MAX // 2)
+    for wrong in ("é" * (NOTE_BYTES_MAX // 2) + "e", "\ud800"):
+        with pytest.raises(InvalidRequestError, match="the note of a commit set"):
+            check_set_note(wrong)
 
 
 def test_no_state_of_a_writer_is_left_out():

@@ -29,7 +29,7 @@ from headrace.api.transactions import (
 from headrace.client.administration.polling import items_of_pages
 from headrace.client.http_api import HttpApi, error_from_json, parsed
 from headrace.model.arguments import checked_calls
-from headrace.model.commit_sets import check_set_epoch, check_set_writer
+from headrace.model.commit_sets import check_set_epoch, check_set_note, check_set_writer
 from headrace.model.errors import HeadraceError
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.transactions import check_label, parse_transaction_id, transaction_text
@@ -181,6 +181,7 @@ class AsyncTransactionsAdmin:
         writer: str,
         epoch: int,
         abort_labels: str | None = None,
+        note: str | None = None,
     ) -> CommitSetView:
         """Commits all of the transactions or none, once for each epoch of the writer.
 
@@ -195,6 +196,8 @@ class AsyncTransactionsAdmin:
             epoch: From 0 to 2^63 - 1; it grows from set to set.
             abort_labels: Afterwards, abort the open transactions of these streams with the label `<abort_labels>/<k>`
                 or `<abort_labels>/<k>/...` and k up to `epoch`.
+            note: Text that is kept with the epoch, for `committed`, for example the position in the input. At most
+                64 KiB as UTF-8.
 
         Raises:
             InvalidRequestError: code "invalid_commit_set" or "invalid_label".
@@ -208,17 +211,22 @@ class AsyncTransactionsAdmin:
             check_set_epoch(epoch),
             {name: tuple(ids) for name, ids in members.items()},
             None if abort_labels is None else check_label(abort_labels, "beginning of the label"),
+            check_set_note(note),
         ).to_json()
         return parsed(CommitSetView.from_json, await self._api.request("POST", _sets_path(scope, stream), body=body))
 
     async def committed_epoch(self, scope: str, stream: str, writer: str) -> int | None:
-        """Returns the last epoch of a writer that was committed, or None if there is none.
+        """Returns the last epoch of a writer that was committed, or None if there is none. See `committed`."""
+        return (await self.committed(scope, stream, writer)).epoch
+
+    async def committed(self, scope: str, stream: str, writer: str) -> CommittedEpochView:
+        """Returns the last epoch of a writer that was committed, and its note; None for those of a new writer.
 
         A commit that another process began and did not finish is finished first. So the answer tells whether its
         transactions are committed, and it does not change later unless another commit is requested.
         """
         path = f"{_sets_path(scope, stream)}/{check_set_writer(writer)}"
-        return parsed(CommittedEpochView.from_json, await self._api.request("GET", path)).epoch
+        return parsed(CommittedEpochView.from_json, await self._api.request("GET", path))
 
 
 def _outcome(one: LeaseOutcome) -> tuple[str, HeadraceError | None]:

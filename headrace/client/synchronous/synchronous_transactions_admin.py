@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.api.transactions import CommitSetView, CompletedTransaction, NewTransaction, TransactionView
+from headrace.api.transactions import (
+    CommitSetView,
+    CommittedEpochView,
+    CompletedTransaction,
+    NewTransaction,
+    TransactionView,
+)
 from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT, AsyncTransactionsAdmin
 from headrace.client.loop_thread import LoopCaller
 from headrace.model.errors import HeadraceError
@@ -120,6 +126,7 @@ class TransactionsAdmin:
         writer: str,
         epoch: int,
         abort_labels: str | None = None,
+        note: str | None = None,
     ) -> CommitSetView:
         """Commits all of the transactions or none, once for each epoch of the writer.
 
@@ -134,6 +141,8 @@ class TransactionsAdmin:
             epoch: From 0 to 2^63 - 1; it grows from set to set.
             abort_labels: Afterwards, abort the open transactions of these streams with the label `<abort_labels>/<k>`
                 or `<abort_labels>/<k>/...` and k up to `epoch`.
+            note: Text that is kept with the epoch, for `committed`, for example the position in the input. At most
+                64 KiB as UTF-8.
 
         Raises:
             InvalidRequestError: code "invalid_commit_set" or "invalid_label".
@@ -142,13 +151,19 @@ class TransactionsAdmin:
             SealedError: the home stream is sealed.
         """
         return self._thread.run(
-            self._core.commit_all(scope, stream, transactions, writer=writer, epoch=epoch, abort_labels=abort_labels)
+            self._core.commit_all(
+                scope, stream, transactions, writer=writer, epoch=epoch, abort_labels=abort_labels, note=note
+            )
         )
 
     def committed_epoch(self, scope: str, stream: str, writer: str) -> int | None:
-        """Returns the last epoch of a writer that was committed, or None if there is none.
+        """Returns the last epoch of a writer that was committed, or None if there is none. See `committed`."""
+        return self._thread.run(self._core.committed_epoch(scope, stream, writer))
+
+    def committed(self, scope: str, stream: str, writer: str) -> CommittedEpochView:
+        """Returns the last epoch of a writer that was committed, and its note; None for those of a new writer.
 
         A commit that another process began and did not finish is finished first. So the answer tells whether its
         transactions are committed, and it does not change later unless another commit is requested.
         """
-        return self._thread.run(self._core.committed_epoch(scope, stream, writer))
+        return self._thread.run(self._core.committed(scope, stream, writer))

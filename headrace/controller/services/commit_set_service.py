@@ -25,6 +25,7 @@ from headrace.model.commit_sets import (
     PendingSet,
     check_set_epoch,
     check_set_members,
+    check_set_note,
     check_set_writer,
     is_committed,
     member_chunks,
@@ -96,9 +97,17 @@ class CommitSetService:
         self._backoff = backoff
 
     def commit_all(
-        self, scope: str, home: str, members: Members, *, writer: str, epoch: int, abort_labels: str | None = None
+        self,
+        scope: str,
+        home: str,
+        members: Members,
+        *,
+        writer: str,
+        epoch: int,
+        abort_labels: str | None = None,
+        note: str | None = None,
     ) -> CommitSetView:
-        """Commit these transactions, by stream, or none of them, as an epoch of a writer.
+        """Commit these transactions, by stream, or none of them, as an epoch of a writer. Keeps the `note` with it.
 
         If this epoch or a later one was committed, the transactions that are open are marked for abort. In both cases,
         with `abort_labels`, so are the open ones with a label of this prefix and an epoch up to this one.
@@ -112,11 +121,12 @@ class CommitSetService:
         wanted = check_set_members(members)
         check_set_writer(writer)
         check_set_epoch(epoch)
+        check_set_note(note)
         if abort_labels is not None:
             check_label(abort_labels, "beginning of the label")
         begun: set[str] = set()
         view = repeat_on_conflict(
-            lambda: self._try_to_commit(scope, home, wanted, writer, epoch, begun), backoff=self._backoff
+            lambda: self._try_to_commit(scope, home, wanted, writer, epoch, note, begun), backoff=self._backoff
         )
         if not view.new:
             # The process that committed the epoch may have stopped before it sent the messages.
@@ -137,10 +147,17 @@ class CommitSetService:
         if stored is None:
             self._streams.get(scope, home)
             return CommittedEpochView(writer, None, None)
-        return CommittedEpochView(writer, stored.writer.epoch, stored.writer.time_ms)
+        return CommittedEpochView(writer, stored.writer.epoch, stored.writer.time_ms, stored.writer.note)
 
     def _try_to_commit(
-        self, scope: str, home: str, members: Mapping[str, Sequence[int]], writer: str, epoch: int, begun: set[str]
+        self,
+        scope: str,
+        home: str,
+        members: Mapping[str, Sequence[int]],
+        writer: str,
+        epoch: int,
+        note: str | None,
+        begun: set[str],
     ) -> CommitSetView:
         """Finish what is pending, then commit this set. `begun` has the ids of the sets that this call has begun.
 
@@ -163,7 +180,7 @@ class CommitSetService:
             if find_commit_writer(self._store, scope, home, writer) != stored:
                 raise WriteConflictError(f"writer {writer} has just committed a set", {}) from error
             raise
-        pending = PendingSet(f"{self._random_bits(_SET_ID_BITS):032x}", epoch, tuple(members))
+        pending = PendingSet(f"{self._random_bits(_SET_ID_BITS):032x}", epoch, tuple(members), note=note)
         begun.add(pending.set_id)
         finished = self._sets.commit(home_stream, stored, writer, pending, members, reads.members)
         if finished.writer.set_id != pending.set_id:

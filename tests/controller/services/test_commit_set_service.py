@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from stream_commits import all_bytes, transaction_with
@@ -13,7 +14,7 @@ from fuzz.shuffled_workers import ShuffledWorkers
 from headrace.api.transactions import CommitSetView
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata.commit_records import find_commit_writer
-from headrace.model.commit_sets import EPOCH_MAX, SET_TRANSACTIONS_MAX
+from headrace.model.commit_sets import EPOCH_MAX, NOTE_BYTES_MAX, SET_TRANSACTIONS_MAX
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.transactions import TransactionState, transaction_text
 
@@ -194,6 +195,30 @@ def test_the_last_epoch_is_asked_after_a_lost_answer(stream: StreamWorld):
     stream.commit_set([stream.begin()], epoch=2)
     stream.drain_transactions()
     assert _states(stream, members) == {COMMITTED}
+
+
+def test_a_note_is_kept_with_the_last_epoch(stream: StreamWorld):
+    """A repetition, a refused set and an epoch of the past change nothing."""
+
+    def known() -> tuple[int | None, str | None]:
+        found = stream.another_commit_set_service().committed_epoch("s", "t", "w")
+        return found.epoch, found.note
+
+    assert known() == (None, None)
+    stream.commit_set([stream.begin()], epoch=3, note="at 3")
+    assert known() == (3, "at 3")
+    gone = stream.begin()
+    stream.transactions.abort_transaction("s", "t", gone)
+    assert not stream.commit_set([stream.begin()], epoch=3, note="other").new
+    assert _code(lambda: stream.commit_set([gone], epoch=4, note="at 4")) == "transaction_aborted"
+    assert known() == (3, "at 3")
+    stream.commit_set([stream.begin()], epoch=5)
+    assert known() == (5, None)
+
+
+def test_the_largest_notes_fit_into_the_record(stream: StreamWorld):
+    for epoch in range(2):
+        assert stream.commit_set([stream.begin()], epoch=epoch, note="é" * (NOTE_BYTES_MAX // 2)).new
 
 
 def test_an_unfinished_set_that_fails_makes_room(stream: StreamWorld):
@@ -381,15 +406,17 @@ def test_a_failure_in_one_stream_keeps_no_abort_back():
 
 
 @pytest.mark.parametrize(
-    ("writer", "epoch", "labels", "code"),
+    ("wrong", "code"),
     [
-        ("a/b", 0, None, "invalid_commit_set"),
-        ("w", -1, None, "invalid_commit_set"),
-        ("w", EPOCH_MAX + 1, None, "invalid_commit_set"),
-        ("w", 0, "a b", "invalid_label"),
+        ({"writer": "a/b"}, "invalid_commit_set"),
+        ({"epoch": -1}, "invalid_commit_set"),
+        ({"epoch": EPOCH_MAX + 1}, "invalid_commit_set"),
+        ({"abort_labels": "a b"}, "invalid_label"),
+        ({"note": "n" * (NOTE_BYTES_MAX + 1)}, "invalid_commit_set"),
     ],
+    ids=["writer", "negative", "too_high", "labels", "note"],
 )
-def test_what_is_no_set(stream: StreamWorld, writer: str, epoch: int, labels: str | None, code: str):
+def test_what_is_no_set(stream: StreamWorld, wrong: dict[str, Any], code: str):
     member = stream.begin()
-    assert _code(lambda: stream.commit_set([member], writer=writer, epoch=epoch, abort_labels=labels)) == code
+    assert _code(lambda: stream.commit_set([member], **wrong)) == code
     assert _states(stream, [member]) == {OPEN}
