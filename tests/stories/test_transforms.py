@@ -310,13 +310,18 @@ def test_a_cancelled_transform_aborts(headrace_url: str, headrace_client: Headra
     scope = streams(5)
 
     async def main() -> None:
+        written = asyncio.Event()
+
+        async def handler(events: Sequence[bytes]) -> list[tuple[bytes, str | None]]:
+            written.set()
+            return copy(events)
+
         async with AsyncHeadrace(headrace_url) as headrace:
             options = TransformOptions(commit_every_s=3_600)
             task = asyncio.create_task(
-                headrace.transform(f"{scope}/in", copy, into=f"{scope}/out", name="copy", options=options)
+                headrace.transform(f"{scope}/in", handler, into=f"{scope}/out", name="copy", options=options)
             )
-            while not await headrace.admin.transactions.list_open(scope, "out", label_prefix="copy/0"):
-                await asyncio.sleep(0.01)
+            await written.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
