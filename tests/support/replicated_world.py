@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -16,6 +16,7 @@ from headrace.metadata.cluster_records import find_claim, write_claim
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.container_logs import COPIES, ReplicaId
 from headrace.model.containers import ContainerClaim
+from headrace.model.errors import UnavailableError
 from headrace.model.replica_placement import Placement
 from headrace.ports.replicas import ReplicaLinks
 from headrace.replication.bounds import RecoveryBounds, WriterBounds
@@ -175,8 +176,12 @@ def numbered(first: int, count: int) -> Sequence[bytes]:
 
 
 async def opened(world: ReplicatedWorld, name: str, container: int = LOG) -> ReplicatedLedger:
-    """The log of a container, claimed by a node."""
-    return await world.nodes[name].ledgers.open(container, world.claim(container))
+    """The log of a container, claimed by a node. On a slow machine it may need more than the patience of one call."""
+    epoch = world.claim(container)
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            with suppress(UnavailableError):
+                return await world.nodes[name].ledgers.open(container, epoch)
 
 
 def members(world: ReplicatedWorld, container: int = LOG) -> set[str]:

@@ -21,6 +21,9 @@ from headrace.segmentstore.containers import log_room
 from headrace.segmentstore.tiering import storage_limits as throttle_module
 from headrace.segmentstore.tiering.storage_limits import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL
 
+WAIT_S = 300.0
+"""A slow machine needs minutes for thousands of syncs."""
+
 pytestmark = pytest.mark.anyio
 
 FILE_BYTES = 64 << 10
@@ -106,11 +109,11 @@ async def test_a_container_that_lags_is_slowed_down_alone(small_world: World):
         lagging, busy = Appender(await writer_of(running, 0)), Appender(await writer_of(running, 1))
         await store.owned[0].writer.stop()
         mine, others = (lambda: [store.owned[0].container]), (lambda: [store.owned[1].container])
-        await asyncio.wait_for(reached(running, lambda: throttle.log_is_full(mine)), 20)
+        await asyncio.wait_for(reached(running, lambda: throttle.log_is_full(mine)), WAIT_S)
         stopped_at, others_at = lagging.acknowledged, busy.acknowledged
         assert 2 * store.owned[0].container.log.ledger.held_bytes > FILE_BYTES * 37 / 2
         # The other one appends several times what the volume has, and is never slowed down.
-        await asyncio.wait_for(reached(running, lambda: busy.acknowledged > others_at + 2000), 60)
+        await asyncio.wait_for(reached(running, lambda: busy.acknowledged > others_at + 2000), WAIT_S)
         assert throttle.delay_s(store.clock.monotonic_s(), others) < THROTTLE_DELAY_S_MAX
         assert not throttle.log_is_full(others)
         assert lagging.acknowledged <= stopped_at + 2
@@ -118,7 +121,7 @@ async def test_a_container_that_lags_is_slowed_down_alone(small_world: World):
         assert not lagging.failed
         assert running.journal.failure is None
         store.owned[0].writer.start()
-        await asyncio.wait_for(reached(running, lambda: lagging.acknowledged > stopped_at + 100), 20)
+        await asyncio.wait_for(reached(running, lambda: lagging.acknowledged > stopped_at + 100), WAIT_S)
         await lagging.stop()
         await busy.stop()
 
