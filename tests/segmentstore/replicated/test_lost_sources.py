@@ -101,7 +101,7 @@ async def test_takeover_that_copies_notices_an_accepted_loss(monkeypatch: pytest
         await world.stop(world.nodes["a"])
         await world.start("d")
         questions = LostQuestions([world.nodes[name] for name in "bc"], monkeypatch)
-        opening = asyncio.create_task(opened(world, "d"))
+        opening = asyncio.create_task(world.nodes["d"].ledgers.open(LOG, world.claim(LOG)))
         await questions.first()
         for name in "bc":
             await world.destroy(world.nodes[name])
