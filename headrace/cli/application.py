@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from headrace import __version__
-from headrace.cli import quickstart, top
+from headrace.cli import cost, quickstart, top
 from headrace.cli.actions import AuthOption, Json, RetryS, Url, new_app, take_shared_options
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
@@ -89,6 +89,7 @@ def command_line() -> Callable[..., object]:
         app.add_typer(resource, name=name)
     top.add_to(app)
     quickstart.add_to(app)
+    cost.add_to(app)
     for name, entry in sorted(added_commands().items()):
         _add_command(app, name, entry)
     return get_command(app)

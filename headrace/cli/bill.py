@@ -1,0 +1,236 @@
+"""What a deployment costs in a month, line by line, and what services cost that do a part of its work.
+
+All is arithmetic over the declared deployment and over list prices. The counts of what the templates declare are
+compared with the templates by a test. Savings plans, free tiers, support and taxes are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headrace.deployment_defaults import CONTAINER_COUNT
+from headrace.model.errors import InvalidRequestError
+from headrace.topology.functions import TICKS
+from headrace.topology.segment_store_service import SEGMENT_STORES
+
+PRICES_OF: Final = "us-east-1, November 2026"
+HOURS: Final = 730
+_GB_OF_A_MB_PER_S: Final = HOURS * 3600 / 1000
+"""GB a month of 1 MB/s: 2,628."""
+_SECONDS_OF_30_DAYS: Final = 30 * 86_400
+ZONES: Final = 3
+
+
+class Prices:
+    """Dollars, by list."""
+
+    CORE_HOUR: Final = 0.03238
+    MEMORY_GB_HOUR: Final = 0.00356
+    VOLUME_GB_MONTH: Final = 0.08
+    ENDPOINT_ZONE_HOUR: Final = 0.01
+    GATEWAY_HOUR: Final = 0.05
+    """With its address."""
+    ALARM_METRIC: Final = 0.10
+    METRIC: Final = 0.30
+    DASHBOARD: Final = 3.0
+    MILLION_TICKS: Final = 2.20
+    """SQS 0.80 (each is received and deleted alone), Lambda 1.24, one read of DynamoDB."""
+    ZONE_CROSSING_GB: Final = 0.02
+    STORED_GB_MONTH: Final = 0.023
+    MILLION_PUTS: Final = 5.0
+    MILLION_WRITE_UNITS: Final = 0.625
+
+    SHARD_HOUR: Final = 0.015
+    SHARD_RETENTION_HOUR: Final = 0.02
+    MILLION_PUT_UNITS: Final = 0.014
+    CONSUMER_SHARD_HOUR: Final = 0.015
+    CONSUMER_GB: Final = 0.013
+    STREAM_HOUR: Final = 0.04
+    ON_DEMAND_GB_IN: Final = 0.08
+    ON_DEMAND_CONSUMER_GB: Final = 0.05
+    ON_DEMAND_GB_MONTH: Final = 0.10
+    ADVANTAGE_GB_IN: Final = 0.032
+    ADVANTAGE_GB_OUT: Final = 0.016
+    ADVANTAGE_GB_MONTH: Final = 0.04
+    LONG_RETENTION_GB_MONTH: Final = 0.023
+    """Of Kinesis, from the eighth day on."""
+
+    BROKER_HOUR: Final = 0.408
+    """MSK Express, m7g.large. Larger ones cost as much for the same bytes."""
+    BROKER_GB_IN: Final = 0.01
+    BROKER_GB_MONTH: Final = 0.10
+
+
+ENDPOINTS: Final = 5
+ALARMS: Final = 95
+ALARM_METRICS: Final = 102
+OWN_METRICS: Final = 19
+DASHBOARDS: Final = 1
+EVENT_SOURCE_MAPPINGS: Final = 12
+
+PLANNED_JOURNAL_MB_PER_S: Final = 75.0
+"""Of entries of all copies that the volume of one process takes, with a reserve: gp3 includes 125 MiB/s."""
+PLANNED_CONNECTION_MB_PER_S: Final = 150.0
+"""Of appends, copies and reads that one process moves on one core, with a reserve."""
+FLUSH_AGE_S: Final = 5.0
+FLUSH_BYTES: Final = 16 << 20
+FLUSH_WRITE_UNITS: Final = 4
+"""Of a flush: the check of the claim, and the count of the object. Each run in the object costs as many, half of them
+when it is deleted."""
+_SNAPSHOT_EVERY_S: Final = 30.0
+
+_SHARD_MB_PER_S: Final = 0.7
+"""A shard takes 1 MB/s: it is planned for 70 %."""
+_PUT_UNIT_BYTES: Final = 25_000
+_ADVANTAGE_MIN_MB_PER_S: Final = 25 * 1.048576
+_BROKER_IN_MB_PER_S: Final = 15.6
+_BROKER_OUT_MB_PER_S: Final = 31.2
+
+MB_PER_S_MAX: Final = 10_000.0
+READERS_MAX: Final = 1_000
+RETENTION_DAYS_MAX: Final = 3_650.0
+
+
+class Line(NamedTuple):
+    """A line of a bill: what it is, and dollars a month."""
+
+    text: str
+    dollars: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a deployment does all the time: writes, readers that each read everything once, and how long it is kept.
+
+    One MB is 10^6 bytes. Clients are spread over three zones, and events are not compressed.
+    """
+
+    mb_per_s: float
+    readers: int
+    retention_days: float
+    copies: int = SEGMENT_STORES.copies
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("mb-per-s", self.mb_per_s, 0, MB_PER_S_MAX),
+            ("readers", self.readers, 0, READERS_MAX),
+            ("retention-days", self.retention_days, 0, RETENTION_DAYS_MAX),
+            ("copies", self.copies, 1, 3),
+        ):
+            if not least <= value <= most:
+                raise InvalidRequestError(f"{name} is {value:g}: it must be between {least} and {most:g}")
+
+    @property
+    def gb(self) -> float:
+        """Written in a month."""
+        return self.mb_per_s * _GB_OF_A_MB_PER_S
+
+    @property
+    def stored_gb(self) -> float:
+        return self.mb_per_s * 86.4 * self.retention_days
+
+    @property
+    def stores(self) -> int:
+        """Tasks of the declared size, as many in each zone."""
+        journal = self.mb_per_s * self.copies / PLANNED_JOURNAL_MB_PER_S
+        connections = self.mb_per_s * (2 * self.copies - 1 + self.readers) / PLANNED_CONNECTION_MB_PER_S
+        wanted = max(journal, connections) / SEGMENT_STORES.processes
+        return ZONES * max(SEGMENT_STORES.stores_per_zone, math.ceil(wanted / ZONES))
+
+    @property
+    def segments(self) -> int:
+        """Busy ones. More of them cost more runs in tier 2."""
+        return max(CONTAINER_COUNT, math.ceil(self.mb_per_s)) if self.mb_per_s else 0
+
+
+def ticks_per_month() -> int:
+    """Of 30 days, all buckets and kinds."""
+    return sum(tick.buckets * _SECONDS_OF_30_DAYS // tick.every_s for tick in TICKS)
+
+
+def idle_lines(stores: int = SEGMENT_STORES.stores, *, spark_job: bool = True) -> list[Line]:
+    """What a deployment with so many stores costs without traffic."""
+    cores, memory_gb = SEGMENT_STORES.cpu_units / 1024, SEGMENT_STORES.memory_mb / 1024
+    hourly = cores * Prices.CORE_HOUR + memory_gb * Prices.MEMORY_GB_HOUR
+    ticks, processes = ticks_per_month(), stores * SEGMENT_STORES.processes
+    volume_gb, endpoint_hours = SEGMENT_STORES.volume_gib, ENDPOINTS * ZONES * HOURS
+    lines = [
+        Line(f"{stores} Fargate tasks, ARM, {cores:.0f} vCPU and {memory_gb:.0f} GB", stores * HOURS * hourly),
+        Line(f"{stores} \N{MULTIPLICATION SIGN} {volume_gb} GB gp3", stores * volume_gb * Prices.VOLUME_GB_MONTH),
+        Line(f"{ENDPOINTS} interface endpoints in {ZONES} zones", endpoint_hours * Prices.ENDPOINT_ZONE_HOUR),
+        Line("NAT gateway and its address", HOURS * Prices.GATEWAY_HOUR),
+        Line(f"{ALARMS} alarms on {ALARM_METRICS} metrics", ALARM_METRICS * Prices.ALARM_METRIC),
+        Line(f"{OWN_METRICS} metrics of functions and log lines", OWN_METRICS * Prices.METRIC),
+        Line(f"{DASHBOARDS} dashboard", DASHBOARDS * Prices.DASHBOARD),
+        Line(f"{ticks:,} ticks", ticks / 1e6 * Prices.MILLION_TICKS),
+        Line(f"polling by {EVENT_SOURCE_MAPPINGS} event source mappings", 3.0),
+        Line(f"leases of {processes} stores", float(processes)),
+        Line("Container Insights", 9.0 * stores),
+        Line("logs, and the secret of the stores", 2.0),
+    ]
+    return [line for line in lines if spark_job or not line.text.startswith("NAT gateway")]
+
+
+def traffic_lines(load: Load) -> list[Line]:
+    """What the load adds to the lines of an idle deployment with `load.stores` stores."""
+    if not load.mb_per_s:
+        return []
+    away = (ZONES - 1) / ZONES  # the part of the bytes whose sender and receiver are in different zones
+    flushes_per_s = max(CONTAINER_COUNT / FLUSH_AGE_S, load.mb_per_s * 1e6 / FLUSH_BYTES)
+    runs_per_s = flushes_per_s * load.segments / CONTAINER_COUNT
+    snapshots_per_s = CONTAINER_COUNT / _SNAPSHOT_EVERY_S
+    puts = (flushes_per_s + snapshots_per_s) * HOURS * 3600
+    units = FLUSH_WRITE_UNITS * (2 * flushes_per_s + runs_per_s + snapshots_per_s) * HOURS * 3600
+    crossing = Prices.ZONE_CROSSING_GB * load.gb
+    return [
+        Line("writes to another zone", crossing * away),
+        Line(f"{load.copies} copies of the log", crossing * (load.copies - 1)),
+        Line(f"reads of {load.readers} readers from another zone", crossing * away * load.readers),
+        Line(f"S3: {load.stored_gb:,.0f} GB", load.stored_gb * Prices.STORED_GB_MONTH),
+        Line("S3: requests", puts / 1e6 * Prices.MILLION_PUTS),
+        Line("DynamoDB: what is in S3", units / 1e6 * Prices.MILLION_WRITE_UNITS),
+    ]
+
+
+def bill(load: Load) -> list[Line]:
+    """All lines of a deployment without the Spark job."""
+    return [*idle_lines(load.stores, spark_job=False), *traffic_lines(load)]
+
+
+def total(lines: Sequence[Line]) -> float:
+    return sum(line.dollars for line in lines)
+
+
+def other_services(load: Load) -> list[Line]:
+    """What the same bytes cost elsewhere; each reader of Kinesis has enhanced fan-out."""
+    days = max(0.0, min(load.retention_days, 7) - 1)
+    days_long = max(0.0, load.retention_days - 7)
+    kept_gb, long_gb = load.mb_per_s * 86.4 * days, load.mb_per_s * 86.4 * days_long
+    long_term = long_gb * Prices.LONG_RETENTION_GB_MONTH
+    shards = max(1, math.ceil(load.mb_per_s / _SHARD_MB_PER_S))
+    provisioned = HOURS * shards * (Prices.SHARD_HOUR + load.readers * Prices.CONSUMER_SHARD_HOUR)
+    put_units = load.gb * 1e9 / _PUT_UNIT_BYTES
+    provisioned += put_units / 1e6 * Prices.MILLION_PUT_UNITS + load.gb * load.readers * Prices.CONSUMER_GB
+    provisioned += long_term + (HOURS * shards * Prices.SHARD_RETENTION_HOUR if days else 0)
+    on_demand = HOURS * Prices.STREAM_HOUR + kept_gb * Prices.ON_DEMAND_GB_MONTH + long_term
+    on_demand += load.gb * (Prices.ON_DEMAND_GB_IN + load.readers * Prices.ON_DEMAND_CONSUMER_GB)
+    least_gb = _ADVANTAGE_MIN_MB_PER_S * _GB_OF_A_MB_PER_S
+    advantage = max(load.gb, least_gb) * Prices.ADVANTAGE_GB_IN + kept_gb * Prices.ADVANTAGE_GB_MONTH + long_term
+    advantage += max(load.gb * load.readers, least_gb) * Prices.ADVANTAGE_GB_OUT
+    brokers = ZONES * max(
+        1,
+        math.ceil(load.mb_per_s / (ZONES * _BROKER_IN_MB_PER_S)),
+        math.ceil(load.mb_per_s * load.readers / (ZONES * _BROKER_OUT_MB_PER_S)),
+    )
+    crossing = load.gb * Prices.ZONE_CROSSING_GB * (ZONES - 1) / ZONES * (1 + load.readers)
+    msk = HOURS * brokers * Prices.BROKER_HOUR + load.gb * Prices.BROKER_GB_IN + crossing
+    msk += load.stored_gb * Prices.BROKER_GB_MONTH
+    return [
+        Line(f"Kinesis provisioned, {shards} shards", provisioned),
+        Line("Kinesis on demand", on_demand),
+        Line("Kinesis On-demand Advantage", advantage),
+        Line(f"MSK Express, {brokers} brokers", msk),
+    ]
