@@ -67,6 +67,17 @@ async def test_operations_begin_a_frame_or_are_split_when_too_large():
         assert (log.durable_entry, told) == (entry, list(range(done))), durable
 
 
+async def test_operation_that_fits_exactly_ends_its_frame():
+    ledger = ListLedger()
+    log = open_log(ledger)
+    first = b"f" * 100
+    room = FRAME_BYTES_MIN - FRAME_HEADER_BYTES - 2 * OPERATION_LENGTH_BYTES - len(first)
+    assert [log.append([operation], lambda _error: None) for operation in (first, bytes(room), b"n")] == [0, 0, 1]
+    await turn()
+    assert len(ledger.entries[0]) == FRAME_BYTES_MIN
+    assert [content for _, content in read_all(ledger.entries)[0]] == [first, bytes(room), b"n"]
+
+
 async def test_waiters_are_called_between_surrounding_operations():
     ledger = ListLedger()
     log = open_log(ledger)
