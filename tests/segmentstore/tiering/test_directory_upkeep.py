@@ -27,7 +27,7 @@ from headrace.segmentstore.containers.container import Removals, SegmentContaine
 from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX, ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
-from headrace.segmentstore.tiering import directory_upkeep
+from headrace.segmentstore.tiering import chunk_directory, directory_upkeep
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.compactor import SmallRuns
 from headrace.segmentstore.tiering.directory_upkeep import (
@@ -239,6 +239,33 @@ async def test_link_is_completed_by_either_name(world: World, *, is_forwarding: 
     assert not await complete_link(directory, name, last), "its runs are there"
     await directory.remove(TARGET, await directory.page(TARGET))
     assert not await complete_link(directory, name, last)
+
+
+async def test_link_leads_past_earlier_runs(world: World):
+    directory = await directory_with(world, SOURCE, 0, 3, 6)
+    await directory.link(TARGET, RunLink(OFFSET, 6, SOURCE, 3, 7), (await directory.page(SOURCE))[1])
+    link = await directory.last_entry(TARGET)
+    assert isinstance(link, RunLink)
+    moved = await follow_link(directory, TARGET, link)
+    assert [run.offset for run in moved] == await starts_of(directory, TARGET) == [OFFSET, OFFSET + 3]
+    assert await starts_of(directory, SOURCE) == [0]
+
+
+async def test_late_link_to_moved_runs_is_refused(world: World, monkeypatch: pytest.MonkeyPatch):
+    """The first of them have left the target again, so that the link would lead to nothing."""
+    monkeypatch.setattr(chunk_directory, "MOVES_PER_WRITE_MAX", 1)
+    directory = await directory_with(world, SOURCE, 0, 3, 6)
+    honest = directory.link
+
+    async def late(target: str, link: RunLink, first: ChunkRun) -> bool:
+        await directory.remove(SOURCE, (await directory.page(SOURCE))[:1])
+        return await honest(target, link, first)
+
+    monkeypatch.setattr(directory, "link", late)
+    with pytest.raises(UnavailableError, match="has changed since it was read"):
+        await move_merged(directory, TARGET, MergedRange(OFFSET, 9, DirectoryPlace(SOURCE, 0), 7))
+    assert await directory.last_entry(TARGET) is None
+    assert await starts_of(directory, SOURCE) == [3, 6]
 
 
 async def test_link_to_lost_runs_is_corrupt(world: World):
