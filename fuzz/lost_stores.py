@@ -124,10 +124,13 @@ async def pause_one(scene: Scene) -> None:
 
 
 async def stall_disk(scene: Scene) -> None:
-    """The disk of an owner hangs without an error: others take its containers over while it does."""
+    """The disk of an owner hangs without an error: others take its containers over while it does.
+
+    Next to stores of another release it is an owner of this tree: the other one may not watch its disk.
+    """
     await scene.group.at_rest()
     owners = await _owners(scene)
-    store = scene.random.choice([each for each in scene.stores if each.store_id in owners.values()])
+    store = scene.random.choice([each for each in scene.stores if each.can_stall and each.store_id in owners.values()])
     own = [container for container, owner in owners.items() if owner == store.store_id]
     store.stall_disk()
     try:
