@@ -146,7 +146,7 @@ def merged(offset: int, source: str, inner: tuple[MergedRange, ...] = (), length
     ],
     ids=["all", "first is gone", "gap", "nested", "inner was moved on"],
 )
-async def test_merges_that_tier_2_has_whole_are_completed(ranges: tuple[MergedRange, ...], length: int, left: list[str]):
+async def test_merges_that_tier_2_has_are_completed(ranges: tuple[MergedRange, ...], length: int, left: list[str]):
     tier_2 = Tier2()
     for name in (NAME, OTHER, THIRD):
         await tier_2.add(name, 0)
@@ -214,6 +214,7 @@ async def test_container_without_a_snapshot_looks_for_its_segments():
     tier_2 = Tier2(2)
     found = await restore_container(tier_2.snapshots, tier_2.directory, None)
     assert (list(found.segments), found.has_records, found.doubtful_before) == ([], True, tier_2.epoch)
+    assert found.next_number == 1
     assert await tier_2.snapshots.pointer() is not None
 
 
@@ -335,18 +336,23 @@ def newer(*segments: SegmentSnapshot, next_number: int = 20, **deletions: int) -
 
 
 @pytest.mark.parametrize(
-    ("runs", "now", "is_dirty", "untiered"),
+    ("runs", "now", "is_dirty", "untiered", "changes"),
     [
-        ((0,), (1, 0, 6, 3), True, 3),
-        ((0, 3), (1, 0, 6, 6), True, 0),
-        ((0, 3, 6), (2, 0, 9, 9), False, 0),
-        ((3, 6), (2, 3, 9, 9), True, 0),
-        ((3,), (1, 3, 6, 6), True, 0),
+        ((0,), (1, 0, 6, 3), True, 3, 0),
+        ((0, 3), (1, 0, 6, 6), True, 0, 1),
+        ((0, 3, 6), (2, 0, 9, 9), False, 0, 2),
+        ((3, 6), (2, 3, 9, 9), True, 0, 3),
+        ((3,), (1, 3, 6, 6), True, 0, 2),
     ],
     ids=["as the log", "more stored", "longer", "longer and trimmed", "trimmed"],
 )
 async def test_segment_continues_behind_what_tier_2_has(
-    runs: tuple[int, ...], now: tuple[int, ...], is_dirty: bool, untiered: int
+    runs: tuple[int, ...],
+    now: tuple[int, ...],
+    is_dirty: bool,
+    untiered: int,
+    changes: int,
+    caplog: pytest.LogCaptureFixture,
 ):
     container = Continued()
     container.segment()
@@ -354,8 +360,10 @@ async def test_segment_continues_behind_what_tier_2_has(
     await container.reconcile()
     assert container.now() == now
     assert set(container.container.dirty) == ({now[0]} if is_dirty else set()), "those with a start are trimmed"
+    assert container.known.segments[NAME].tiered.trimmed_offset == 0, "there may be runs before the start"
     assert container.pool.untiered_bytes == untiered
     assert container.known.has_records
+    assert f" changes={changes}" in caplog.text
 
 
 async def test_tiered_segment_is_trimmed_after_a_loss():
@@ -442,7 +450,7 @@ async def test_segments_that_the_snapshot_lacks_are_not_here():
     await container.reconcile(told)
     assert set(container.known.segments) == {THIRD}
     assert container.now(THIRD) == (20, 0, 6, 6), "the next one of its name"
-    assert set(container.known.deletions) == {OTHER}, "the transient one was removed from tier 2, too"
+    assert dict(container.known.deleted_numbers) == {OTHER: 2}, "the transient one was removed from tier 2, too"
     assert container.known.may_be_evicted(NAME)
     assert not container.container.dirty
 
@@ -451,6 +459,7 @@ async def test_segments_of_the_snapshot_are_brought_back():
     container = Continued()
     deleted = container.removed(THIRD)
     await container.add(NAME, 3, 6)
+    await container.add(THIRD, 0)
     told = newer(known(start=3, length=6, number=7), known(OTHER, number=8), known(THIRD, number=deleted))
     await container.reconcile(told)
     assert set(container.known.segments) == {NAME}, "one has gone since, and one was removed by the log"
