@@ -110,7 +110,7 @@ class Made:
         reserved = container.pool.reserve(len(data))
         assert reserved is not None
         for part in reserved.parts:
-            part[:] = data
+            part[:], data = data[: len(part)], data[len(part) :]
         segment, writer = container.metadata.segments[SEGMENT], options.pop("writer", WRITER)
         return container.append(segment, writer, previous, number, count, reserved, told.append, **options)
 
@@ -274,6 +274,19 @@ async def test_segment_that_forgot_writers_accepts_new_ones(made: Made, options:
     if "previous" in options:
         accepted.attributes[WRITER] = options["previous"]
     assert made.append(**options) == 3
+
+
+async def test_writer_may_begin_with_any_number(made: Made):
+    """It has written its earlier events to the segments before this one."""
+    assert made.append(number=5) == 3
+
+
+async def test_bytes_of_appends_count_for_their_frames(made: Made):
+    before = made.ledger.next_entry
+    for number in range(1, 5):
+        made.append(bytes(30_000), previous=number - 1 or NO_VALUE, number=number)
+    await made.acknowledge()
+    assert made.ledger.next_entry == before + 2, "two appends fit into an entry"
 
 
 async def test_forgotten_writer_of_a_sealed_segment_is_not_sent_on(made: Made):

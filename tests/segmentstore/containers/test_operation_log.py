@@ -129,6 +129,7 @@ async def test_after_a_failure_all_waiters_get_the_error():
     waiting = log.expect()
     ledger.acknowledge(error=OSError("disk says no"))
     ledger.acknowledge()
+    assert (log.durable_entry, log.durable_sequence) == (-1, -1), "an entry behind the failed one is not in the log"
     assert len(told) == 2  # the one that still gathered is told from the loop, not from in here
     await turn()
     await turn()
@@ -152,6 +153,7 @@ async def test_the_end_of_a_log_is_no_failure_of_the_container(stop, reported):
     log.append([b"open"], told.append)
     waiting, error = log.expect(), FencedError("handed over")
     getattr(log, stop)(error)
+    assert isinstance(ledger.failure, FencedError), "the ledger is closed"
     ledger.acknowledge()
     await turn()
     assert told == [error, error], "the callers learn of the end in both cases"

@@ -1,4 +1,4 @@
-"""A journal wrote a part of an unreadable block of a file that it used again. The simulated disk accepted that, and what
+"""A journal wrote a part of an unreadable block of a file that it used again. The simulated disk accepted this, and what
 was acknowledged could not be read. A kernel fails such a write, since it cannot read the rest of the block."""
 
 from __future__ import annotations
