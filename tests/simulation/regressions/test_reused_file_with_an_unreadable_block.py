@@ -1,5 +1,7 @@
-"""A journal wrote a part of an unreadable block of a file that it used again. The simulated disk accepted this, and what
-was acknowledged could not be read. A kernel fails such a write, since it cannot read the rest of the block."""
+"""A journal wrote a part of an unreadable block of a file that it used again, and acknowledged it: it cannot be read.
+
+A kernel fails such a write, since it cannot read the rest of the block. Now the simulated disk does so, too.
+"""
 
 from __future__ import annotations
 
