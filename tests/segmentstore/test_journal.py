@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from random import Random
 
 import pytest
@@ -302,6 +303,17 @@ def test_failure_is_told_once_even_if_no_caller_waits(waits: bool):
     journal.close()
     assert journal.failure is not None
     assert not told.acquire(blocking=False)
+
+
+def test_journal_accepts_entries_behind_a_mark():
+    journal = open_journal(MemoryJournalDisk(), mark_after_s=0.001)
+    ledger = OneCopyLedgers(journal).open(0, 1)
+    for commits in (2, 4):
+        assert append_all(ledger, [b"entry"]) == [None]
+        while journal.synced_commits < commits:
+            time.sleep(0.001)
+    journal.close()
+    assert journal.failure is None
 
 
 def test_closed_journal_neither_starts_nor_accepts():
