@@ -341,8 +341,8 @@ def test_closed_journal_leaves_no_thread():
 
     disk.before = create_slowly
     ledger = OneCopyLedgers(journal).open(0, 1)
-    while not begun.is_set():
-        append_all(ledger, [bytes(FILE_BYTES // 2)])
+    append_all(ledger, [bytes(FILE_BYTES // 2)] * 2)  # the second one is in the next file, and a spare file is missing
+    assert begun.wait(WAIT_S)
     closing = threading.Thread(target=journal.close)
     closing.start()
     assert journal._spare_thread is not None
