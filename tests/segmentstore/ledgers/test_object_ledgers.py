@@ -77,6 +77,23 @@ async def test_end_of_a_ledger_tells_its_truncation_point():
     assert await world.names() == before, "there is nothing new to tell"
 
 
+async def test_each_object_that_is_not_needed_is_deleted_once():
+    world, reports = World(), Reports()
+    ledger = await world.open()
+    world.chunks.turns = lambda: 3
+    for number in range(5):
+        reports.append(ledger, b"%d" % number)
+        await reports.all()
+        ledger.truncate(number)
+        ledger.truncate(number - 1)
+    await ledger.settle()
+    assert await world.names() == ["0-4", "0-5"], "no deletion is under way"
+    assert len(world.chunks.deleted) == len(set(world.chunks.deleted)) == 4
+    found = ledger.as_found()
+    assert found is not None
+    assert (found.truncated_before, found.next_entry) == (4, 5), "the point never moves back"
+
+
 async def test_failed_ledger_puts_nothing_at_its_end():
     world, reports = World(), Reports()
     ledger = await world.open()
