@@ -50,14 +50,14 @@ COMPLETE_S: Final = 60.0
 class Store:
     """One store, its zone, and its directory, which is the volume of its task.
 
-    `can_stall`: it runs the code of this tree, so that its disk can be stalled.
+    `runs_this_tree`: it runs the code of this tree, not that of another release. Only its disk can be stalled.
     """
 
     store_id: str
     zone: str
     directory: Path
     process: StoreProcess
-    can_stall: bool
+    runs_this_tree: bool
 
     def lose(self) -> None:
         """kill -9, and the volume goes with the process."""
@@ -77,7 +77,7 @@ class Store:
         Raises:
             ValueError: the store runs another release, whose disk cannot be stalled.
         """
-        if not self.can_stall:
+        if not self.runs_this_tree:
             raise ValueError(f"{self.store_id} runs another release: its disk cannot be stalled")
         self._stalled.touch()
 
@@ -140,7 +140,7 @@ class StoreGroup:
         other, module = self._code(), "fuzz.stalling_store"
         if other:
             environment, module = environment | other, topology.SEGMENT_STORES.module
-        store = Store(store_id, zone, home / "data", StoreProcess(environment, home, module), can_stall=not other)
+        store = Store(store_id, zone, home / "data", StoreProcess(environment, home, module), runs_this_tree=not other)
         self.stores.append(store)
         self.made.append(store)
         return store
