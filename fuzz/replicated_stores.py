@@ -48,12 +48,16 @@ COMPLETE_S: Final = 60.0
 
 @dataclass(slots=True)
 class Store:
-    """One store, its zone, and its directory, which is the volume of its task."""
+    """One store, its zone, and its directory, which is the volume of its task.
+
+    `runs_this_tree`: it runs the code of this tree, not that of another release. Only its disk can be stalled.
+    """
 
     store_id: str
     zone: str
     directory: Path
     process: StoreProcess
+    runs_this_tree: bool
 
     def lose(self) -> None:
         """kill -9, and the volume goes with the process."""
@@ -68,7 +72,13 @@ class Store:
         shutil.rmtree(self.directory)
 
     def stall_disk(self) -> None:
-        """No write or sync of its journal ends any more, and none fails."""
+        """No write or sync of its journal ends any more, and none fails.
+
+        Raises:
+            ValueError: the store runs another release, whose disk cannot be stalled.
+        """
+        if not self.runs_this_tree:
+            raise ValueError(f"{self.store_id} runs another release: its disk cannot be stalled")
         self._stalled.touch()
 
     def end_stall(self) -> None:
@@ -130,7 +140,7 @@ class StoreGroup:
         other, module = self._code(), "fuzz.stalling_store"
         if other:
             environment, module = environment | other, topology.SEGMENT_STORES.module
-        store = Store(store_id, zone, home / "data", StoreProcess(environment, home, module))
+        store = Store(store_id, zone, home / "data", StoreProcess(environment, home, module), runs_this_tree=not other)
         self.stores.append(store)
         self.made.append(store)
         return store

@@ -50,11 +50,17 @@ class SimulatedFile(JournalFile):
         return not self._dirty and not self.has_lost_writes
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
-        """Write without sync. A write that fails may have changed some of its sectors."""
+        """Write without sync. A write that fails may have changed some of its sectors.
+
+        To write a part of a block the kernel reads its rest, so that such a write fails if the block is unreadable.
+        """
         disk = self._disk
         disk.check("write")
         fails, disk.fail_next_write = disk.fail_next_write, False
         data = b"".join(parts)
+        parts_of_blocks = {at // READ_BLOCK_BYTES for at in (position, position + len(data)) if at % READ_BLOCK_BYTES}
+        if data and not self.unreadable.isdisjoint(parts_of_blocks):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         if fails:
             data = data[: disk.draws.below(len(data) + 1, "part of a write", disk.actor)]
         end, size = position + len(data), disk.sector_bytes

@@ -358,7 +358,7 @@ class ReplicaLog:
         elif run.end == entry:
             run.end = entry + 1
         else:
-            self._runs[epoch] = _Run(entry, entry + 1, entry, run.had_end)
+            self._runs[epoch] = _Run(entry, entry + 1, entry, max(entry, run.had_end))
         self._expected = entry + 1
 
     def _opened_if_durable(self) -> list[ReplicaEffect]:

@@ -485,8 +485,7 @@ class SegmentStore:
         flushed = await flush_by(deadline_s, flushes, list(self._retiring.values()))
         clean = [each for each in flushed if each in self._owned and not self.ledgers.needs_lease(each)]
         for each in list(self._owned.values()):
-            await each.writer.stop()
-            await each.backfill.stop()
+            await each.stop()  # a flush that was cut off may have left some of its tasks
             each.container.log.close()
         # Other stores or S3 hold these logs, too. Without this, the next owner would need them.
         forgotten = await asyncio.gather(*map(self.ledgers.forget, clean), return_exceptions=True)

@@ -6,6 +6,8 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from headrace.adapters.memory.journal_disk import SECTOR_BYTES, MemoryJournalDisk
 
 FILES = [f"journal-{number}" for number in range(20)]
@@ -50,3 +52,18 @@ def test_a_durable_write_syncs_its_own_bytes_only():
     second = {content[SECTOR_BYTES:] for content in left}
     assert second == {b"b" * SECTOR_BYTES + bytes(SECTOR_BYTES)}
     assert {content[:1] for content in left} == {b"a", b"\0"}
+
+
+@pytest.mark.parametrize(("position", "length"), [(10, 20), (0, 20), (-20, 40), (10, SECTOR_BYTES)])
+def test_a_part_of_an_unreadable_sector_is_not_written(position: int, length: int):
+    """A kernel reads the rest of it first. A write of the whole sector makes it readable again."""
+    disk = MemoryJournalDisk()
+    disk.create("journal", 4 * SECTOR_BYTES)
+    file = disk.open("journal")
+    disk.make_unreadable("journal", SECTOR_BYTES)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.write(SECTOR_BYTES + position, [b"x" * length])
+    assert file.read(2 * SECTOR_BYTES, SECTOR_BYTES) == bytes(SECTOR_BYTES)
+    file.write(SECTOR_BYTES, [b"y" * SECTOR_BYTES])
+    file.write(SECTOR_BYTES + position, [b"x" * length])
+    assert file.read(SECTOR_BYTES + position, length) == b"x" * length

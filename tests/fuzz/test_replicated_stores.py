@@ -17,3 +17,14 @@ def test_stores_may_be_below_a_relative_directory(tmp_path: Path, monkeypatch: p
     Path("stores").mkdir()
     store = group.add("a")
     assert store.directory == tmp_path / "stores" / store.store_id / "data"
+
+
+def test_disks_of_another_release_are_not_stalled(tmp_path: Path):
+    """A fault that does nothing would be waited for in vain."""
+    resources = Resources("http://127.0.0.1:1", "table", "bucket", {})
+    group = StoreGroup(tmp_path, resources, {"HEADRACE_CONTAINER_COUNT": "1"}, None, other=tmp_path / "code")
+    ours, other = group.add("a"), group.add("b")
+    ours.stall_disk()
+    ours.end_stall()
+    with pytest.raises(ValueError, match="runs another release"):
+        other.stall_disk()

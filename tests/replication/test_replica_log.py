@@ -19,6 +19,8 @@ from headrace.codec.replica_messages import (
     Open,
     Opened,
     Read,
+    decode_message,
+    encode_message,
 )
 from headrace.model.container_logs import LedgerStart
 from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueRecord, ReplicaEffect
@@ -245,6 +247,7 @@ class AnyHistory(RuleBasedStateMachine):
                 assert effect.message.promise >= self.promised
                 self.promised = effect.message.promise
                 assert any(one.writer_epoch >= self.promised for one in self.durable)
+                assert all(run.start <= run.end <= run.had_end for run in effect.message.runs)
             elif isinstance(effect, Held):
                 held = {one.entry for one in self.durable if one.kind is RecordKind.ENTRY}
                 assert set(range(self.log.truncated_before, effect.last + 1)) <= held
@@ -478,6 +481,17 @@ def test_run_that_begins_again_says_what_it_had():
     log.entry(LINK, *entry(5, truncated_before=5))
     log.committed(2)
     assert opened(log.open(LINK, open_message(session=2, truncated_before=5))).runs == (HeldRun(1, 5, 6, 9),)
+
+
+def test_run_that_begins_again_is_told_before_it_is_durable():
+    """OPENED waits for the entry 2 only. What it tells must be a range, or the writer refuses it."""
+    log = log_with(0, 1)
+    log.entry(LINK, *entry(2))
+    assert not log.open(OTHER_LINK, open_message(session=2))
+    log.entry(OTHER_LINK, *entry(9, truncated_before=9))
+    answer = opened(log.committed(4))
+    assert answer.runs == (HeldRun(1, 9, 9, 9),)
+    assert decode_message(memoryview(encode_message(answer))) == answer
 
 
 def test_a_gap_at_the_front_is_no_part_of_the_range():

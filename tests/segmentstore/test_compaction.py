@@ -15,9 +15,12 @@ from store_world import World
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.codec.time_blocks import decode_time_block
 from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S, WRITES_PER_TRANSACTION_MAX
+from headrace.segmentstore.tiering import compactor as compactor_module
+from headrace.segmentstore.tiering import stored_times
 from headrace.segmentstore.tiering.chunk_directory import REPLACED_WRITES_MAX, fitting
 from headrace.segmentstore.tiering.compactor import (
     COMPACTED_CHUNK_BYTES_MIN,
@@ -111,6 +114,36 @@ def test_bytes_reach_a_large_chunk_after_few_rewrites(length):
     assert small < 3 * COMPACTED_CHUNK_BYTES_MIN
 
 
+def test_run_of_a_whole_chunk_is_no_small_one():
+    half = COMPACTED_CHUNK_BYTES_MIN // 2
+    runs = run_list([COMPACTED_CHUNK_BYTES_MIN, half, half])
+    assert list(runs_to_merge(runs, RUNS_MIN)) == runs[1:]
+
+
+def test_runs_of_a_class_are_merged_together():
+    """Otherwise the smaller ones would be rewritten once more with the larger ones."""
+    runs = run_list([2000] * 40 + [300] * 32, [0] * 72)
+    assert list(runs_to_merge(runs, RUNS_MIN)) == runs
+
+
+@pytest.mark.parametrize(
+    ("lengths", "is_due"),
+    [
+        ([1] * (RUNS_MIN - 1), False),
+        ([1] * RUNS_MIN, True),
+        ([COMPACTED_CHUNK_BYTES_MIN - 1], False),
+        ([COMPACTED_CHUNK_BYTES_MIN - 1, 1], True),
+        ([COMPACTED_CHUNK_BYTES_MIN] * RUNS_MIN, False),
+    ],
+)
+def test_segment_is_looked_at_after_many_or_large_runs(lengths: list[int], is_due: bool):
+    hints = SmallRuns(RUNS_MIN)
+    for length in lengths:
+        assert not len(hints)
+        hints.note("segment", length)
+    assert hints.take() == ("segment" if is_due else None)
+
+
 def test_hints_are_bounded():
     hints = SmallRuns(RUNS_MIN)
     for number in range(HINTED_SEGMENTS_MAX + 100):
@@ -156,11 +189,11 @@ def packed_objects(world: World):
 
 
 async def small_runs(running, client, segment, count, first=0):
-    """Runs of one append each; the bytes of all."""
+    """Runs of one append each; the bytes of all, which no other segment has."""
     await client.set_up(segment, WRITER)
     data = b""
     for number in range(first, first + count):
-        block = b"%05d" % number * 20
+        block = b"%d%04d" % (SEGMENTS.index(segment), number) * 20
         await client.append(WRITER, number, block)
         data += block
         await running.flush()
@@ -209,6 +242,69 @@ async def test_small_runs_become_one_and_every_byte_is_where_it_was(world: World
         running.store.read_cache._remembered.clear()  # what is remembered of the old objects is still right
         for segment in SEGMENTS:
             assert await client.read_all(segment) == expected[segment]
+
+
+async def segments_with_small_runs(running, client, owned):
+    """Four runs in each segment, and the compactor."""
+    for segment in SEGMENTS:
+        await client.create(segment)
+        await small_runs(running, client, segment, 4)
+    await owned.writer.stop()
+    await owned.container.log.durable()
+    _, compactor, *_ = owned.maintenance._tasks
+    return compactor
+
+
+async def test_each_merged_run_has_its_own_time_block(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stored_times, "BYTES_PER_TIME_POINT_MIN", 1)
+    async with world.running() as running:
+        owned = await resting(running)
+        compactor = await segments_with_small_runs(running, await running.connect(), owned)
+        assert await compactor.run_pass(), "merged runs may be merged again"
+        merged = [run for segment in SEGMENTS for run in runs_of(world, segment)]
+        ends = [run.position + run.length for run in merged]
+        for run in merged:
+            assert run.times is not None
+            assert run.times.block_position == max(ends)
+            block = world.chunks.read_now(run.object_name, run.times.block_position, run.times.block_length)
+            points = decode_time_block(bytes(block), run.offset, run.length, run.times.first)
+            assert (len(points), points.oldest, points.newest) == (4, run.times.first, run.times.last)
+            ends.append(run.times.block_position + run.times.block_length)
+        assert owned.container.metrics.compacted_bytes == max(ends)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("OBJECT_BYTES_WANTED", 401), ("SEGMENTS_PER_PASS_MAX", 2)])
+async def test_one_object_has_a_bounded_number_of_merges(
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+):
+    monkeypatch.setattr(compactor_module, limit, value)
+    async with world.running() as running:
+        compactor = await segments_with_small_runs(running, await running.connect(), await resting(running))
+        assert await compactor.run_pass()
+        assert [len(runs_of(world, segment)) for segment in SEGMENTS] == [1, 1, 4]
+        world.clock.advance(60)
+        await compactor.run_pass()
+        assert [len(runs_of(world, segment)) for segment in SEGMENTS] == [1, 1, 1]
+
+
+async def test_compaction_releases_the_memory_that_it_reads(world: World):
+    async with world.running() as running:
+        owned = await resting(running)
+        compactor = await segments_with_small_runs(running, await running.connect(), owned)
+        index = owned.container.metadata.segments[SEGMENTS[0]].index
+        blocks = [block for entry in index.entries_from(0, 400) for block in entry.blocks]
+        before = [block.references for block in blocks]
+        assert blocks
+        await compactor.run_pass()
+        assert [block.references for block in blocks] == before
+
+
+async def test_nothing_is_compacted_beyond_the_budget(world: World):
+    async with world.running() as running:
+        compactor = await segments_with_small_runs(running, await running.connect(), await resting(running))
+        compactor._budget.give_back(10**12)
+        assert not await compactor.run_pass()
+        assert [len(runs_of(world, segment)) for segment in SEGMENTS] == [4, 4, 4]
 
 
 async def test_restart_drops_hints_but_new_runs_reveal_old_ones(world: World):

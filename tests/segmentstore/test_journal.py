@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from random import Random
 
 import pytest
@@ -283,6 +284,73 @@ def test_after_a_failure_nothing_is_acknowledged(step):
     with pytest.raises(UnavailableError, match="disk says no"):
         ledger.append([b"later"], outcomes.append)
     journal.close()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_failure_is_told_once_even_if_no_caller_waits(waits: bool):
+    def refuse(step: str) -> None:
+        if step == "write":
+            raise OSError(28, "no space left")
+
+    disk, told = MemoryJournalDisk(), threading.Semaphore(0)
+    journal = open_journal(disk, on_failure=told.release, mark_after_s=0.001)
+    ledger = OneCopyLedgers(journal).open(0, 1)
+    append_all(ledger, [b"durable"])
+    disk.before = refuse
+    if waits:
+        assert [type(error) for error in append_all(ledger, [b"refused"])] == [UnavailableError]
+    assert told.acquire(timeout=WAIT_S)
+    journal.close()
+    assert journal.failure is not None
+    assert not told.acquire(blocking=False)
+
+
+def test_journal_accepts_entries_behind_a_mark():
+    journal = open_journal(MemoryJournalDisk(), mark_after_s=0.001)
+    ledger = OneCopyLedgers(journal).open(0, 1)
+    for commits in (2, 4):
+        assert append_all(ledger, [b"entry"]) == [None]
+        while journal.synced_commits < commits:
+            time.sleep(0.001)
+    journal.close()
+    assert journal.failure is None
+
+
+def test_closed_journal_neither_starts_nor_accepts():
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    ledger = OneCopyLedgers(journal).open(0, 1)
+    journal.close()
+    with pytest.raises(UnavailableError, match="the journal is closed"):
+        ledger.append([b"late"], lambda _error: None)
+    early = Journal(disk, lambda: 7, lambda call: call(), file_bytes=FILE_BYTES)
+    early.close()
+    with pytest.raises(UnavailableError, match="was closed while its files"):
+        early.start()
+
+
+def test_closed_journal_leaves_no_thread():
+    begun, goes_on = threading.Event(), threading.Event()
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+
+    def create_slowly(step: str) -> None:
+        if step == "create":
+            begun.set()
+            goes_on.wait(WAIT_S)
+
+    disk.before = create_slowly
+    ledger = OneCopyLedgers(journal).open(0, 1)
+    append_all(ledger, [bytes(FILE_BYTES // 2)] * 2)  # the second one is in the next file, and a spare file is missing
+    assert begun.wait(WAIT_S)
+    closing = threading.Thread(target=journal.close)
+    closing.start()
+    assert journal._spare_thread is not None
+    assert closing.is_alive()
+    goes_on.set()
+    closing.join(WAIT_S)
+    assert not journal._spare_thread.is_alive()
+    assert not journal._worker.is_alive()
 
 
 def test_old_records_of_a_recycled_file_never_come_back():

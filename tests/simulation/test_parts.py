@@ -98,6 +98,19 @@ def test_a_failed_commit_is_told(fault):
         journal.end_commit()
 
 
+def test_a_part_of_an_unreadable_block_is_not_written():
+    disk = new_disk()
+    disk.create("journal", 4096)
+    file = disk.open("journal")
+    disk.make_unreadable("journal", 600)
+    for position, length in ((512, 10), (500, 20), (600, 424)):
+        with pytest.raises(OSError, match="Input/output error"):
+            file.write(position, [b"x" * length])
+    file.write(512, [b"y" * 512])
+    file.write(600, [b"x"])
+    assert file.read(599, 3) == b"yxy"
+
+
 def test_what_the_disk_did_not_sync_is_not_counted_as_durable():
     disk, synced = new_disk(), []
     with applied(next(one for one in MUTATIONS if one.name == "18")):

@@ -69,10 +69,17 @@ class MemoryJournalFile(JournalFile):
         """Nothing is held."""
 
     def _write(self, position: int, parts: Sequence[Buffer]) -> set[int]:
-        """Return the sectors that were written."""
+        """Return the sectors that were written.
+
+        Raises:
+            OSError: a part of an unreadable sector would be written, whose rest the kernel cannot read.
+        """
         self._disk.before("write")
         data = b"".join(parts)
         end = position + len(data)
+        parts_of_sectors = {at // SECTOR_BYTES for at in (position, end) if at % SECTOR_BYTES}
+        if data and not self._content.unreadable.isdisjoint(parts_of_sectors):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         sectors = set(range(position // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES))
         with self._disk.lock:
             self._content.data[position:end] = data

@@ -95,7 +95,12 @@ def test_the_whole_picture(world: StreamWorld, told: Told):
         RetentionCase.NOT_ENOUGH,
         WORDS[RetentionCase.NOT_ENOUGH],
     )
-    assert view.next_cut_time_ms == world.clock.now_ms() + PERIOD_MS
+    now_ms = world.clock.now_ms()
+    assert (view.oldest_cut_ms, view.newest_cut_ms, view.next_cut_time_ms) == (
+        now_ms - PERIOD_MS,
+        now_ms,
+        now_ms + PERIOD_MS,
+    )
     assert (view.next_cut, view.next_bytes) == (None, 0)
     told.write(80)
     after_truncation = told.describe()

@@ -24,7 +24,7 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.names import transient_segment_name
-from headrace.model.segment_attributes import NO_VALUE
+from headrace.model.segment_attributes import NO_VALUE, TABLE_BATCHES
 from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
@@ -103,14 +103,16 @@ class Made:
         assert running.done()
         return running
 
-    def append(self, data: bytes = b"abc", *, previous: int = NO_VALUE, number: int = 1, **options: Any) -> int:
+    def append(
+        self, data: bytes = b"abc", *, previous: int = NO_VALUE, number: int = 1, count: int = 1, **options: Any
+    ) -> int:
         container, told = self.container, list[HeadraceError | None]()
         reserved = container.pool.reserve(len(data))
         assert reserved is not None
         for part in reserved.parts:
-            part[:] = data
-        segment = container.metadata.segments[SEGMENT]
-        return container.append(segment, WRITER, previous, number, 1, reserved, told.append, **options)
+            part[:], data = data[: len(part)], data[len(part) :]
+        segment, writer = container.metadata.segments[SEGMENT], options.pop("writer", WRITER)
+        return container.append(segment, writer, previous, number, count, reserved, told.append, **options)
 
 
 @pytest.fixture
@@ -254,14 +256,37 @@ async def test_refused_append_changes_nothing(
     assert not made.container.dirty
 
 
-@pytest.mark.parametrize("options", [{"number": 1}, {"number": 2, "expected_offset": 0}, {"number": 3, "previous": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"number": 1},
+        {"number": 2, "expected_offset": 0},
+        {"number": 3, "previous": 2},
+        {"number": 1, "count": 0, "writer": TABLE_BATCHES},
+    ],
+    ids=["new", "offset", "known", "table"],
+)
 async def test_segment_that_forgot_writers_accepts_new_ones(made: Made, options: dict[str, int]):
-    """Also those that name an offset, which finds duplicates, and those that it still knows."""
+    """Also those that name an offset, which finds duplicates, those that it still knows, and updates of a table, which
+    have no writer."""
     accepted = made.container.metadata.segments[SEGMENT].accepted
     accepted.forgot_writers = True
     if "previous" in options:
         accepted.attributes[WRITER] = options["previous"]
     assert made.append(**options) == 3
+
+
+async def test_writer_may_begin_with_any_number(made: Made):
+    """It has written its earlier events to the segments before this one."""
+    assert made.append(number=5) == 3
+
+
+async def test_bytes_of_appends_count_for_their_frames(made: Made):
+    before = made.ledger.next_entry
+    for number in range(1, 5):
+        made.append(bytes(30_000), previous=number - 1 or NO_VALUE, number=number)
+    await made.acknowledge()
+    assert made.ledger.next_entry == before + 2, "two appends fit into an entry"
 
 
 async def test_forgotten_writer_of_a_sealed_segment_is_not_sent_on(made: Made):

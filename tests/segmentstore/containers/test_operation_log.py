@@ -67,6 +67,17 @@ async def test_operations_begin_a_frame_or_are_split_when_too_large():
         assert (log.durable_entry, told) == (entry, list(range(done))), durable
 
 
+async def test_operation_that_fits_exactly_ends_its_frame():
+    ledger = ListLedger()
+    log = open_log(ledger)
+    first = b"f" * 100
+    room = FRAME_BYTES_MIN - FRAME_HEADER_BYTES - 2 * OPERATION_LENGTH_BYTES - len(first)
+    assert [log.append([operation], lambda _error: None) for operation in (first, bytes(room), b"n")] == [0, 0, 1]
+    await turn()
+    assert len(ledger.entries[0]) == FRAME_BYTES_MIN
+    assert [content for _, content in read_all(ledger.entries)[0]] == [first, bytes(room), b"n"]
+
+
 async def test_waiters_are_called_between_surrounding_operations():
     ledger = ListLedger()
     log = open_log(ledger)
@@ -118,6 +129,7 @@ async def test_after_a_failure_all_waiters_get_the_error():
     waiting = log.expect()
     ledger.acknowledge(error=OSError("disk says no"))
     ledger.acknowledge()
+    assert (log.durable_entry, log.durable_sequence) == (-1, -1), "an entry behind the failed one is not in the log"
     assert len(told) == 2  # the one that still gathered is told from the loop, not from in here
     await turn()
     await turn()
@@ -141,6 +153,7 @@ async def test_the_end_of_a_log_is_no_failure_of_the_container(stop, reported):
     log.append([b"open"], told.append)
     waiting, error = log.expect(), FencedError("handed over")
     getattr(log, stop)(error)
+    assert isinstance(ledger.failure, FencedError), "the ledger is closed"
     ledger.acknowledge()
     await turn()
     assert told == [error, error], "the callers learn of the end in both cases"

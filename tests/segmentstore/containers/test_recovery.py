@@ -339,6 +339,23 @@ async def test_replayed_append_has_its_place_time_and_number():
     assert segment.oldest_untiered_entry() == 2, "an append without bytes has no place"
 
 
+async def test_replayed_append_without_bytes_keeps_no_memory():
+    empty = [appended(0, b"", number) for number in range(1, 2001)]
+    recovery = await replayed(CreateOperation(1, SEGMENTS[0], (), 0), *empty)
+    segment = recovery.metadata.segments[SEGMENTS[0]]
+    assert segment.attribute(WRITER) == 2000
+    assert not list(segment.index.entries_behind(0))
+    assert segment.oldest_untiered_entry() is None
+    assert segment.times.newest == 0
+
+
+async def test_log_of_a_whole_checkpoint_told_something():
+    """Tier 2's snapshot may be older, so that the container must not be restored from it."""
+    recovery = await replayed(*checkpoint_parts(20))
+    assert (recovery.told_nothing, recovery.has_cut_checkpoint) == (False, False)
+    assert recovery.metadata.segments[SEGMENTS[0]].accepted.length == 20
+
+
 def test_snapshot_of_tier_2_tells_the_starts_of_segments():
     recovery = Recovery(0, BlockPool(1 << 20, 64 << 10), ManualClock())
     whole, cut = (SegmentSnapshot(n, name, start, 9, False, 0, {}) for n, name, start in ((1, "w", 0), (2, "t", 3)))

@@ -9,6 +9,7 @@ from ledger_worlds import LogRecordsInline, Reports, claim_container, read_back
 from object_worlds import CONTAINER, World, failures, turns
 from unreliable_chunks import Fate
 
+from headrace.codec.log_objects import LOG_OBJECT_OVERHEAD_BYTES
 from headrace.metadata.container_log import NO_VERSION, LogWriteOutcome
 from headrace.model.container_logs import ContainerLog, LogState, ReplicaId, open_ledger
 from headrace.model.errors import CorruptError, FencedError, HeadraceError, IllegalStateError, UnavailableError
@@ -41,6 +42,85 @@ async def test_full_objects_do_not_wait_for_the_interval():
     await ledger.settle()
     assert await reports.all() == [(entry, None) for entry in range(6)]
     assert await world.names() == ["0-0", "0-1", "0-2", "0-3"]
+
+
+@pytest.mark.parametrize(("missing_bytes", "is_put"), [(0, True), (1, False)])
+async def test_object_is_full_with_its_last_byte(missing_bytes: int, is_put: bool):
+    limits = ObjectLogLimits(gather_s=1e6, object_bytes=2 * (400 + LOG_OBJECT_OVERHEAD_BYTES))
+    world, reports = World(limits), Reports()
+    ledger = await world.open()
+    reports.append(ledger, b"first, which waits for nothing")
+    await reports.all()
+    reports.append(ledger, bytes(400), bytes(400 - missing_bytes))
+    await turns()
+    assert await world.names() == ["0-0", "0-1"] if is_put else ["0-0"]
+    await ledger.settle()
+
+
+async def test_end_of_a_ledger_tells_its_truncation_point():
+    """Otherwise the next owner would read entries whose objects may have been deleted."""
+    world, reports = World(), Reports()
+    store = world.start()
+    ledger = await store.open(CONTAINER, claim_container(world.metadata, CONTAINER))
+    for number in range(3):
+        reports.append(ledger, b"%d" % number)
+        await reports.all()
+    ledger.truncate(2)
+    assert await world.names() == ["0-0", "0-1", "0-2"], "no later object tells it"
+    await store.release(CONTAINER)
+    assert await world.names() == ["0-2", "0-3"]
+    new = await world.open()
+    assert await read_back(new) == {2: b"2"}
+    assert new.next_entry == 3
+    before = await world.names()
+    await new.settle()
+    assert await world.names() == before, "there is nothing new to tell"
+
+
+async def test_each_object_that_is_not_needed_is_deleted_once():
+    world, reports = World(), Reports()
+    ledger = await world.open()
+    world.chunks.turns = lambda: 3
+    for number in range(5):
+        reports.append(ledger, b"%d" % number)
+        await reports.all()
+        ledger.truncate(number)
+        ledger.truncate(number - 1)
+    await ledger.settle()
+    assert await world.names() == ["0-4", "0-5"], "no deletion is under way"
+    assert len(world.chunks.deleted) == len(set(world.chunks.deleted)) == 4
+    found = ledger.as_found()
+    assert found is not None
+    assert (found.truncated_before, found.next_entry) == (4, 5), "the point never moves back"
+
+
+async def test_failed_ledger_puts_nothing_at_its_end():
+    world, reports = World(), Reports()
+    ledger = await world.open()
+    reports.append(ledger, b"entry")
+    await reports.all()
+    ledger.truncate(1)
+    await world.open()
+    reports.append(ledger, b"never acknowledged")
+    assert failures(await reports.all()) == [None, FencedError]
+    puts = len(world.chunks.puts)
+    await ledger.settle()
+    assert len(world.chunks.puts) == puts
+
+
+async def test_ledger_is_known_once_all_its_puts_are():
+    world, reports = World(), Reports()
+    ledger = await world.open()
+    world.fates = [Fate.HELD]
+    reports.append(ledger, b"entry")
+    assert ledger.as_found() is None, "it waits for its PUT"
+    await turns()
+    assert (world.chunks.puts[-1][-1], ledger.as_found()) == ("0", None)
+    world.chunks.let_arrive()
+    await ledger.settle()
+    found = ledger.as_found()
+    assert found is not None
+    assert found.next_entry == 1
 
 
 async def test_later_object_is_reported_after_an_earlier_one():

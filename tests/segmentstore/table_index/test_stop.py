@@ -46,3 +46,21 @@ async def test_late_update_does_not_stay_in_the_log(small_world: World, monkeypa
         await running.store.close(WAIT_S)
         assert isinstance(await updating, wire.WrongHost)
         assert outcomes == [True]
+
+
+async def test_close_ends_the_upkeep_also_without_time_to_flush(small_world: World):
+    """Otherwise it would write to tier 2 behind the end of the store, or be pending when its event loop is closed."""
+    before = asyncio.all_tasks()
+    async with small_world.running(graceful=False) as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        small_world.chunks.refused = "put"
+        async with tiering(running):
+            filling = asyncio.ensure_future(fill(running, tables, 300))
+            await running.until(lambda: small_world.chunks.calls.count("put") > 1)
+        filling.cancel()
+        await asyncio.wait([filling])
+        upkeep = resident(running).task
+        assert upkeep is not None
+    assert upkeep.done()
+    assert asyncio.all_tasks() == before

@@ -27,13 +27,14 @@ from headrace.segmentstore.containers.container import Removals, SegmentContaine
 from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX, ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
-from headrace.segmentstore.tiering import directory_upkeep
+from headrace.segmentstore.tiering import chunk_directory, directory_upkeep
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.compactor import SmallRuns
 from headrace.segmentstore.tiering.directory_upkeep import (
     REMOVALS_PER_PASS_MAX,
     TRIMMED_PER_PASS_MAX,
     DirectoryUpkeep,
+    FlushMark,
     complete_link,
     follow_link,
     move_merged,
@@ -241,6 +242,33 @@ async def test_link_is_completed_by_either_name(world: World, *, is_forwarding: 
     assert not await complete_link(directory, name, last)
 
 
+async def test_link_leads_past_earlier_runs(world: World):
+    directory = await directory_with(world, SOURCE, 0, 3, 6)
+    await directory.link(TARGET, RunLink(OFFSET, 6, SOURCE, 3, 7), (await directory.page(SOURCE))[1])
+    link = await directory.last_entry(TARGET)
+    assert isinstance(link, RunLink)
+    moved = await follow_link(directory, TARGET, link)
+    assert [run.offset for run in moved] == await starts_of(directory, TARGET) == [OFFSET, OFFSET + 3]
+    assert await starts_of(directory, SOURCE) == [0]
+
+
+async def test_late_link_to_moved_runs_is_refused(world: World, monkeypatch: pytest.MonkeyPatch):
+    """The first of them have left the target again, so that the link would lead to nothing."""
+    monkeypatch.setattr(chunk_directory, "MOVES_PER_WRITE_MAX", 1)
+    directory = await directory_with(world, SOURCE, 0, 3, 6)
+    honest = directory.link
+
+    async def late(target: str, link: RunLink, first: ChunkRun) -> bool:
+        await directory.remove(SOURCE, (await directory.page(SOURCE))[:1])
+        return await honest(target, link, first)
+
+    monkeypatch.setattr(directory, "link", late)
+    with pytest.raises(UnavailableError, match="has changed since it was read"):
+        await move_merged(directory, TARGET, MergedRange(OFFSET, 9, DirectoryPlace(SOURCE, 0), 7))
+    assert await directory.last_entry(TARGET) is None
+    assert await starts_of(directory, SOURCE) == [3, 6]
+
+
 async def test_link_to_lost_runs_is_corrupt(world: World):
     directory = await directory_with(world, SOURCE, 0, 3)
     first, second = await directory.page(SOURCE)
@@ -257,6 +285,68 @@ async def test_link_to_lost_runs_is_corrupt(world: World):
     await directory.remove(SOURCE, [second])
     with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE} from 0 on"):
         await follow_link(directory, TARGET, found)
+
+
+def upkeep_with(world: World, directory: ChunkDirectory, *removed: str) -> tuple[DirectoryUpkeep, list[str]]:
+    """The upkeep of a container that has removed segments of these names, and the names that are free again."""
+    metadata, free = ContainerMetadata(0, BlockPool(1 << 20, 64 << 10), lambda _segment: None), list[str]()
+    for number, name in enumerate(removed, 1):
+        metadata.apply(CreateOperation(number, name, (), 0), 0, 1)
+        metadata.apply(DeleteOperation(number, 0), 0, 1)
+    container: Any = SimpleNamespace(
+        container=0,
+        metadata=metadata,
+        dirty={},
+        log=SimpleNamespace(durable_entry=0),
+        unanswered=UnansweredWrites(world.clock),
+        removals=Removals(lambda: asyncio.get_running_loop().create_future()),
+        note_deletion_stored=lambda name: (free.append(name), metadata.deletions.pop(name)),
+    )
+    return DirectoryUpkeep(container, directory, SmallRuns(32), 100, lambda: None, covered=True), free
+
+
+async def entries(directory: ChunkDirectory, name: str) -> int:
+    return sum(map(len, await directory.all_entries(name, 100)))
+
+
+@pytest.mark.parametrize("page", [2, RUNS_PER_WRITE_MAX])
+@pytest.mark.parametrize("removed", [TARGET, SOURCE])
+async def test_linked_runs_are_moved_before_they_are_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str, page: int
+):
+    """Otherwise a link would lead to nothing, or runs would belong to no segment. The link may be behind the page."""
+    monkeypatch.setattr(directory_upkeep, "RUNS_PER_WRITE_MAX", page)
+    directory = await directory_with(world, SOURCE, 0, 3)
+    await directory.link(TARGET, RunLink(OFFSET, 6, SOURCE, 0, 7), (await directory.page(SOURCE))[0])
+    upkeep, free = upkeep_with(world, directory, removed)
+    assert await upkeep.forget_removed(())
+    assert free == [], "the runs were moved, and nothing was removed"
+    assert await starts_of(directory, TARGET) == [OFFSET, OFFSET + 3]
+    while not free:
+        assert await upkeep.forget_removed(())
+    assert free == [removed]
+    assert await starts_of(directory, TARGET) == ([] if removed == TARGET else [OFFSET, OFFSET + 3])
+    assert await entries(directory, SOURCE) == 0
+
+
+@pytest.mark.parametrize("page", [2, 3])
+async def test_entries_behind_a_full_page_are_removed_too(world: World, monkeypatch: pytest.MonkeyPatch, page: int):
+    """The runs behind both links are lost. Left there, the second one would be that of the next segment of the name."""
+    monkeypatch.setattr(directory_upkeep, "RUNS_PER_WRITE_MAX", page)
+    directory = await directory_with(world, SOURCE, 0, 3)
+    await directory.add([(TARGET, ChunkRun(0, 3, OBJECT, 6))], {OBJECT: 100})
+    await directory.link(TARGET, RunLink(3, 6, SOURCE, 0, 7), (await directory.page(SOURCE))[0])
+    await directory.add([("other", ChunkRun(0, 3, OBJECT, 9))], {OBJECT: 100})
+    await directory.link("other", RunLink(3, 9, TARGET, 0, 8), (await directory.page(TARGET))[0])
+    await directory.remove(SOURCE, await directory.page(SOURCE))
+    found = await directory.last_entry("other")
+    assert isinstance(found, RunLink)
+    await directory.remove("other", [], [found])
+    upkeep, free = upkeep_with(world, directory, TARGET)
+    for _ in range(5):
+        await upkeep.forget_removed(())
+        assert TARGET not in free or await entries(directory, TARGET) == 0
+    assert free == [TARGET]
 
 
 class ScriptedDirectory:
@@ -527,6 +617,50 @@ async def test_pass_looks_at_a_bounded_number_of_truncated_segments():
     assert made.directory.runs["11"] == [run_of(0, 3)]
 
 
+async def test_segments_that_cannot_be_trimmed_hide_no_others():
+    """Each pass goes on behind the last one, by number, and then begins with the first again."""
+    made = Made()
+    made.truncated(TRIMMED_PER_PASS_MAX + 2)
+    names = [segment.name for segment in made.container.dirty.values()]
+    made.container.dirty = dict(reversed(made.container.dirty.items()))
+    for segment in made.container.dirty.values():
+        segment.tiered.told_start = 2
+    for asked, more in ((names[:-2], True), (names[-2:], False), (names[:-2], True)):
+        made.directory.asked.clear()
+        assert await made.upkeep.trim_truncated() is more
+        assert made.directory.asked == asked
+
+
+async def test_only_the_last_run_waits_for_a_snapshot():
+    made = Made()
+    made.truncated(1)
+    segment = made.container.dirty[10]
+    made.directory.runs["10"].append(run_of(3, 3))
+    segment.tiered.length, segment.tiered.told_start = 6, 0
+    assert await made.upkeep.trim_truncated()
+    assert (made.directory.runs["10"], segment.tiered.trimmed_offset) == ([run_of(3, 3)], 3)
+
+
+async def test_segment_without_truncated_runs_is_trimmed_at_once():
+    made = Made()
+    made.truncated(1)
+    made.directory.runs["10"] = [run_of(3, 3)]
+    made.container.stored_is_durable = False
+    assert not await made.upkeep.trim_truncated()
+    assert made.container.dirty[10].tiered.trimmed_offset == 3
+
+
+async def test_removals_wait_while_a_directory_is_written():
+    made = Made()
+    done = FlushMark([made.target, made.source])
+    waiting = made.target.flushing
+    assert waiting is made.source.flushing is not None
+    assert not waiting.done()
+    done()
+    assert waiting.done()
+    assert made.target.flushing is made.source.flushing is None
+
+
 async def test_segment_with_unanswered_writes_is_trimmed_later():
     made = Made()
     made.truncated(1)
@@ -573,6 +707,8 @@ async def test_first_bytes_wait_for_a_snapshot_after_a_takeover():
     made = Made(covered=False)
     assert made.upkeep.must_wait(made.target)
     assert not made.upkeep.must_wait(made.source)
+    made.metadata.apply(CreateOperation(9, transient_segment_name(OTHER, 1, 2), (), 0), 0, 1)
+    assert not made.upkeep.must_wait(made.metadata.by_number(9))
     made.target.tiered.length = 1
     assert not made.upkeep.must_wait(made.target)
     made.metadata.apply(CreateOperation(3, OTHER, (), 0), 0, 1)

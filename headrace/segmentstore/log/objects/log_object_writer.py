@@ -131,7 +131,6 @@ class LogObjectWriter:
         self._sealed_at_s = self._loop.time() - limits.gather_s
         self._truncated_before = self._stored_truncated = start.truncated_before
         self._ends = deque(start.objects)
-        self._oldest_sequence = start.objects[0][0] if start.objects else start.next_sequence
         self._stopping: asyncio.Future[None] = self._loop.create_future()
         self.failure: HeadraceError | None = None
 
@@ -144,11 +143,6 @@ class LogObjectWriter:
     def is_settled(self) -> bool:
         """Whether the outcome of every PUT is known, and each has succeeded."""
         return not (self._batches or self._waiting or self._tasks or self.failure)
-
-    @property
-    def durable_before(self) -> int:
-        """The first entry that is not durable."""
-        return self._durable_before
 
     def append(self, encoded: EncodedEntry, done: Done, released: Released | None) -> None:
         """Queue the next entry."""
@@ -207,14 +201,13 @@ class LogObjectWriter:
         self._waiting_bytes -= entry_bytes
         truncated_before = min(self._truncated_before, self._durable_before)
         sequence, first = self._next_sequence, self._sealed_before
-        self._note_needed(truncated_before, sequence)
         header = LogObjectHeader(
             self._container,
             self._epoch,
             sequence,
             first,
             truncated_before,
-            self._oldest_sequence,
+            self._oldest_needed(truncated_before, sequence),
             0,
             0,
             0,
@@ -234,12 +227,15 @@ class LogObjectWriter:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _note_needed(self, truncated_before: int, sequence: int) -> None:
-        """Find the oldest object that is needed behind this truncation point: durable ones before it are not."""
+    def _oldest_needed(self, truncated_before: int, sequence: int) -> int:
+        """The oldest object that is needed behind this truncation point: durable ones before it are not.
+
+        That is `sequence`, the next one, if there is none.
+        """
         in_flight = self._batches[0].put.sequence if self._batches else sequence
         while self._ends and self._ends[0][1] <= truncated_before and self._ends[0][0] < in_flight:
             self._ends.popleft()
-        self._oldest_sequence = self._ends[0][0] if self._ends else sequence
+        return self._ends[0][0] if self._ends else sequence
 
     async def _put(self, batch: _Batch) -> None:
         name = log_object_name(self._container, self._epoch, batch.put.sequence)
