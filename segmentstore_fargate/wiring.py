@@ -41,6 +41,7 @@ from segmentstore_fargate.registration import own_task
 from segmentstore_fargate.replication import Replication
 from segmentstore_fargate.restart_policy import JOURNAL_FAILED
 from segmentstore_fargate.scaling import StoreScalingReports
+from segmentstore_fargate.tls_upkeep import TlsUpkeep
 from segmentstore_fargate.token_upkeep import TokenUpkeep
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class SegmentStoreProcess:
             on_failure=self._journal_failed,
         )
         self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
+        self._tls = TlsUpkeep(config.tls, self._metadata_store)
         self._aws_session = botocore.session.get_session()
         self._s3_storages: list[S3ChunkStorage] = []
         measured_chunks = self._measured_s3()
@@ -115,6 +117,7 @@ class SegmentStoreProcess:
             connections_per_address_max=config.connections_per_address_max,
             reserved_networks=config.reserved_networks,
             receive_bytes=config.receive_bytes,
+            tls=self._tls.clients,
         )
         self._metrics = MetricsPage(
             MeasuredStore(
@@ -128,6 +131,7 @@ class SegmentStoreProcess:
                 lambda: self._scaling_reports.dropped,
                 self._replication.measured if self._replication is not None else None,
                 measured_logs,
+                self._tls,
             )
         )
         self._health = HealthServer({"/health": self._alive, "/ready": self._ready, "/metrics": self._metrics_answer})
@@ -147,8 +151,9 @@ class SegmentStoreProcess:
             OSError: a port is taken.
         """
         config = self._config
+        await self._tls.start()  # first: no container waits for a store that can serve no client
         if self._tokens is not None:
-            await self._tokens.start()  # first: no container waits for a store that can serve no client
+            await self._tokens.start()
         bound = bind_socket(config.listen_host, config.listen_port)
         replication = self._replication
         try:
@@ -242,6 +247,7 @@ class SegmentStoreProcess:
             replica_port=replica_port,
             revision=task.revision if task else 0,
             replica_protocol=REPLICA_PROTOCOL if replication else FIRST_PROTOCOL,
+            tls_name=self._tls.announced_name,
         )
         place = Place(config.container_count, config.containers)
         self._membership = Membership(
@@ -276,6 +282,7 @@ class SegmentStoreProcess:
         _log.info("event=stopping store=%s", self._config.store_id)
         deadline_s = self._clock.monotonic_s() + self._config.stop_deadline_s
         self._collector.stop()
+        await self._tls.stop()
         if self._tokens is not None:
             await self._tokens.stop()
         await self._log_watch.stop()

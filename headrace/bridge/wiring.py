@@ -18,6 +18,7 @@ from headrace.adapters.sqs import SqsRequestQueue, sqs_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
+from headrace.adapters.tcp.store_trust import StoreTrust
 from headrace.adapters.token_keys import token_key_source, token_life_s
 from headrace.bridge.audit import ANYONE, Audit
 from headrace.bridge.authentication import Authentication, ReplyTokens
@@ -61,7 +62,11 @@ class BridgeProcess:
         life_s = token_life_s(config.token_environment)
         internal = no_token if self._keys is None else InternalToken(self._keys, clock, life_s, _OWN_NAME).token
         self._stores = TcpSegmentStores(
-            locate_by_claims(metadata), config.container_count, config.s3_containers, token=internal
+            locate_by_claims(metadata),
+            config.container_count,
+            config.s3_containers,
+            token=internal,
+            trust=StoreTrust(metadata),
         )
         waits, sqs = Waits(threads.run, config.stream_deadline_s), sqs_client()
         requests = SqsRequestQueue(config.requests_queue_url, sqs)

@@ -82,6 +82,9 @@ class ConnectionBounds:
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 4096
+TLS_CONNECTIONS_MAX: Final = 1024
+"""Each takes some 0.1 MiB for its keys and for bytes that are not decrypted yet, in addition to the receive memory."""
+
 RECEIVE_BYTES: Final = 64 << 20
 """For commands of which only a part has arrived: enough for 160 connections that are in the middle of 256 KiB."""
 
