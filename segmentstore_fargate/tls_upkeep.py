@@ -9,6 +9,7 @@ from typing import Final
 
 from headrace.adapters.leaf_secrets import TlsSettings
 from headrace.adapters.tcp.arrivals import ServerTls
+from headrace.adapters.tcp.replica_links import LinkTls
 from headrace.adapters.tcp.tls_contexts import StoreContexts, store_contexts
 from headrace.metadata.trust import find_trust
 from headrace.model.errors import HeadraceError, IllegalStateError
@@ -49,6 +50,11 @@ class TlsUpkeep:
             lambda: None if self.contexts is None else self.contexts.link_server,
             lambda names: any(is_store_name(name, own) for name in names),
         )
+
+    @property
+    def links(self) -> LinkTls:
+        """For links to other stores."""
+        return LinkTls(self.settings.mode, lambda: None if self.contexts is None else self.contexts.link_client)
 
     @property
     def announced_name(self) -> str:

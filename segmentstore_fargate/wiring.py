@@ -204,6 +204,7 @@ class SegmentStoreProcess:
             self._clock,
             self._replica_damaged,
             self._store_ended,
+            self._tls,
         )
 
     async def _start_replication(self, replication: Replication, membership: Membership) -> None:
