@@ -6,10 +6,11 @@ import re
 from enum import StrEnum
 from typing import Final
 
+from headrace.topology.certificates import is_store_label
+
 NAME_CHARACTERS_MAX: Final = 253
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})+")
-_STORE_LABEL: Final = re.compile(r"store-[0-9]{1,4}")
 
 
 class TlsMode(StrEnum):
@@ -36,4 +37,4 @@ def is_tls_name(name: str) -> bool:
 def is_store_name(name: str, own: str) -> bool:
     """Whether a certificate's `name` is that of a segment store of the deployment in which `own` is a store's name."""
     label, _, domain = name.partition(".")
-    return _STORE_LABEL.fullmatch(label) is not None and domain == own.partition(".")[2]
+    return is_store_label(label) and domain == own.partition(".")[2]
