@@ -103,7 +103,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "counter",
         "headrace_handshakes_failed_total",
-        "connections that were closed before their first command; docs/operating/security.md explains the reasons",
+        "connections that were closed before their first command, by reason",
         lambda s: {(reason.value,): s.store.metrics.handshakes_failed[reason] for reason in Failure},
         ("reason",),
     ),

@@ -110,15 +110,7 @@ class SegmentStoreProcess:
         )
         find_reasons = self._find_unsettled if self._replication is None else place.find_reasons
         self._latch = SettledLatch(config.data_dir, config.process, find_reasons)
-        self._listener = WireListener(
-            self._store,
-            lambda: secrets.randbits(128),
-            connections_max=connections_within(config.connections_max),
-            connections_per_address_max=config.connections_per_address_max,
-            reserved_networks=config.reserved_networks,
-            receive_bytes=config.receive_bytes,
-            tls=self._tls.clients,
-        )
+        self._listener = self._make_listener()
         self._metrics = MetricsPage(
             MeasuredStore(
                 self._store,
@@ -137,6 +129,18 @@ class SegmentStoreProcess:
         self._health = HealthServer({"/health": self._alive, "/ready": self._ready, "/metrics": self._metrics_answer})
         self._log_watch = log_watch(self._store, self._replication.ledgers if self._replication is not None else None)
         self._collector = QuietCollector(lambda: self._journal.synced_commits, lambda: bool(self._store.openings))
+
+    def _make_listener(self) -> WireListener:
+        config = self._config
+        return WireListener(
+            self._store,
+            lambda: secrets.randbits(128),
+            connections_max=connections_within(config.connections_max),
+            connections_per_address_max=config.connections_per_address_max,
+            reserved_networks=config.reserved_networks,
+            receive_bytes=config.receive_bytes,
+            tls=self._tls.clients,
+        )
 
     async def start(self) -> str:
         """Register, read the journal, claim, recover and listen. Returns the `ready` line.

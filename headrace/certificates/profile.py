@@ -1,8 +1,7 @@
 """The profile of certificates: what Python's strict checks, OpenSSL, Java and Pravega's Rust client all accept.
 
-Keys are on the curve P-256, signatures are ECDSA with SHA-256. An authority is `CA:TRUE, pathlen:0`. A leaf has an
-empty subject and a critical list of DNS names. Clients check names and nothing else of a leaf, so no other field
-identifies its owner.
+Keys are on the curve P-256, signatures are ECDSA with SHA-256. An authority is `CA:TRUE, pathlen:0`. A leaf has a
+critical list of DNS names, and no other name. Clients check nothing else that identifies its owner.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ def authority_certificate(key: ec.EllipticCurvePrivateKey, now_s: int) -> x509.C
     """A certificate of an authority, which the key itself signs. Raises what `key.sign` raises."""
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     name = f"Headrace {_time(now_s):%Y-%m-%d} {identifier.digest[:_NAME_BYTES].hex()}"
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     return (
-        _certificate(key.public_key(), subject, subject, now_s, now_s + AUTHORITY_LIFE_S)
+        _certificate(key.public_key(), own, own, now_s, now_s + AUTHORITY_LIFE_S)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(is_authority=True), critical=True)
         .add_extension(identifier, critical=False)
@@ -150,11 +149,11 @@ def end_s(certificate: x509.Certificate) -> int:
 
 
 def _certificate(
-    public_key: ec.EllipticCurvePublicKey, subject: x509.Name, issuer: x509.Name, now_s: int, ends_s: int
+    public_key: ec.EllipticCurvePublicKey, name: x509.Name, issuer: x509.Name, now_s: int, ends_s: int
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
+        .subject_name(name)
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())

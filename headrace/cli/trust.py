@@ -10,7 +10,7 @@ from headrace.cli.session import Session
 
 
 def add_to(app: typer.Typer) -> None:
-    action(app, "trust", examples=["headrace trust > ca.pem", "headrace trust --json"])(trust)
+    action(app, "trust", examples=["headrace trust", "headrace trust --json"])(trust)
 
 
 def trust(session: Session) -> Outcome | None:

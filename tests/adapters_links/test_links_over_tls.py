@@ -86,7 +86,7 @@ async def test_a_store_without_tls_is_served_while_permissive():
 async def test_plaintext_is_refused_at_both_ends_when_required(caplog: pytest.LogCaptureFixture):
     async with replica_ends(TIMES, server_tls=server()) as ends:
         await refused(ends)
-    assert "reason=plaintext" in caplog.text
+    assert "reason='plaintext'" in caplog.text
     async with replica_ends(TIMES, tls=client()) as ends:
         await refused(ends)
     assert "announces no certificate" in caplog.text

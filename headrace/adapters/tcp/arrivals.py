@@ -154,9 +154,9 @@ class Arrivals:
             return
         self._logged_s[failure] = now_s
         _log.warning(
-            "event=handshake_failed peer=%s reason=%s failed=%d detail=%r",
+            "event=handshake_failed peer=%s reason=%r failed=%d detail=%r",
             peer,
-            failure,
+            str(failure),
             self.failures[failure],
             detail,
         )

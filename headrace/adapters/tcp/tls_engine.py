@@ -35,7 +35,7 @@ class TlsEngine:
         self._incoming.write(ciphertext)
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake; return whether it is complete.
+        """Continue the handshake; return whether it is complete.
 
         Raises:
             ssl.SSLError: it has failed. The alert for the peer is in `take_output`.
