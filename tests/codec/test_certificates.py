@@ -92,7 +92,11 @@ def test_another_bundle_is_refused(certificates: Any):
         parse_trust_bundle(json.dumps({"certificates": certificates}))
 
 
-@pytest.mark.parametrize("text", ["", "hello", CA[:-20], CA * (AUTHORITIES_MAX + 1), "x" * (BUNDLE_TEXT_BYTES_MAX + 1)])
+@pytest.mark.parametrize(
+    "text",
+    ["", "hello", CA[:-20], CA * (AUTHORITIES_MAX + 1), "x" * (BUNDLE_TEXT_BYTES_MAX + 1)],
+    ids=["empty", "no PEM", "cut", "too many", "too long"],
+)
 def test_another_pem_file_is_refused(text: str):
     with pytest.raises(InvalidRequestError):
         bundle_of_pem(text)
