@@ -224,6 +224,23 @@ async def test_many_commands_in_one_write_are_handled_in_order(contexts: StoreCo
         assert await client.read_all(SEGMENT) == b"".join(b"%04d" % each for each in range(count))
 
 
+async def test_thousands_of_tiny_records_are_handled_in_order(contexts: StoreContexts, trusting: ssl.SSLContext):
+    """They arrive together, and take several turns of the event loop."""
+    count = 300
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        client = await running.connect(context=trusting, name=NAME)
+        await client.create(SEGMENT)
+        commands = [wire.encode(wire.GetStreamSegmentInfo(each, SEGMENT)) for each in range(count)]
+        peer = await asyncio.to_thread(connected, running.port, trusting)
+        try:
+            peer.sendall(HELLO)
+            await asyncio.to_thread(lambda: [peer.send(bytes([byte])) for byte in b"".join(commands)])
+            replies = await asyncio.to_thread(take_ids, peer, count)
+        finally:
+            peer.close()
+        assert replies == list(range(count))
+
+
 async def test_a_new_certificate_is_for_new_connections(contexts: StoreContexts, trusting: ssl.SSLContext):
     current = [contexts]
     world = World(tls=ServerTls(TlsMode.REQUIRED, lambda: current[0].server))
@@ -290,6 +307,18 @@ async def blocked_session(running: RunningStore):
 
     await running.until(found)
     return blocked[0]
+
+
+def take_ids(peer: ssl.SSLSocket, count: int) -> list[int]:
+    receiver, taken = wire.FrameReceiver(), []
+    while len(taken) < count:
+        received = peer.recv_into(receiver.writable())
+        assert received
+        for type_code, payload in receiver.received(received):
+            command = wire.decode(type_code, payload)
+            if isinstance(command, wire.StreamSegmentInfo):
+                taken.append(command.request_id)
+    return taken
 
 
 def take_replies(peer: ssl.SSLSocket, count: int) -> list[bytes]:

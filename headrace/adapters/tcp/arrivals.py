@@ -367,6 +367,7 @@ class TlsTransport(asyncio.Transport):
         self._engine = engine
         self._protocol = protocol
         self._is_paused = False
+        self._rests = False
 
     def received(self, ciphertext: memoryview) -> None:
         """Decrypt for the protocol, until nothing is left or the protocol pauses."""
@@ -382,7 +383,7 @@ class TlsTransport(asyncio.Transport):
 
     def _deliver(self) -> None:
         engine, protocol = self._engine, self._protocol
-        while not self._is_paused and not self._transport.is_closing():
+        while not (self._is_paused or self._rests or self._transport.is_closing()):
             target = cast(memoryview, protocol.get_buffer(-1))
             count = engine.read_into(target)
             if output := engine.take_output():  # an answer to a new key of the peer
@@ -391,8 +392,23 @@ class TlsTransport(asyncio.Transport):
                 protocol.buffer_updated(count)
             if engine.has_ended:
                 self._transport.close()
-            if count < len(target):
+            if engine.has_more:
+                self._rest()
+            elif count < len(target):
                 return
+
+    def _rest(self) -> None:
+        """Leave the rest to the next turn of the event loop, so that other connections get theirs."""
+        self._rests = True
+        if not self._is_paused:
+            self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._rests = False
+        if not self._is_paused and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.received(memoryview(b""))
 
     def _end(self, error: ssl.SSLError) -> None:
         _log.warning("event=tls_ended peer=%s detail=%r", self._transport.get_extra_info("peername"), _detail(error))
@@ -420,12 +436,15 @@ class TlsTransport(asyncio.Transport):
     def pause_reading(self) -> None:
         if not self._is_paused:
             self._is_paused = True
-            self._transport.pause_reading()
+            if not self._rests:
+                self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         if not self._is_paused:
             return
         self._is_paused = False
+        if self._rests:
+            return
         self._transport.resume_reading()
         # As without TLS, what the protocol itself has scheduled comes before further bytes.
         loop = asyncio.get_running_loop()

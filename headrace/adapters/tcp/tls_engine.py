@@ -11,7 +11,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
+
+RECORDS_AT_ONCE_MAX: Final = 64
+"""Each takes some microseconds. A peer can send thousands of records in one packet; a fast one sends 16 KiB in each."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -19,16 +22,17 @@ Buffer = bytes | bytearray | memoryview
 class TlsEngine:
     """The server's end of one connection. It encrypts at once, and keeps no reference to what it was given.
 
-    `has_ended`: the peer has said that it sends nothing more.
+    `has_ended`: the peer has said that it sends nothing more. `has_more`: the last `read_into` has left records.
     """
 
-    __slots__ = ("_incoming", "_object", "_outgoing", "has_ended")
+    __slots__ = ("_incoming", "_object", "_outgoing", "has_ended", "has_more")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object: Any = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.has_ended = False
+        self.has_more = False
 
     def feed(self, ciphertext: Buffer) -> None:
         """Take bytes of the peer. They are copied."""
@@ -47,19 +51,26 @@ class TlsEngine:
         return True
 
     def read_into(self, target: memoryview) -> int:
-        """Decrypt into `target`; return the number of bytes. If it is not full, more must be fed first.
+        """Decrypt some records into `target`; return the number of bytes.
+
+        If it is not full, more must be fed first, unless `has_more`.
 
         Raises:
             ssl.SSLError: the peer sent something that is not TLS, or an alert.
         """
         filled = 0
+        self.has_more = False
         try:
-            while filled < len(target):
+            for _ in range(RECORDS_AT_ONCE_MAX):
+                if filled == len(target):
+                    break
                 count = self._object.read(len(target) - filled, target[filled:])  # at most one record
                 filled += count
                 if not count:
                     self.has_ended = True
                     break
+            else:
+                self.has_more = True
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
