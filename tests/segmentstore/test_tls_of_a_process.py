@@ -111,7 +111,7 @@ async def test_a_permissive_process_starts_and_announces_nothing(
     assert "event=certificate_not_loaded expires_s=0" in caplog.text
 
 
-async def test_reloads_keep_connections_and_failures_keep_the_certificate(
+async def test_reloads_keep_connections_and_failures_the_certificate(
     config: StoreConfig, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tls_upkeep, "RELOAD_EVERY_S", 0.005)
