@@ -168,10 +168,12 @@ class Arrivals:
             asyncio.get_running_loop().call_soon(self._continue_some)
 
     def _continue_some(self) -> None:
-        for _ in range(min(HANDSHAKES_PER_TURN, len(self._ready))):
-            self._ready.popleft().continue_handshake()
-        if self._ready:
-            asyncio.get_running_loop().call_soon(self._continue_some)
+        try:
+            for _ in range(min(HANDSHAKES_PER_TURN, len(self._ready))):
+                self._ready.popleft().continue_handshake()
+        finally:  # a defect in one connection must not leave the others waiting
+            if self._ready:
+                asyncio.get_running_loop().call_soon(self._continue_some)
 
 
 class _Arrival(asyncio.BufferedProtocol):
@@ -330,10 +332,15 @@ class _Arrival(asyncio.BufferedProtocol):
     def _open(self) -> asyncio.BufferedProtocol:
         """The connection belongs to its protocol from now on."""
         assert self._timer is not None, "set when the connection was made"
+        try:
+            protocol = self._arrivals.reception.open(self._address, self._peer)
+        except BaseException:
+            self.abort()
+            raise
         self._timer.cancel()
         self._transport = None
         self._arrivals.ends(self)
-        return self._arrivals.reception.open(self._address, self._peer)
+        return protocol
 
     def _restart_timer(self, after_s: float, failure: Failure) -> None:
         assert self._timer is not None, "set when the connection was made"
