@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from headrace.metadata.trust import find_trust, write_trust
 from headrace.model.errors import CorruptError, IllegalStateError
 from headrace.model.names import segment_name
 from headrace.model.tls_modes import TlsMode
+from headrace.wire.connections.asynchronous import open_connection
 from headrace.wire.connections.blocking import BlockingConnection
 from headrace.wire.tls import StoreTls, client_context
 
@@ -127,6 +129,37 @@ def test_a_wrong_name_is_refused_with_an_advice(make_world: Callable[..., World]
         stores.segment_info(segment_name("s", "t", 0))
     assert caplog.text.count("event=store_not_trusted") == 1
     stores.close()
+
+
+@pytest.mark.parametrize("wrong", ["name", "authority"])
+def test_an_asynchronous_connection_is_refused_with_an_advice(make_world: Callable[..., World], wrong: str):
+    world = make_world()
+    context = client_context((Authority("Other") if wrong == "authority" else AUTHORITY).bundle.pem)
+    tls = StoreTls(context, NAME if wrong == "authority" else "store-1.headrace.internal")
+
+    async def connected() -> None:
+        await open_connection("127.0.0.1", world.cluster._port, tls=tls)
+
+    with pytest.raises(UnavailableError, match="is not trusted") as error:
+        asyncio.run(connected())
+    assert error.value.specific_code == "store_not_trusted"
+
+
+def test_a_store_that_is_not_trusted_ends_a_read_with_the_reason(
+    make_world: Callable[..., World], caplog: pytest.LogCaptureFixture
+):
+    world = make_world()
+    with client_of(world.cluster) as headrace:
+        headrace.admin.create_scope("shop")
+        headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+        world.publish(Authority("Other").bundle)
+    with (
+        client_of(world.cluster) as headrace,
+        SegmentReads(headrace.admin, "shop", "orders", give_up_after_s=0.2) as reads,
+        pytest.raises(UnavailableError, match="was not issued by an authority"),
+    ):
+        list(reads.read(0, 0, 8))
+    assert "event=store_not_trusted" in caplog.text
 
 
 def test_an_unknown_authority_is_refused_with_an_advice(make_world: Callable[..., World]):
