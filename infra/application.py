@@ -8,6 +8,7 @@ from cdk_nag import AwsSolutionsChecks
 from infra.constructs.segment_store_zone import APPLICATION, APPLICATION_TAG
 from infra.settings import Settings
 from infra.stacks.audit_log import AuditLogStack
+from infra.stacks.certificates import CertificatesStack
 from infra.stacks.chunks import ChunksStack
 from infra.stacks.controller_api import ControllerApiStack
 from infra.stacks.dashboard import DashboardStack
@@ -57,6 +58,12 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
         # Functions send tokens before the stores demand them.
         for caller in (api, processors):
             stores.add_stack_dependency(caller)
+    if settings.has_certificates:
+        certificates = CertificatesStack(app, "HeadraceCertificates", settings, network.network)
+        for before in (metadata, network, observability):
+            certificates.add_stack_dependency(before)
+        # Each store has a certificate before it must show one.
+        stores.add_stack_dependency(certificates)
     if settings.spark_job:
         spark = SparkStack(app, "HeadraceSpark", settings, network=network.network)
         spark.add_stack_dependency(network)

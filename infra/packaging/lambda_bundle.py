@@ -57,7 +57,7 @@ _RECIPE = (__file__, installed_wheels.__file__, botocore_data.__file__, byte_cod
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The functions that share a bundle, the extras of pyproject.toml that they may need, and the services they call."""
+    """The functions that share a bundle, the extras of pyproject.toml for them, and the AWS services that they call."""
 
     functions: tuple[topology.Function, ...]
     extras: tuple[str, ...]

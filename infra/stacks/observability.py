@@ -38,6 +38,8 @@ from infra.constructs.spark_job import FLIGHT_DELAYS, OTHER_JOBS
 from infra.settings import Settings
 
 FIVE_MINUTES = cdk.Duration.minutes(5)
+ONE_DAY = cdk.Duration.days(1)
+"""The longest time that an alarm evaluates."""
 OLDEST_MESSAGE_AGE_S_MAX = 300
 """A stream operation takes seconds. If a message waits for minutes, its queue is not processed."""
 FUNCTION_ERRORS_MAX = 3
@@ -81,6 +83,8 @@ class ObservabilityStack(cdk.Stack):
         self._watch_audit_log()
         if settings.tokens:
             self._watch_token_keys()
+        if settings.has_certificates:
+            self._watch_certificates()
         if settings.spark_job:
             self._watch_spark_jobs(settings.spark_jobs)
         cdk.CfnOutput(self, "AlarmTopicArn", value=self.topic.topic_arn)
@@ -313,6 +317,36 @@ class ObservabilityStack(cdk.Stack):
             f"headrace-{rotation.name}-errors",
             "The keys for delegation tokens are not rotated: see docs/operating/token-keys.md",
             function_metric(rotation, "Errors", period=FIVE_MINUTES),
+            threshold=0,
+        )
+
+    def _watch_certificates(self) -> None:
+        """A certificate has ten days left when the first run for it fails."""
+        issuer = topology.CERTIFICATES
+        add_alarm(
+            self,
+            self.topic,
+            f"headrace-{issuer.name}-errors",
+            "Certificates are not issued, and end within ten days: see docs/operating/security.md",
+            function_metric(issuer, "Errors", period=FIVE_MINUTES),
+            threshold=0,
+        )
+        add_alarm(
+            self,
+            self.topic,
+            f"headrace-{issuer.name}-stopped",
+            "The function that issues certificates was not called for a day: see docs/operating/security.md",
+            function_metric(issuer, "Invocations", period=ONE_DAY),
+            threshold=1,
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+        add_alarm(
+            self,
+            self.topic,
+            "headrace-authority-ends-soon",
+            "The certification authority ends within a year: declare another one, see docs/operating/security.md",
+            counted_metric(issuer, "AuthorityEndsSoon", period=ONE_DAY),
             threshold=0,
         )
 
