@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.audit import call_under_way
+from headrace.bridge.health import Health
 from headrace.bridge.service import Rpc
 from headrace.bridge.status_codes import code_of, reply_of
 from headrace.model.errors import HeadraceError, InvalidRequestError
@@ -44,6 +45,11 @@ PROBE_TIMEOUT_S: Final = 20
 HANDSHAKE_S: Final = 20
 """The time for a client to begin with HTTP/2 after it has connected."""
 
+CONNECTION_AGE_S: Final = 30 * 60
+CONNECTION_AGE_GRACE_S: Final = 5 * 60
+"""The bridge asks clients to connect again after this age, so that all bridges of a service get their share of them. A
+call that is running then has the grace to end."""
+
 THREADS: Final = 16
 """Concurrent calls to AWS: the number of connections of the metadata store's client."""
 
@@ -60,6 +66,8 @@ def _options() -> tuple[tuple[str, int], ...]:
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
         ("grpc.max_connection_idle_ms", int(IDLE_S * 1000)),
+        ("grpc.max_connection_age_ms", CONNECTION_AGE_S * 1000),
+        ("grpc.max_connection_age_grace_ms", CONNECTION_AGE_GRACE_S * 1000),
         ("grpc.keepalive_time_ms", PROBE_EVERY_S * 1000),
         ("grpc.keepalive_timeout_ms", PROBE_TIMEOUT_S * 1000),
         ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),
@@ -98,23 +106,34 @@ class BridgeServer:
             )
             for method in SERVICE.methods
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
+        self._health = Health()
+        served = grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+        self._server.add_generic_rpc_handlers((served, self._health.handler()))
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port; with `port` 0 the system chooses it.
+    def listen(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Add an address, and return the port; with `port` 0 the system chooses it. Without credentials it has no TLS.
 
         Raises:
             InvalidRequestError: the port cannot be bound, for example because another process uses it.
         """
+        address = f"{host}:{port}"
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            if credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise InvalidRequestError(f"cannot listen on {host}:{port}: the port is in use or not allowed") from error
+            raise InvalidRequestError(f"cannot listen on {address}: the port is in use or not allowed") from error
+
+    async def start(self) -> None:
+        """Serve the addresses of `listen`."""
         await self._server.start()
-        return bound
 
     async def stop(self, deadline_s: float) -> None:
-        """Accept no new calls, and wait up to `deadline_s` for running ones."""
+        """Accept no new calls, and wait up to `deadline_s` for running ones.
+
+        Clients are told to connect again. They repeat a call that was on its way, because no bridge has seen it.
+        """
+        self._health.stop_serving()
         await self._server.stop(deadline_s)
         self._threads.close()
 

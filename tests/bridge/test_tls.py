@@ -1,0 +1,236 @@
+"""The bridge with TLS: what its clients accept and refuse, a new certificate, and the end of a bridge under load."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from bridge_over_tls import NAME, Issuer, Source, TlsBridge, call, channel_to
+
+from headrace.bridge import certificates, health
+from headrace.bridge.certificates import ServerCertificate
+from headrace.bridge.config import read_config
+from headrace.bridge.health import CHECK, NOT_SERVING, SERVING
+from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
+
+Start = Callable[..., TlsBridge]
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Issuer:
+    return Issuer()
+
+
+@pytest.fixture
+def start(issuer: Issuer) -> Iterator[Start]:
+    started: list[TlsBridge] = []
+
+    def begin(source: Source | None = None, **options: object) -> TlsBridge:
+        bridge = TlsBridge(issuer, source or Source(issuer.issue()), **options)  # type: ignore[arg-type]
+        started.append(bridge)
+        return bridge
+
+    yield begin
+    for bridge in started:
+        bridge.close()
+
+
+def _refused(channel: grpc.Channel) -> grpc.StatusCode:
+    with channel, pytest.raises(grpc.RpcError) as refused:
+        call(channel)
+    code: grpc.StatusCode = refused.value.code()
+    return code
+
+
+def test_a_client_that_trusts_the_authority_connects(start: Start):
+    with start().channel() as channel:
+        call(channel)
+
+
+def test_a_client_that_trusts_another_authority_refuses(start: Start):
+    assert _refused(start().channel(Issuer())) is UNAVAILABLE
+
+
+def test_a_client_that_expects_another_name_refuses(start: Start):
+    assert _refused(start().channel(name="store-0.headrace.internal")) is UNAVAILABLE
+
+
+def test_a_client_refuses_a_certificate_that_has_ended(start: Start, issuer: Issuer):
+    bridge = start(Source(issuer.issue(left_s=3)))
+    with bridge.channel() as channel:
+        call(channel)
+        time.sleep(4)
+        call(channel)  # an open connection has been checked
+        assert _refused(bridge.channel()) is UNAVAILABLE
+
+
+def test_a_client_without_tls_is_refused(start: Start):
+    channel = grpc.insecure_channel(f"127.0.0.1:{start().port}", (("grpc.enable_http_proxy", 0),))
+    assert _refused(channel) is UNAVAILABLE
+
+
+@pytest.mark.parametrize("case", ["other authority", "other name", "ended", "key of another"])
+def test_a_certificate_that_clients_refuse_is_not_used(issuer: Issuer, case: str):
+    secret = issuer.issue()
+    source = Source(
+        {
+            "other authority": Issuer().issue(),
+            "other name": issuer.issue("store-0.headrace.internal"),
+            "ended": issuer.issue(left_s=-60),
+            "key of another": type(secret)(secret.certificate, issuer.issue().key),
+        }[case]
+    )
+    with pytest.raises(CorruptError) as refused:
+        TlsBridge(issuer, source)
+    assert "PRIVATE" not in refused.value.message
+
+
+def test_a_bridge_without_published_authorities_does_not_start(issuer: Issuer, start: Start):
+    bridge = start()
+    empty = type(bridge.store)()
+    certificate = ServerCertificate(Source(issuer.issue()), empty, NAME, bridge.certificate._clock)
+    with pytest.raises(IllegalStateError):
+        certificate.refresh()
+
+
+def test_a_new_certificate_drops_no_call(start: Start, issuer: Issuer):
+    """The connection of before stays, with a call that is under way; a new one sees the new certificate."""
+    go_on, entered = threading.Event(), threading.Event()
+
+    async def answer() -> None:
+        entered.set()
+        await asyncio.to_thread(go_on.wait)
+
+    source = Source(issuer.issue())
+    bridge, other = start(source, answer=answer), Issuer()
+    with bridge.channel() as old, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(call, old)
+        entered.wait()
+        bridge.trust(issuer, other)
+        source.secret = other.issue()
+        bridge.certificate.refresh()
+        go_on.set()
+        waiting.result()
+        call(old)
+        with bridge.channel(other) as new:
+            call(new)
+        assert _refused(bridge.channel(issuer)) is UNAVAILABLE
+        call(old)
+
+
+def test_a_certificate_that_cannot_be_read_leaves_the_old_one(start: Start, issuer: Issuer):
+    source = Source(issuer.issue())
+    bridge = start(source)
+    for error in (UnavailableError("Secrets Manager does not answer"), None):
+        source.error = error
+        source.secret = issuer.issue(left_s=-60)
+        with pytest.raises(HeadraceError):
+            bridge.certificate.refresh()
+        with bridge.channel() as channel:
+            call(channel)
+
+
+def test_the_certificate_is_read_again_and_again(issuer: Issuer, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    source = Source(issuer.issue(left_s=certificates.SHORT_S - 60))
+    bridge = TlsBridge(issuer, source)
+    try:
+        certificate = ServerCertificate(source, bridge.store, NAME, bridge.certificate._clock, refresh_s=0.01)
+
+        async def until(event: str) -> None:
+            while f"event={event}" not in caplog.text:
+                await asyncio.sleep(0.01)
+
+        async def follow() -> None:
+            await certificate.start()
+            await until("certificate_ends_soon")
+            source.error = UnavailableError("Secrets Manager does not answer")
+            await until("certificate_not_read")
+            source.error, source.secret = None, issuer.issue()
+            while caplog.text.count("event=certificate_loaded") < 3:  # the first two are those of the start
+                await asyncio.sleep(0.01)
+            certificate.stop()
+
+        bridge.run(follow())
+    finally:
+        bridge.close()
+    assert "PRIVATE" not in caplog.text
+
+
+def test_a_bridge_that_ends_drops_no_call(start: Start, issuer: Issuer):
+    """Calls run without a pause while one of two bridges ends. A running call of it is answered."""
+
+    async def answer() -> None:
+        await asyncio.sleep(0.01)
+
+    first, second = start(answer=answer), start(answer=answer)
+    over = threading.Event()
+
+    def call_until_over() -> int:
+        count = 0
+        with channel_to([first.port, second.port], issuer) as channel:
+            while not over.is_set():
+                call(channel)
+                count += 1
+            call(channel)
+        return count
+
+    with ThreadPoolExecutor(8) as pool:
+        running = [pool.submit(call_until_over) for _ in range(8)]
+        try:
+            time.sleep(0.5)
+            first.stop(deadline_s=30)
+            time.sleep(0.5)
+        finally:
+            over.set()
+        assert all(each.result() > 1 for each in running)
+
+
+def test_the_health_check_tells_whether_a_bridge_serves(start: Start):
+    bridge = start()
+    assert health.problem(bridge.health_port) == ""
+    with bridge.channel() as channel:
+        ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(CHECK)
+        assert ask(b"") == SERVING
+        bridge.server._health.stop_serving()
+        assert ask(b"") == NOT_SERVING
+    assert "about to end" in health.problem(bridge.health_port)
+    bridge.stop()
+    assert "does not answer" in health.problem(bridge.health_port)
+
+
+@pytest.mark.parametrize(("value", "said"), [("x", "HEADRACE_GRPC_HEALTH_PORT is"), ("", "no port to check")])
+def test_the_health_check_names_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], value: str, said: str
+):
+    monkeypatch.setenv("HEADRACE_GRPC_HEALTH_PORT", value)
+    assert health.main() == 1
+    assert said in capsys.readouterr().err
+
+
+NEEDED = {
+    f"HEADRACE_{name}": "x"
+    for name in (
+        "METADATA_TABLE",
+        "REQUESTS_QUEUE_URL",
+        "TABLES_QUEUE_URL",
+        "COMMITS_QUEUE_URL",
+        "ABORTS_QUEUE_URL",
+        "GRPC_USERS_SECRET",
+        "TOKEN_KEYS_SECRET",
+    )
+} | {"HEADRACE_TOKENS": "required", "HEADRACE_GRPC_LISTEN_HOST": "0.0.0.0"}
+TLS = {"HEADRACE_TLS": "required", "HEADRACE_TLS_SECRET": "s", "HEADRACE_TLS_NAME": NAME}
+
+
+def test_with_tls_users_may_come_over_the_network():
+    assert read_config(NEEDED | TLS).tls.name == NAME
+    with pytest.raises(InvalidRequestError, match="HEADRACE_TLS=required"):
+        read_config(NEEDED)
