@@ -12,6 +12,7 @@ from infra.stacks.certificates import CertificatesStack
 from infra.stacks.chunks import ChunksStack
 from infra.stacks.controller_api import ControllerApiStack
 from infra.stacks.dashboard import DashboardStack
+from infra.stacks.grpc_bridge import GrpcBridgeStack
 from infra.stacks.metadata import MetadataStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.observability import ObservabilityStack
@@ -64,6 +65,11 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
             certificates.add_stack_dependency(before)
         # Each store has a certificate before it must show one.
         stores.add_stack_dependency(certificates)
+        if settings.grpc_bridge:
+            bridge = GrpcBridgeStack(app, "HeadraceGrpcBridge", settings, network.network)
+            # The stack of the stores has the cluster, and that of the processors copies audit lines.
+            for deployed in (certificates, queues, processors, stores):
+                bridge.add_stack_dependency(deployed)
     if settings.spark_job:
         spark = SparkStack(app, "HeadraceSpark", settings, network=network.network)
         spark.add_stack_dependency(network)

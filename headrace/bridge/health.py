@@ -2,7 +2,7 @@
 
 `python -m headrace.bridge.health` exits with 0 if the bridge at HEADRACE_GRPC_HEALTH_PORT of this machine serves. The
 event loop of the bridge answers, so a bridge that hangs fails the check. It asks neither DynamoDB nor another service:
-their outage is no reason to replace a bridge.
+another bridge would not reach them either.
 """
 
 from __future__ import annotations

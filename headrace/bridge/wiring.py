@@ -111,7 +111,7 @@ class BridgeProcess:
         rpcs = {name: rpc for part in parts for name, rpc in part.rpcs().items()}
         self._server = BridgeServer(rpcs, threads, interceptors)
         tls = config.tls
-        self._certificate = None if tls.source is None else ServerCertificate(tls.source, metadata, tls.name, clock)
+        self._certificate = None if tls.source is None else ServerCertificate(tls.source, metadata, tls.name)
 
     async def start(self) -> str:
         """Listen, and return the line with the address.

@@ -24,6 +24,8 @@ VPC = f"{NETWORK_PREFIX}/vpc"
 STORES_GROUP = f"{NETWORK_PREFIX}/stores-group"
 FUNCTIONS_GROUP = f"{NETWORK_PREFIX}/functions-group"
 CLIENTS_GROUP = f"{NETWORK_PREFIX}/clients-group"
+BRIDGE_GROUP = f"{NETWORK_PREFIX}/bridge-group"
+BALANCER_GROUP = f"{NETWORK_PREFIX}/balancer-group"
 CLIENT_SUBNET = f"{NETWORK_PREFIX}/client-subnet"
 """The first of the client subnets."""
 CONTROLLER_API_ID = "/headrace/controller-api/id"
@@ -122,6 +124,14 @@ class DeployedNetwork(Construct):
     @cached_property
     def clients_group(self) -> ec2.ISecurityGroup:
         return self._group("ClientsGroup", CLIENTS_GROUP)
+
+    @cached_property
+    def bridge_group(self) -> ec2.ISecurityGroup:
+        return self._group("BridgeGroup", BRIDGE_GROUP)
+
+    @cached_property
+    def balancer_group(self) -> ec2.ISecurityGroup:
+        return self._group("BalancerGroup", BALANCER_GROUP)
 
     @cached_property
     def client_subnet(self) -> ec2.ISubnet:

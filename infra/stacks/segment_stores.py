@@ -43,7 +43,7 @@ from infra.constructs.replication_alarms import LogAlarm, log_alarms
 from infra.constructs.replication_gate import ReplicationGate
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork
-from infra.packaging.image_context import DOCKERFILE, stage_image_context
+from infra.packaging.image_context import SEGMENT_STORE, stage_image_context
 from infra.packaging.lambda_bundle import lambda_code
 from infra.settings import Settings
 
@@ -170,7 +170,7 @@ class SegmentStoresStack(cdk.Stack):
                 "Image",
                 asset_name="headrace-segment-store",
                 directory=context,
-                file=DOCKERFILE,
+                file=SEGMENT_STORE.dockerfile,
                 platform=ecr_assets.Platform.LINUX_ARM64,
             )
 

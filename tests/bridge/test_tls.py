@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import grpc
 import pytest
 from bridge_over_tls import NAME, Issuer, Source, TlsBridge, call, channel_to
 
-from headrace.bridge import certificates, health
+from headrace.bridge import health
 from headrace.bridge.certificates import ServerCertificate
 from headrace.bridge.config import read_config
 from headrace.bridge.health import CHECK, NOT_SERVING, SERVING
@@ -95,7 +96,7 @@ def test_a_certificate_that_clients_refuse_is_not_used(issuer: Issuer, case: str
 def test_a_bridge_without_published_authorities_does_not_start(issuer: Issuer, start: Start):
     bridge = start()
     empty = type(bridge.store)()
-    certificate = ServerCertificate(Source(issuer.issue()), empty, NAME, bridge.certificate._clock)
+    certificate = ServerCertificate(Source(issuer.issue()), empty, NAME)
     with pytest.raises(IllegalStateError):
         certificate.refresh()
 
@@ -139,20 +140,21 @@ def test_a_certificate_that_cannot_be_read_leaves_the_old_one(start: Start, issu
 
 def test_the_certificate_is_read_again_and_again(issuer: Issuer, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
-    source = Source(issuer.issue(left_s=certificates.SHORT_S - 60))
+    source = Source(issuer.issue())
     bridge = TlsBridge(issuer, source)
     try:
-        certificate = ServerCertificate(source, bridge.store, NAME, bridge.certificate._clock, refresh_s=0.01)
+        certificate = ServerCertificate(source, bridge.store, NAME, refresh_s=0.01)
 
         async def until(event: str) -> None:
-            while f"event={event}" not in caplog.text:
+            while not re.search(f"event={event}", caplog.text):
                 await asyncio.sleep(0.01)
 
         async def follow() -> None:
             await certificate.start()
-            await until("certificate_ends_soon")
             source.error = UnavailableError("Secrets Manager does not answer")
-            await until("certificate_not_read")
+            await until("certificate_not_loaded")
+            source.error = RuntimeError("a defect")
+            await until("certificate_not_loaded expires_s=\\d+ error='RuntimeError'")
             source.error, source.secret = None, issuer.issue()
             while caplog.text.count("event=certificate_loaded") < 3:  # the first two are those of the start
                 await asyncio.sleep(0.01)
@@ -162,6 +164,7 @@ def test_the_certificate_is_read_again_and_again(issuer: Issuer, caplog: pytest.
     finally:
         bridge.close()
     assert "PRIVATE" not in caplog.text
+    assert "a defect" not in caplog.text
 
 
 def test_a_bridge_that_ends_drops_no_call(start: Start, issuer: Issuer):

@@ -12,7 +12,6 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.adapters.system_clock import SystemClock
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.certificates import ServerCertificate
 from headrace.bridge.server import SERVICE, BridgeServer, CallThreads
@@ -59,7 +58,7 @@ class TlsBridge:
         self.issuer = issuer
         self.store = MemoryMetadataStore()
         self.trust(issuer)
-        self.certificate = ServerCertificate(source, self.store, NAME, SystemClock(), refresh_s=1e6)
+        self.certificate = ServerCertificate(source, self.store, NAME, refresh_s=1e6)
         self._answer = answer
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
