@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 
 from headrace import topology
+from headrace.certificate_names import is_label
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS, RETENTION_PERIOD_MS
-from headrace.topology.certificates import is_label
 
 METADATA_TABLE = "HEADRACE_METADATA_TABLE"
 CHUNK_BUCKET = "HEADRACE_CHUNK_BUCKET"

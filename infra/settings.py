@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields
 from constructs import Node
 
 from headrace import topology
+from headrace.certificate_names import certificate_labels
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
-from headrace.topology.certificates import certificate_labels
 
 DEFAULT_VPC_CIDR = "10.73.0.0/16"
 VPC_PREFIX_BITS_MAX = 20

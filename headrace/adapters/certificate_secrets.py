@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace.adapters.aws_refusals import AnswerKind, answer_kind, code_of, status_of
+from headrace.certificate_names import secret_name
 from headrace.model.errors import HeadraceError, IllegalStateError, ThrottledError, UnavailableError
-from headrace.topology.certificates import secret_name
 
 
 class SecretsClient(Protocol):

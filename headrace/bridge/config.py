@@ -11,6 +11,7 @@
 | HEADRACE_S3_CONTAINERS | more containers, whose appends S3 acknowledges | 0 |
 | HEADRACE_STREAM_DEADLINE_S | how long a call may wait for a stream to be created, sealed or deleted | 60 |
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
+| HEADRACE_GRPC_DRAIN_S | after SIGTERM, how long to serve until clients behind a load balancer are gone | 0 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
 | HEADRACE_AUDIT_FILE | the file to which audit lines are appended | standard error |
 | HEADRACE_GRPC_USERS_FILE, HEADRACE_GRPC_USERS_SECRET | path, or id of a secret, with the users | one of both |
@@ -73,6 +74,7 @@ class BridgeConfig:
     container_count: int
     s3_containers: int
     stream_deadline_s: int
+    drain_s: int
     stop_deadline_s: int
     log_level: str
     audit_file: Path | None
@@ -104,6 +106,7 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         s3_containers=_integer(environment, "HEADRACE_S3_CONTAINERS", 0, 0),
         stream_deadline_s=_integer(environment, "HEADRACE_STREAM_DEADLINE_S", STREAM_DEADLINE_DEFAULT_S, 1),
         stop_deadline_s=_integer(environment, "HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S, 0),
+        drain_s=_integer(environment, "HEADRACE_GRPC_DRAIN_S", 0, 0),
         log_level=log_level,
         audit_file=Path(environment[audit_log.FILE]) if environment.get(audit_log.FILE) else None,
         users=_users(environment, listen_host, has_tls=tls.source is not None),

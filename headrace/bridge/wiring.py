@@ -80,7 +80,14 @@ class BridgeProcess:
         segments = SegmentService(
             metadata, self._stores, lambda: acceptance, config.container_count, config.s3_containers
         )
-        service = ControllerService(scopes, streams, segments, waits, lambda: (config.advertised_host, self.port))
+        service = ControllerService(
+            scopes,
+            streams,
+            segments,
+            waits,
+            lambda: (config.advertised_host, self.port),
+            names_stores=config.tls.source is not None,
+        )
         queues = TransactionQueues(
             SqsRequestQueue(config.commits_queue_url, sqs_client()),
             SqsRequestQueue(config.aborts_queue_url, sqs_client()),
@@ -132,7 +139,8 @@ class BridgeProcess:
         return f"ready grpc host={self._config.listen_host} port={self.port}"
 
     async def stop(self) -> None:
-        """Accept no new calls, and wait for running ones until the deadline."""
+        """Serve until clients are gone if that is wanted, and then wait for running calls until the deadline."""
+        await self._server.drain(self._config.drain_s)
         await self._server.stop(self._config.stop_deadline_s)
         self._audit.close()
         if self._certificate is not None:

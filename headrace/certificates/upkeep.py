@@ -14,6 +14,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from headrace.certificate_names import dns_name, is_store_label
 from headrace.certificates.profile import (
     authority_certificate,
     end_s,
@@ -32,7 +33,6 @@ from headrace.model.errors import ConflictError, CorruptError, HeadraceError, In
 from headrace.ports.certificate_secrets import CertificateSecrets
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, WriteConflictError
-from headrace.topology.certificates import dns_name, is_store_label
 
 PUBLISH_ATTEMPTS_MAX: Final = 5
 """Each failure means that another run has just written the bundle."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.adapters.leaf_secrets import FILE, MODE, NAME, SECRET
+from headrace.certificate_names import dns_name, store_label
 from headrace.codec.certificates import TrustBundle, leaf_secret_text
 from headrace.metadata.trust import find_trust, write_trust
 from headrace.model.tls_modes import TlsMode
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
-from headrace.topology.certificates import dns_name, store_label
 from headrace.wire.tls import StoreTls, client_context
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from headrace.topology.certificates import is_store_label
+from headrace.certificate_names import is_store_label
 
 NAME_CHARACTERS_MAX: Final = 253
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"

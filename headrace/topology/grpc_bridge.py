@@ -19,9 +19,12 @@ class GrpcBridgeService:
     health_port: int = 9091
     cpu_units: int = 256
     memory_mb: int = 512
-    stop_timeout_s: int = 90
-    stop_deadline_s: int = 70
-    """Longer than a call waits for a stream to be created."""
+    stop_timeout_s: int = 120
+    """The longest that Fargate allows."""
+    drain_s: int = 70
+    """Longer than the age of a connection, so that all clients are gone by then."""
+    stop_deadline_s: int = 40
+    """For the calls that are running after that."""
     grants: tuple[Grant, ...] = (
         "metadata:read",
         "metadata:write",

@@ -21,7 +21,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from headrace import topology
-from headrace.topology.certificates import dns_name, secret_name
+from headrace.certificate_names import dns_name, secret_name
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import TOKEN_KEYS_SECRET_NAME, DeployedResources, function_name, log_group_name
 from infra.constructs.least_privilege import function_role

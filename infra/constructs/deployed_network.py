@@ -16,7 +16,7 @@ from aws_cdk import aws_servicediscovery as servicediscovery
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from headrace.topology.certificates import DOMAIN
+from headrace.certificate_names import DOMAIN
 from infra.constructs.acknowledgements import acknowledge
 
 NETWORK_PREFIX = "/headrace/network"

@@ -14,8 +14,8 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from headrace import topology
+from headrace.certificate_names import secret_name
 from headrace.topology import Grant, Queue
-from headrace.topology.certificates import secret_name
 from infra.constructs.deployed_network import CONTROLLER_API_ID, published
 
 CLUSTER_NAME = "headrace"

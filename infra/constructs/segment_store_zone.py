@@ -29,8 +29,8 @@ from aws_cdk import aws_servicediscovery as servicediscovery
 from constructs import Construct
 
 from headrace import topology
+from headrace.certificate_names import store_label
 from headrace.topology import SEGMENT_STORES
-from headrace.topology.certificates import store_label
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.controller_function import tls_environment
 from infra.constructs.deployed_resources import DeployedResources, service_name

@@ -55,9 +55,9 @@ class StoreNetwork(Construct):
 
     Replica ports open to stores only.
 
-    What stores need does not depend on the settings `copies` and `tokens`, and the groups of the bridge are always there.
-    The network is deployed before the stores: their tasks of before still run in it, and may be started again when a
-    deployment is rolled back.
+    What stores need does not depend on the settings `copies` and `tokens`, and the groups of the bridge are always
+    there. The network is deployed before the stores: their tasks of before still run in it, and may be started again
+    when a deployment is rolled back.
 
     Every endpoint has a policy: credentials of another account that reach a store or function are of no use there.
     """

@@ -20,7 +20,7 @@ from infra.packaging.locked_requirements import closure, declared_requirements, 
 from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
 
 REQUIREMENTS = "requirements.txt"
-_PACKAGES = {"google": "protobuf", "grpc": "grpcio"}
+PACKAGES = {"google": "protobuf", "grpc": "grpcio"}
 """The packages of modules whose names differ."""
 
 
@@ -69,7 +69,7 @@ def image_requirements(root: Path, sources: list[Path], image: Image) -> frozens
     if image.is_whole:
         return declared
     modules = imported_from_outside(root, sources)
-    imported = frozenset(_PACKAGES.get(name, name.replace("_", "-")) for name in modules)
+    imported = frozenset(PACKAGES.get(name, name.replace("_", "-")) for name in modules)
     if undeclared := imported - declared:
         raise RuntimeError(f"the image needs what pyproject.toml does not declare: {', '.join(sorted(undeclared))}")
     return imported

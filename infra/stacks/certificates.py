@@ -21,7 +21,7 @@ from aws_cdk import aws_servicediscovery as servicediscovery
 from constructs import Construct
 
 from headrace import topology
-from headrace.topology.certificates import DOMAIN, labels_text, secret_name
+from headrace.certificate_names import DOMAIN, labels_text, secret_name
 from infra.constructs import deployed_network
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.controller_function import AsynchronousLimits, ControllerFunction

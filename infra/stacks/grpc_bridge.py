@@ -1,8 +1,8 @@
 """The bridge stack: Fargate tasks that speak Pravega's gRPC, behind a load balancer. Only with grpc_bridge=true.
 
 The load balancer passes TCP through, so TLS ends in the tasks, which have the certificate. It keeps the addresses of
-clients, by which the bridge counts failed logins. A task that is about to end gets no new connections. It asks its
-clients to connect again, and answers the calls that are running.
+clients, by which the bridge counts failed logins. A task that is about to end gets no new connections. It serves until
+its clients have connected again, to another task, which each does once a minute.
 
 Two tasks in different zones cost $15 a month, and the load balancer $17. Without it, clients would have to notice by
 themselves that an address in DNS is that of a former task.
@@ -25,7 +25,7 @@ from aws_cdk import aws_servicediscovery as servicediscovery
 from constructs import Construct
 
 from headrace import topology
-from headrace.topology.certificates import BRIDGE_LABEL, DOMAIN, dns_name
+from headrace.certificate_names import BRIDGE_LABEL, DOMAIN, dns_name
 from headrace.topology.grpc_bridge import GRPC_BRIDGE
 from infra.constructs import audit_subscriptions
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
@@ -198,6 +198,7 @@ class GrpcBridgeStack(cdk.Stack):
             "HEADRACE_COMMITS_QUEUE_URL": resources.queue_url(topology.COMMITS_QUEUE),
             "HEADRACE_ABORTS_QUEUE_URL": resources.queue_url(topology.ABORTS_QUEUE),
             "HEADRACE_CONTAINER_COUNT": str(settings.containers),
+            "HEADRACE_GRPC_DRAIN_S": str(GRPC_BRIDGE.drain_s),
             "HEADRACE_STOP_DEADLINE_S": str(GRPC_BRIDGE.stop_deadline_s),
             "AWS_DEFAULT_REGION": self.region,
             **settings.s3_environment,

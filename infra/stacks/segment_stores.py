@@ -20,8 +20,8 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from headrace.certificate_names import store_label
 from headrace.topology import REPLICATION_GATE, SEGMENT_STORES
-from headrace.topology.certificates import store_label
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
 from infra.constructs.controller_function import ControllerFunction, token_environment
 from infra.constructs.deployed_network import deployed_namespace

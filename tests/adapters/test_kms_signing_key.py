@@ -17,9 +17,9 @@ from moto import mock_aws
 
 from headrace.adapters.certificate_secrets import SecretsManagerCertificates
 from headrace.adapters.kms_signing_key import MESSAGE_BYTES_MAX, KmsSigningKey
+from headrace.certificate_names import secret_name
 from headrace.certificates.profile import authority_certificate, is_issued_by, issue_leaf, load_certificate
 from headrace.model.errors import HeadraceError, IllegalStateError, ThrottledError, UnavailableError
-from headrace.topology.certificates import secret_name
 
 SHA256 = ec.ECDSA(hashes.SHA256())
 

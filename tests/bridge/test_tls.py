@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import pytest
-from bridge_over_tls import NAME, Issuer, Source, TlsBridge, call, channel_to
+from bridge_in_memory import Bridge
+from bridge_over_tls import NAME, Balancer, Issuer, Source, TlsBridge, call, channel_to
 
+from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.bridge import health
 from headrace.bridge.certificates import ServerCertificate
 from headrace.bridge.config import read_config
 from headrace.bridge.health import CHECK, NOT_SERVING, SERVING
+from headrace.codec.certificates import TrustBundle, leaf_secret_text
+from headrace.codec.grpc_users import PasswordHash, User, Users
+from headrace.local.resources import Resources, aws_client, create_resources
+from headrace.metadata.trust import write_trust
 from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
 
+ROOT = Path(__file__).resolve().parents[2]
 Start = Callable[..., TlsBridge]
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
@@ -168,32 +180,62 @@ def test_the_certificate_is_read_again_and_again(issuer: Issuer, caplog: pytest.
 
 
 def test_a_bridge_that_ends_drops_no_call(start: Start, issuer: Issuer):
-    """Calls run without a pause while one of two bridges ends. A running call of it is answered."""
+    """Eight clients call without a pause while one of two bridges behind a load balancer ends."""
 
     async def answer() -> None:
         await asyncio.sleep(0.01)
 
-    first, second = start(answer=answer), start(answer=answer)
-    over = threading.Event()
+    first, second = (start(answer=answer, connection_age_s=1) for _ in range(2))
+    balancer, over = Balancer([first.port, second.port]), threading.Event()
 
     def call_until_over() -> int:
         count = 0
-        with channel_to([first.port, second.port], issuer) as channel:
+        with channel_to([balancer.port], issuer) as channel:
             while not over.is_set():
                 call(channel)
                 count += 1
-            call(channel)
         return count
 
     with ThreadPoolExecutor(8) as pool:
         running = [pool.submit(call_until_over) for _ in range(8)]
         try:
             time.sleep(0.5)
+            balancer.deregister(first.port)
+            first.run(first.server.drain(most_s=60))
             first.stop(deadline_s=30)
             time.sleep(0.5)
         finally:
             over.set()
-        assert all(each.result() > 1 for each in running)
+        counts = [each.result() for each in running]
+    balancer.close()
+    assert all(counts)
+
+
+def test_an_end_waits_for_the_calls_that_are_running(start: Start):
+    go_on, entered = threading.Event(), threading.Event()
+
+    async def answer() -> None:
+        entered.set()
+        await asyncio.to_thread(go_on.wait)
+
+    bridge = start(answer=answer)
+    with bridge.channel() as channel, ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(call, channel)
+        entered.wait()
+        stopping = pool.submit(bridge.stop, 30)
+        with pytest.raises(TimeoutError):
+            stopping.result(timeout=0.5)
+        go_on.set()
+        waiting.result()
+        stopping.result()
+
+
+def test_a_bridge_without_clients_ends_at_once(start: Start):
+    bridge = start()
+    bridge.run(bridge.server.drain(most_s=10_000))
+    with bridge.channel() as channel:
+        call(channel)
+    bridge.run(bridge.server.drain(most_s=0.2))
 
 
 def test_the_health_check_tells_whether_a_bridge_serves(start: Start):
@@ -237,3 +279,71 @@ def test_with_tls_users_may_come_over_the_network():
     assert read_config(NEEDED | TLS).tls.name == NAME
     with pytest.raises(InvalidRequestError, match="HEADRACE_TLS=required"):
         read_config(NEEDED)
+
+
+@pytest.fixture
+def deployed() -> Iterator[Resources]:
+    """The table and the queues of a deployment, in an emulator that ends with the test."""
+    command = [sys.executable, "-m", "headrace.local.aws_emulator", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as emulator:
+        assert emulator.stdout is not None
+        try:
+            yield create_resources(emulator.stdout.readline().strip().removeprefix("ready endpoint="))
+        finally:
+            emulator.terminate()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_the_process_serves_with_its_certificate(issuer: Issuer, deployed: Resources, tmp_path: Path):
+    """Over the network with TLS, and to the health check of its container without."""
+    store = DynamoMetadataStore(deployed.table, aws_client("dynamodb", deployed.endpoint))
+    store.write(write_trust(TrustBundle((issuer.pem,)), None))
+    file, health_port = tmp_path / "certificate.json", _free_port()
+    file.write_text(leaf_secret_text(issuer.issue()))
+    file.chmod(0o600)
+    environment = {
+        **os.environ,
+        **deployed.environment(),
+        "HEADRACE_GRPC_LISTEN_HOST": "0.0.0.0",
+        "HEADRACE_GRPC_LISTEN_PORT": "0",
+        "HEADRACE_GRPC_HEALTH_PORT": str(health_port),
+        "HEADRACE_TLS": "required",
+        "HEADRACE_TLS_FILE": str(file),
+        "HEADRACE_TLS_NAME": NAME,
+    }
+    check = [sys.executable, "-m", "headrace.bridge.health"]
+    command = [sys.executable, "-m", "headrace.bridge"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().split()[-1].removeprefix("port="))
+            with channel_to([port], issuer) as channel:
+                call(channel)
+            assert subprocess.run(check, cwd=ROOT, env=environment, check=False).returncode == 0
+        finally:
+            process.terminate()
+        assert process.wait() == 0
+    assert subprocess.run(check, cwd=ROOT, env=environment, capture_output=True, check=False).returncode == 1
+    file.write_text(leaf_secret_text(Issuer().issue()))
+    refused = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "not one that clients of controller.headrace.internal accept" in refused.stderr
+    assert "PRIVATE" not in refused.stderr + refused.stdout
+
+
+def test_the_health_check_needs_no_user(bridge: Bridge):
+    """A balancer has no password, and its checks are not in the audit log."""
+    users = Users({"ann": User("ann", PasswordHash.of(b"correct horse", b"0123456789abcdef"))})
+    secured = Bridge(bridge.world, lambda: users)
+    try:
+        ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = secured.channel.unary_unary(CHECK)
+        assert ask(b"") == SERVING
+        assert secured.audit == []
+        assert secured.refused("listScopes", b"") is grpc.StatusCode.UNAUTHENTICATED
+    finally:
+        secured.close()

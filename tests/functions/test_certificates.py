@@ -17,11 +17,11 @@ from functions.environment import Environment, EnvironmentVariableError
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.certificate_names import certificate_labels, secret_name
 from headrace.certificates.profile import is_issued_by, load_certificate
 from headrace.codec.certificates import LeafSecret, parse_leaf_secret
 from headrace.metadata.trust import find_trust
 from headrace.model.errors import InvalidRequestError, UnavailableError
-from headrace.topology.certificates import certificate_labels, secret_name
 
 LABELS = certificate_labels(2, has_bridge=True)
 LONG = FunctionContext(lambda: 10**9)

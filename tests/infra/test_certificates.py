@@ -14,11 +14,12 @@ from functions.deployment.custom_resources import TIME_LEFT_MIN_MS
 from functions.environment import Environment
 from headrace import topology
 from headrace.adapters.leaf_secrets import tls_settings
+from headrace.certificate_names import certificate_labels, dns_name, secret_name
 from headrace.codec.certificates import parse_leaf_secret
 from headrace.model.errors import CorruptError
 from headrace.model.tls_modes import TlsMode, is_store_name
-from headrace.topology.certificates import certificate_labels, dns_name, secret_name
 from infra.packaging.lambda_bundle import CERTIFICATES
+from segmentstore_fargate.config import process_environments, read_config
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 STACK = "HeadraceCertificates"
@@ -104,6 +105,14 @@ def test_each_store_has_its_name_and_secret(smallest_assembly: Assembly, as_text
     assert sorted(each.properties["Name"] for each in named) == ["store-0", "store-1"]
     for each in named:
         assert each.properties["DnsConfig"]["DnsRecords"] == [{"TTL": 5, "Type": "A"}]
+
+
+def test_stores_accept_their_variables(smallest_assembly: Assembly, as_text: Callable[[object], str]):
+    for task in smallest_assembly.resources("AWS::ECS::TaskDefinition", "HeadraceSegmentStores"):
+        (container,) = task.properties["ContainerDefinitions"]
+        variables = {each["Name"]: as_text(each["Value"]) for each in container["Environment"]}
+        for environment in process_environments(variables):
+            assert read_config(environment).tls.mode is TlsMode.REQUIRED
 
 
 def test_the_names_are_in_a_zone_of_the_network(smallest_assembly: Assembly):

@@ -14,6 +14,7 @@ from syntax_trees import syntax_tree
 
 import headrace.bridge.config
 from headrace.bridge.config import read_config
+from headrace.bridge.server import CONNECTION_AGE_S
 from headrace.model.tls_modes import TlsMode
 from headrace.topology.grpc_bridge import GRPC_BRIDGE
 from infra.packaging.image_context import GRPC_BRIDGE as IMAGE
@@ -46,7 +47,8 @@ def test_the_bridge_accepts_its_variables(variables: dict[str, str]):
     assert config.users is not None
     assert config.users.secret == "headrace-grpc-users"
     assert config.health_port == GRPC_BRIDGE.health_port
-    assert config.stream_deadline_s < config.stop_deadline_s < GRPC_BRIDGE.stop_timeout_s
+    assert config.drain_s > CONNECTION_AGE_S * 1.1
+    assert config.drain_s + config.stop_deadline_s < GRPC_BRIDGE.stop_timeout_s
 
 
 def test_the_bridge_is_told_nothing_that_it_does_not_read(variables: dict[str, str]):
@@ -111,11 +113,8 @@ def test_the_bridge_is_reached_through_the_balancer_only(smallest_assembly: Asse
         for each in smallest_assembly.resources("AWS::EC2::SecurityGroupIngress", "HeadraceNetwork")
         if each.properties["FromPort"] == GRPC_BRIDGE.port
     }
-    balancer = groups["Load balancer of the gRPC bridge"]
-    assert opened == {
-        (groups["gRPC bridge"], balancer),
-        (balancer, groups["Clients" if "Clients" in groups else "Writers and readers of streams"]),
-    }
+    balancer, clients = groups["Load balancer of the gRPC bridge"], groups["Writers and readers of streams"]
+    assert opened == {(groups["gRPC bridge"], balancer), (balancer, clients)}
 
 
 def test_the_image_is_built_from_the_sources_of_the_bridge(smallest_assembly: Assembly):

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.certificates import ServerCertificate
-from headrace.bridge.server import SERVICE, BridgeServer, CallThreads
+from headrace.bridge.server import CONNECTION_AGE_S, SERVICE, BridgeServer, CallThreads
 from headrace.certificates.profile import authority_certificate, issue_leaf, pem
 from headrace.codec.certificates import LeafSecret, TrustBundle
 from headrace.metadata.trust import find_trust, write_trust
@@ -54,7 +54,14 @@ class Source:
 class TlsBridge:
     """A server on an event loop of its own, which trusts `issuer`. `answer` is what each call waits for."""
 
-    def __init__(self, issuer: Issuer, source: Source, answer: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        issuer: Issuer,
+        source: Source,
+        answer: Callable[[], Awaitable[None]] | None = None,
+        connection_age_s: float = CONNECTION_AGE_S,
+    ) -> None:
+        self._connection_age_s = connection_age_s
         self.issuer = issuer
         self.store = MemoryMetadataStore()
         self.trust(issuer)
@@ -89,7 +96,7 @@ class TlsBridge:
             raise AssertionError("no test calls it")
 
         rpcs: Any = {method.name: refuse for method in SERVICE.methods} | {"getControllerServerList": controllers}
-        self.server = BridgeServer(rpcs, CallThreads())
+        self.server = BridgeServer(rpcs, CallThreads(), connection_age_s=self._connection_age_s)
         ports = self.server.listen("127.0.0.1", 0, await self.certificate.start()), self.server.listen("127.0.0.1", 0)
         await self.server.start()
         return ports
@@ -114,6 +121,56 @@ class TlsBridge:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class Balancer:
+    """Passes TCP through to one of its targets, as a network load balancer: only new connections go elsewhere."""
+
+    def __init__(self, targets: list[int]) -> None:
+        self._targets = list(targets)
+        self._count = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    def deregister(self, target: int) -> None:
+        """Send no new connections there. Those of now stay."""
+        self._targets.remove(target)
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._pass, "127.0.0.1", 0)
+
+    async def _end(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = self._targets[self._count % len(self._targets)]
+        self._count += 1
+        there, back = await asyncio.open_connection("127.0.0.1", target)
+        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    try:
+        while data := await source.read(65_536):
+            target.write(data)
+            await target.drain()
+    except OSError:
+        return  # the other end has gone
+    finally:
+        target.close()
 
 
 def channel_to(ports: list[int], issuer: Issuer, name: str = NAME) -> grpc.Channel:

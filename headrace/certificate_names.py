@@ -1,4 +1,8 @@
-"""The names that certificates of a deployment are issued for: its segment stores, and the gRPC bridge."""
+"""The names that certificates of a deployment are issued for: its segment stores, and the gRPC bridge.
+
+They are not in the topology, so that a segment store does not import the declarations of functions and routes: each
+change of these would make another image of it.
+"""
 
 from __future__ import annotations
 
