@@ -149,7 +149,7 @@ def test_pythons_strict_checks_accept_the_profile(issuer: Issuer, tmp_path: Path
 def test_pythons_checks_refuse_the_rest(issuer: Issuer, tmp_path: Path, case: str):
     trusted = Issuer().certificate if case == "other authority" else issuer.certificate
     name = "store-1.headrace.internal" if case == "other name" else NAME
-    now_s = NOW_S + {"expired": -LEAF_LIFE_S - 1, "not yet valid": BACKDATED_S + 60}.get(case, 0)
+    now_s = NOW_S + {"expired": -LEAF_LIFE_S - 1, "not yet valid": DAY_S}.get(case, 0)
     with pytest.raises(ssl.SSLCertVerificationError):
         _handshake(issuer.issue(now_s=now_s), trusted, name, tmp_path)
 
