@@ -18,6 +18,7 @@ from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.http_api import HttpApi
 from headrace.client.loop_thread import LoopThread
 from headrace.client.synchronous.synchronous_bases import EventWriter
+from headrace.client.trust import AsyncTrust
 from headrace.client.writing.event_writer import WriterCore, WriterOptions
 
 BATCH_EVENTS = 2000
@@ -33,6 +34,7 @@ class OneSegment:
     def __init__(self, port: int) -> None:
         self._port = port
         self.delegation_tokens = AsyncDelegationTokens(cast(HttpApi, self))
+        self.trust = AsyncTrust(cast(HttpApi, self))
 
     async def epoch_segments(self, scope: str, stream: str) -> EpochSegments:
         return EpochSegments(0, (StartedSegment(0, 0.0, 1.0, SEGMENT, 0),), sealed=False)

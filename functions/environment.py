@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 
 from headrace import topology
+from headrace.certificate_names import is_label
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS, RETENTION_PERIOD_MS
 
 METADATA_TABLE = "HEADRACE_METADATA_TABLE"
@@ -21,6 +22,8 @@ TICKS_QUEUE_URL = "HEADRACE_TICKS_QUEUE_URL"
 AUDIT_LOG_GROUP = "HEADRACE_AUDIT_LOG_GROUP"
 CONTAINER_COUNT = "HEADRACE_CONTAINER_COUNT"
 S3_CONTAINERS = "HEADRACE_S3_CONTAINERS"
+CERTIFICATE_LABELS = "HEADRACE_CERTIFICATE_LABELS"
+AUTHORITY_KEYS = "HEADRACE_AUTHORITY_KEYS"
 COMPLETED_TRANSACTIONS_KEPT_S = "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S"
 RETENTION_PERIOD_S = "HEADRACE_RETENTION_PERIOD_S"
 
@@ -68,6 +71,19 @@ class Environment:
         return self._text(AUDIT_LOG_GROUP)
 
     @property
+    def certificate_labels(self) -> tuple[str, ...]:
+        """What certificates are issued for, such as `store-0`."""
+        labels = self._list(CERTIFICATE_LABELS)
+        if wrong := [label for label in labels if not is_label(label)]:
+            raise EnvironmentVariableError(f"{CERTIFICATE_LABELS} has {wrong[0][:40]!r}: expected store-0 or such")
+        return labels
+
+    @property
+    def authority_keys(self) -> tuple[str, ...]:
+        """The ids of the keys in KMS with which authorities sign, from the oldest to the newest."""
+        return self._list(AUTHORITY_KEYS)
+
+    @property
     def container_count(self) -> int:
         """Segment containers of this deployment whose logs are on stores; by default the number in the topology."""
         return self._number(CONTAINER_COUNT, topology.CONTAINER_COUNT)
@@ -101,6 +117,9 @@ class Environment:
         if not text.isdecimal() or int(text) < least:
             raise EnvironmentVariableError(f"{name} is {text!r}: expected a number, at least {least}")
         return int(text)
+
+    def _list(self, name: str) -> tuple[str, ...]:
+        return tuple(filter(None, (each.strip() for each in self._text(name).split(","))))
 
     def _text(self, name: str) -> str:
         value = self._variables.get(name, "")

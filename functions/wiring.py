@@ -171,9 +171,12 @@ def _tcp_segment_stores() -> TcpSegmentStores:
     from functions.token_wiring import internal_token
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
     from headrace.adapters.tcp.store_calls import locate_by_claims
+    from headrace.adapters.tcp.store_trust import StoreTrust
 
-    locate = locate_by_claims(metadata_store())
-    return TcpSegmentStores(locate, *environment().containers, token=internal_token())
+    store = metadata_store()
+    return TcpSegmentStores(
+        locate_by_claims(store), *environment().containers, token=internal_token(), trust=StoreTrust(store)
+    )
 
 
 def segment_stores() -> SegmentStores:

@@ -8,9 +8,11 @@ from cdk_nag import AwsSolutionsChecks
 from infra.constructs.segment_store_zone import APPLICATION, APPLICATION_TAG
 from infra.settings import Settings
 from infra.stacks.audit_log import AuditLogStack
+from infra.stacks.certificates import CertificatesStack
 from infra.stacks.chunks import ChunksStack
 from infra.stacks.controller_api import ControllerApiStack
 from infra.stacks.dashboard import DashboardStack
+from infra.stacks.grpc_bridge import GrpcBridgeStack
 from infra.stacks.metadata import MetadataStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.observability import ObservabilityStack
@@ -57,6 +59,17 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
         # Functions send tokens before the stores demand them.
         for caller in (api, processors):
             stores.add_stack_dependency(caller)
+    if settings.has_certificates:
+        certificates = CertificatesStack(app, "HeadraceCertificates", settings, network.network)
+        for before in (metadata, network, observability):
+            certificates.add_stack_dependency(before)
+        # Each store has a certificate before it must show one.
+        stores.add_stack_dependency(certificates)
+        if settings.grpc_bridge:
+            bridge = GrpcBridgeStack(app, "HeadraceGrpcBridge", settings, network.network)
+            # The stack of the stores has the cluster, and that of the processors copies audit lines.
+            for deployed in (certificates, queues, processors, stores):
+                bridge.add_stack_dependency(deployed)
     if settings.spark_job:
         spark = SparkStack(app, "HeadraceSpark", settings, network=network.network)
         spark.add_stack_dependency(network)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from constructs import Node
 
 from headrace import topology
+from headrace.certificate_names import certificate_labels
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
 
 DEFAULT_VPC_CIDR = "10.73.0.0/16"
@@ -53,6 +54,10 @@ _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
 _SWITCH = {"true": True, "false": False}
 _TOKENS = {"required": True, "off": False}
+TLS_MODES = ("off", "permissive", "required")
+CA_KEYS_MAX = 4
+"""A replacement of a certification authority needs two keys."""
+_CA_KEY = re.compile(r"[1-9][0-9]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,10 @@ class Settings:
     `containers` and `buckets` must never change after the first deployment; `s3_containers`, additional containers for
     streams that S3 acknowledges, may change once, from 0. `calls_per_second` bounds the API, for all
     callers together. `completed_transactions_hours` is how long the outcome of a transaction can be queried. With
-    `tokens` segment stores demand a delegation token of each request. `nag` checks the
-    templates with cdk-nag, which takes most of the time of a synth.
+    `tokens` segment stores demand a delegation token of each request. `tls` says whether segment stores have
+    certificates, and whether they also accept connections without TLS. `ca_keys` numbers the keys of certification
+    authorities, from the oldest to the newest. `grpc_bridge` adds the bridge for Pravega's clients, which needs TLS.
+    `nag` checks the templates with cdk-nag, which takes most of the time of a synth.
     """
 
     zones: tuple[str, ...] = ()
@@ -88,6 +95,9 @@ class Settings:
     completed_transactions_hours: int = COMPLETED_TRANSACTIONS_HOURS
     spark_jobs: tuple[str, ...] = ()
     tokens: bool = False
+    tls: str = "off"
+    ca_keys: tuple[int, ...] = (1,)
+    grpc_bridge: bool = False
     nag: bool = False
 
     def __post_init__(self) -> None:
@@ -127,6 +137,25 @@ class Settings:
             raise ValueError(f"copies: {self.log_copies} need as many zones, there are {self.zone_count}")
         if self.containers < self.zone_count:
             raise ValueError(f"containers: {self.containers} are too few for {self.zone_count} zones")
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        if self.tls not in TLS_MODES:
+            raise ValueError(f"tls: {self.tls!r} must be {', '.join(TLS_MODES[:-1])} or {TLS_MODES[-1]}")
+        if not 1 <= len(self.ca_keys) <= CA_KEYS_MAX or sorted(set(self.ca_keys)) != list(self.ca_keys):
+            raise ValueError(f"ca_keys: expected 1 to {CA_KEYS_MAX} numbers in their order, such as 1 or 1,2")
+        if self.grpc_bridge and not self.has_certificates:
+            raise ValueError("grpc_bridge: it sends and receives passwords, so it needs tls=permissive or tls=required")
+
+    @property
+    def has_certificates(self) -> bool:
+        """Whether the deployment has a certification authority."""
+        return self.tls != TLS_MODES[0]
+
+    @property
+    def certificate_labels(self) -> tuple[str, ...]:
+        """What certificates are issued for."""
+        return certificate_labels(self.zone_count, has_bridge=self.grpc_bridge)
 
     @property
     def zone_count(self) -> int:
@@ -188,7 +217,7 @@ class Settings:
         """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...
         -c account_concurrency=... -c metrics_from=... -c copies=... -c containers=... -c s3_containers=...
         -c buckets=... -c calls_per_second=... -c completed_transactions_hours=...
-        -c spark_jobs=replay,report -c tokens=required -c nag=true`.
+        -c spark_jobs=replay,report -c tokens=required -c tls=required -c ca_keys=1,2 -c grpc_bridge=true -c nag=true`.
 
         Raises:
             ValueError: a value is wrong, or there is no such setting. The message names the setting.
@@ -212,6 +241,9 @@ class Settings:
             completed_transactions_hours=_number(node, "completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS),
             spark_jobs=tuple(dict.fromkeys(name.strip() for name in jobs.split(",") if name.strip())),
             tokens=_tokens(node),
+            tls=str(node.try_get_context("tls") or TLS_MODES[0]),
+            ca_keys=_ca_keys(node),
+            grpc_bridge=_switch(node, "grpc_bridge", default=False),
             nag=_switch(node, "nag", default=False),
         )
 
@@ -278,3 +310,11 @@ def _tokens(node: Node) -> bool:
     if text not in _TOKENS:
         raise ValueError(f"tokens: {value!r} must be {' or '.join(_TOKENS)}")
     return _TOKENS[text]
+
+
+def _ca_keys(node: Node) -> tuple[int, ...]:
+    value = node.try_get_context("ca_keys")
+    parts = [part.strip() for part in str(1 if value is None else value).split(",")]
+    if not all(map(_CA_KEY.fullmatch, parts)):
+        raise ValueError(f"ca_keys: {str(value)[:100]!r} must be numbers from 1 to 99, such as 1 or 1,2")
+    return tuple(map(int, parts))

@@ -54,6 +54,7 @@ MODULES = (
         ("AsyncDelegationTokens",),
         internal=frozenset({"ready", "when_replaced"}),
     ),
+    Generated("synchronous_trust", "trust", ("AsyncTrust",)),
     Generated("synchronous_reader_groups_admin", "administration.reader_groups_admin", ("AsyncReaderGroupsAdmin",)),
     Generated("synchronous_reader_group", "groups.reader_group", ("AsyncReaderGroup",), internal=frozenset({"open"})),
     Generated(

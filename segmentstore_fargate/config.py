@@ -37,12 +37,16 @@
 | HEADRACE_IDLE_SEGMENT_S, HEADRACE_SEGMENTS_KEPT | when idle segments are evicted, and how many stay | 600, 1000 |
 | HEADRACE_TABLE_MEMORY_BYTES | memory for table entries that are not in S3, of a process | 32 MiB |
 | HEADRACE_TABLE_CACHE_BYTES | memory for cached blocks of table indexes, of a process | 16 MiB |
-| HEADRACE_CONNECTIONS_MAX | connections of a process; more are refused | 4096 |
+| HEADRACE_CONNECTIONS_MAX | connections of a process; more are refused | 4096, with TLS 1024 |
 | HEADRACE_CONNECTIONS_PER_ADDRESS_MAX | connections of a process from one address; more are refused | a quarter |
 | HEADRACE_RESERVED_NETWORKS | networks (CIDR, comma-separated) with 64 reserved connections of a process | none |
 | HEADRACE_TOKENS | off, or required: each request needs a delegation token | off |
 | HEADRACE_TOKEN_KEYS_FILE | path of the keys of delegation tokens, of mode 600 | one of both is required |
 | HEADRACE_TOKEN_KEYS_SECRET | id or ARN of a secret of AWS Secrets Manager with the keys | with tokens |
+| HEADRACE_TLS | off; permissive: peers may use TLS; required: peers without TLS are refused | off |
+| HEADRACE_TLS_FILE | path of certificate and key, of mode 600 | one of both is required |
+| HEADRACE_TLS_SECRET | id or ARN of a secret of AWS Secrets Manager with both | with TLS |
+| HEADRACE_TLS_NAME | DNS name in the certificate, which clients verify | required with TLS |
 | HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
 | HEADRACE_STOP_DEADLINE_S | time to write the data in memory to S3 after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | level of the standard library's logging | INFO |
@@ -60,8 +64,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from headrace.adapters.leaf_secrets import TlsSettings, tls_settings
 from headrace.adapters.system_clock import SystemClock
-from headrace.adapters.tcp.listener import CONNECTIONS_MAX, Network
+from headrace.adapters.tcp.listener import CONNECTIONS_MAX, TLS_CONNECTIONS_MAX, Network
 from headrace.adapters.token_keys import token_key_source
 from headrace.deployment_defaults import CONTAINER_COUNT, S3_CONTAINERS_MAX
 from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S
@@ -145,6 +150,7 @@ class StoreConfig:
     cluster_id: bytes
     compresses_log: bool
     token_keys: TokenKeySource | None
+    tls: TlsSettings
 
     @property
     def container_count(self) -> int:
@@ -162,7 +168,9 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
     classes = ContainerLayout(container_count, s3_containers)
     shares = _read_shares(read, classes, processes)
     cache_bytes = read.integer("HEADRACE_CACHE_BYTES", CACHE_BYTES_DEFAULT, least=processes * CACHE_BYTES_MIN)
-    connections_max = read.integer("HEADRACE_CONNECTIONS_MAX", CONNECTIONS_MAX, least=1)
+    tls = tls_settings(environment)
+    connections_default = TLS_CONNECTIONS_MAX if tls.mode.accepts_tls else CONNECTIONS_MAX
+    connections_max = read.integer("HEADRACE_CONNECTIONS_MAX", connections_default, least=1)
     limits = _read_limits(read, cache_bytes, processes)
     receive_bytes = _read_receive_bytes(read, cache_bytes, processes, connections_max)
     left_bytes = cache_bytes // processes - limits.read_cache_bytes - receive_bytes
@@ -222,6 +230,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         cluster_id=_read_cluster_id(environment, copies),
         compresses_log=_read_log_compression(environment, zone),
         token_keys=token_key_source(environment, SystemClock()),
+        tls=tls,
     )
 
 

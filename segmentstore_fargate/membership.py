@@ -295,7 +295,7 @@ class Membership:
         else:
             found = seen
         own, in_s3 = self.identity, self._store.layout.class_of(found.container) is LogClass.S3
-        claim = ContainerClaim(own.store_id, own.host, own.port, own.zone, log_in_s3=in_s3)
+        claim = ContainerClaim(own.store_id, own.host, own.port, own.zone, log_in_s3=in_s3, tls_name=own.tls_name)
         return await self._in_thread(lambda: claim_free_container(self._records, found, claim, self._clock.now_ms()))
 
     async def _hand_over_due(self, container_map: ContainerMap) -> None:

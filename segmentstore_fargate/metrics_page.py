@@ -16,6 +16,7 @@ from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from headrace.adapters.tcp.arrivals import Failure
 from headrace.adapters.tcp.listener import Bound, WireListener
 from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
 from headrace.segmentstore.log.journal.journal_thread import Journal
@@ -24,6 +25,7 @@ from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.container_metrics import CONTAINER_METRICS, MeasuredContainer
 from segmentstore_fargate.metric_families import Metric, Value, metric_family
 from segmentstore_fargate.replication_metrics import REPLICATION_METRICS, MeasuredReplication
+from segmentstore_fargate.tls_upkeep import TlsUpkeep
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -42,6 +44,7 @@ class MeasuredStore:
     scaling_reports_dropped: Callable[[], int]
     replication: MeasuredReplication | None = None
     log_storage: MeasuredChunkStorage | None = None
+    tls: TlsUpkeep | None = None
 
 
 def _by_use(
@@ -90,6 +93,31 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         "connections refused because there were too many: in total, or from their address",
         lambda s: {(bound.value,): s.store.metrics.connections_refused[bound] for bound in Bound},
         ("reason",),
+    ),
+    Metric(
+        "counter",
+        "headrace_plaintext_connections_total",
+        "connections without TLS that were served",
+        lambda s: s.store.metrics.plaintext_connections,
+    ),
+    Metric(
+        "counter",
+        "headrace_handshakes_failed_total",
+        "connections that were closed before their first command, by reason",
+        lambda s: {(reason.value,): s.store.metrics.handshakes_failed[reason] for reason in Failure},
+        ("reason",),
+    ),
+    Metric(
+        "gauge",
+        "headrace_certificate_expiry_seconds",
+        "when the certificate in use expires, in seconds since the Unix epoch; 0 without one",
+        lambda s: s.tls.contexts.expires_s if s.tls is not None and s.tls.contexts is not None else 0,
+    ),
+    Metric(
+        "counter",
+        "headrace_certificate_reload_failures_total",
+        "attempts to load the certificate again that failed, so that the former one stayed in use",
+        lambda s: s.tls.reload_failures if s.tls is not None else 0,
     ),
     Metric(
         "counter",

@@ -25,6 +25,7 @@ from headrace.model.container_logs import COPIES, ReplicaId
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.replica_placement import (
     Placement,
+    ReplicaAddress,
     address_of,
     first_members,
     lease_of,
@@ -76,8 +77,8 @@ class PeerStores:
     async def stop(self) -> None:
         await self._looks.stop()
 
-    def address_of(self, replica: ReplicaId) -> tuple[str, int] | None:
-        """Host and port of a replica; None if no store has it.
+    def address_of(self, replica: ReplicaId) -> ReplicaAddress | None:
+        """Where a replica is reached; None if no store has it.
 
         Raises:
             UnavailableError: its store and this one have no common version of the protocol.

@@ -23,6 +23,7 @@ from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.replicated_logs import ReplicatedLogs
 from segmentstore_fargate.replication_metrics import MeasuredReplication
 from segmentstore_fargate.task_protection import TaskProtection, task_protection
+from segmentstore_fargate.tls_upkeep import TlsUpkeep
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +41,10 @@ class Replication:
         clock: Clock,
         on_damage: Callable[[int, Exception], None],
         on_ended: Callable[[], Awaitable[None]],
+        tls: TlsUpkeep,
     ) -> None:
         self._config = config
+        self._tls = tls
         self._environment = environment
         self._metadata_store = metadata_store
         self._disk = disk
@@ -92,10 +95,13 @@ class Replication:
         self._links = TcpReplicaLinks(
             identity,
             self._logs.peers.address_of,
+            tls=self._tls.links,
             on_batch=metrics.batch_bytes.record,
             on_corrupt=metrics.count_corrupt_message,
         )
-        self._listener = ReplicaListener(sessions, identity, on_corrupt=metrics.count_corrupt_message)
+        self._listener = ReplicaListener(
+            sessions, identity, tls=self._tls.stores, on_corrupt=metrics.count_corrupt_message
+        )
         await self._listener.start(self._bound)
         self._logs.start(sessions, self._links)
         self._protection = task_protection(

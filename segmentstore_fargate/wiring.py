@@ -41,6 +41,7 @@ from segmentstore_fargate.registration import own_task
 from segmentstore_fargate.replication import Replication
 from segmentstore_fargate.restart_policy import JOURNAL_FAILED
 from segmentstore_fargate.scaling import StoreScalingReports
+from segmentstore_fargate.tls_upkeep import TlsUpkeep
 from segmentstore_fargate.token_upkeep import TokenUpkeep
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class SegmentStoreProcess:
             on_failure=self._journal_failed,
         )
         self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
+        self._tls = TlsUpkeep(config.tls, self._metadata_store)
         self._aws_session = botocore.session.get_session()
         self._s3_storages: list[S3ChunkStorage] = []
         measured_chunks = self._measured_s3()
@@ -108,14 +110,7 @@ class SegmentStoreProcess:
         )
         find_reasons = self._find_unsettled if self._replication is None else place.find_reasons
         self._latch = SettledLatch(config.data_dir, config.process, find_reasons)
-        self._listener = WireListener(
-            self._store,
-            lambda: secrets.randbits(128),
-            connections_max=connections_within(config.connections_max),
-            connections_per_address_max=config.connections_per_address_max,
-            reserved_networks=config.reserved_networks,
-            receive_bytes=config.receive_bytes,
-        )
+        self._listener = self._make_listener()
         self._metrics = MetricsPage(
             MeasuredStore(
                 self._store,
@@ -128,11 +123,24 @@ class SegmentStoreProcess:
                 lambda: self._scaling_reports.dropped,
                 self._replication.measured if self._replication is not None else None,
                 measured_logs,
+                self._tls,
             )
         )
         self._health = HealthServer({"/health": self._alive, "/ready": self._ready, "/metrics": self._metrics_answer})
         self._log_watch = log_watch(self._store, self._replication.ledgers if self._replication is not None else None)
         self._collector = QuietCollector(lambda: self._journal.synced_commits, lambda: bool(self._store.openings))
+
+    def _make_listener(self) -> WireListener:
+        config = self._config
+        return WireListener(
+            self._store,
+            lambda: secrets.randbits(128),
+            connections_max=connections_within(config.connections_max),
+            connections_per_address_max=config.connections_per_address_max,
+            reserved_networks=config.reserved_networks,
+            receive_bytes=config.receive_bytes,
+            tls=self._tls.clients,
+        )
 
     async def start(self) -> str:
         """Register, read the journal, claim, recover and listen. Returns the `ready` line.
@@ -147,8 +155,9 @@ class SegmentStoreProcess:
             OSError: a port is taken.
         """
         config = self._config
+        await self._tls.start()  # first: no container waits for a store that can serve no client
         if self._tokens is not None:
-            await self._tokens.start()  # first: no container waits for a store that can serve no client
+            await self._tokens.start()
         bound = bind_socket(config.listen_host, config.listen_port)
         replication = self._replication
         try:
@@ -199,6 +208,7 @@ class SegmentStoreProcess:
             self._clock,
             self._replica_damaged,
             self._store_ended,
+            self._tls,
         )
 
     async def _start_replication(self, replication: Replication, membership: Membership) -> None:
@@ -242,6 +252,7 @@ class SegmentStoreProcess:
             replica_port=replica_port,
             revision=task.revision if task else 0,
             replica_protocol=REPLICA_PROTOCOL if replication else FIRST_PROTOCOL,
+            tls_name=self._tls.announced_name,
         )
         place = Place(config.container_count, config.containers)
         self._membership = Membership(
@@ -276,6 +287,7 @@ class SegmentStoreProcess:
         _log.info("event=stopping store=%s", self._config.store_id)
         deadline_s = self._clock.monotonic_s() + self._config.stop_deadline_s
         self._collector.stop()
+        await self._tls.stop()
         if self._tokens is not None:
             await self._tokens.stop()
         await self._log_watch.stop()

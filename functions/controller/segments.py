@@ -12,6 +12,7 @@ from functions.http_api import HttpApi, lambda_handler
 from functions.operations import QueryParameter
 from headrace.api.segments import EpochSegments, Predecessors, RangesBetween, SegmentEndpoint, Successors
 from headrace.api.stream_cuts import BetweenRequest, StreamCutView, decimal, requested_offsets
+from headrace.api.trust import TrustView
 from headrace.model.errors import InvalidRequestError
 
 api = HttpApi()
@@ -64,6 +65,11 @@ def predecessors(scope: ScopeName, stream: StreamName, segment: SegmentId) -> Pr
 @api.route("GET", f"{_SEGMENTS}/<segment>/endpoint", summary="The segment store that serves a segment", tag="Segments")
 def endpoint(scope: ScopeName, stream: StreamName, segment: SegmentId) -> SegmentEndpoint:
     return wiring.segment_service().endpoint_of_known(scope, stream, segment)
+
+
+@api.route("GET", "/v1/trust", summary="The authorities that have issued the stores' certificates", tag="Segments")
+def trust() -> TrustView:
+    return wiring.segment_service().trust()
 
 
 @api.route("GET", "/v1/scopes/<scope>/streams/<stream>/stream-cut", summary="The cut at an end", tag="Segments")

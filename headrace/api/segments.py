@@ -104,6 +104,9 @@ class SegmentEndpoint(Document, frozen=True):
     zone: str
     container: int
     epoch: Annotated[int, about("Grows with each takeover of the container")]
+    tls_name: Annotated[str, about("Name in the store's certificate, to be verified; empty: connect without TLS")] = (
+        field(name="tlsName", default="")
+    )
 
 
 class RangeBetween(SegmentView, frozen=True):

@@ -11,13 +11,16 @@
 | HEADRACE_S3_CONTAINERS | more containers, whose appends S3 acknowledges | 0 |
 | HEADRACE_STREAM_DEADLINE_S | how long a call may wait for a stream to be created, sealed or deleted | 60 |
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
+| HEADRACE_GRPC_DRAIN_S | after SIGTERM, how long to serve until clients behind a load balancer are gone | 0 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
 | HEADRACE_AUDIT_FILE | the file to which audit lines are appended | standard error |
 | HEADRACE_GRPC_USERS_FILE, HEADRACE_GRPC_USERS_SECRET | path, or id of a secret, with the users | one of both |
 | HEADRACE_GRPC_PLAINTEXT | `allowed`: serve users on other addresses than loopback, without TLS | refused |
+| HEADRACE_GRPC_HEALTH_PORT | a port of 127.0.0.1, without TLS, for the health check of a container | none |
 
-The last two apply if HEADRACE_TOKENS is `required`. This variable and others about tokens are described in
-`adapters/token_keys.py`. Region, credentials and endpoints come from the standard AWS_* variables.
+The two before the last apply if HEADRACE_TOKENS is `required`. This variable and others about tokens are described in
+`adapters/token_keys.py`, and HEADRACE_TLS and its variables in `adapters/leaf_secrets.py`. With any mode but `off` the
+bridge serves only with TLS. Region, credentials and endpoints come from the standard AWS_* variables.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from typing import Final
 
 from headrace import topology
 from headrace.adapters import audit_log
+from headrace.adapters.leaf_secrets import MODE, TlsSettings, tls_settings
 from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE, REQUIRED, TOKENS
 from headrace.model.errors import InvalidRequestError
 
@@ -43,6 +47,7 @@ USERS_FILE: Final = "HEADRACE_GRPC_USERS_FILE"
 USERS_SECRET: Final = "HEADRACE_GRPC_USERS_SECRET"
 PLAINTEXT: Final = "HEADRACE_GRPC_PLAINTEXT"
 PLAINTEXT_ALLOWED: Final = "allowed"
+HEALTH_PORT: Final = "HEADRACE_GRPC_HEALTH_PORT"
 _LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -69,6 +74,7 @@ class BridgeConfig:
     container_count: int
     s3_containers: int
     stream_deadline_s: int
+    drain_s: int
     stop_deadline_s: int
     log_level: str
     audit_file: Path | None
@@ -76,12 +82,15 @@ class BridgeConfig:
     """None: tokens are off, and there is no authentication."""
     token_environment: Mapping[str, str]
     """The variables of delegation tokens."""
+    tls: TlsSettings
+    health_port: int
+    """0: none."""
 
 
 def read_config(environment: Mapping[str, str]) -> BridgeConfig:
     """Read the settings; raises InvalidRequestError with the name of a variable that is missing or invalid."""
     listen_host = environment.get("HEADRACE_GRPC_LISTEN_HOST") or "127.0.0.1"
-    log_level = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper()
+    log_level, tls = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper(), tls_settings(environment)
     if log_level not in _LOG_LEVELS:
         raise InvalidRequestError(f"HEADRACE_LOG_LEVEL is {log_level!r}, expected one of {', '.join(_LOG_LEVELS)}")
     return BridgeConfig(
@@ -97,17 +106,25 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         s3_containers=_integer(environment, "HEADRACE_S3_CONTAINERS", 0, 0),
         stream_deadline_s=_integer(environment, "HEADRACE_STREAM_DEADLINE_S", STREAM_DEADLINE_DEFAULT_S, 1),
         stop_deadline_s=_integer(environment, "HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S, 0),
+        drain_s=_integer(environment, "HEADRACE_GRPC_DRAIN_S", 0, 0),
         log_level=log_level,
         audit_file=Path(environment[audit_log.FILE]) if environment.get(audit_log.FILE) else None,
-        users=_users(environment, listen_host),
+        users=_users(environment, listen_host, has_tls=tls.source is not None),
         token_environment={
             name: environment[name] for name in (TOKENS, KEYS_FILE, KEYS_SECRET, LIFE) if name in environment
         },
+        tls=tls,
+        health_port=read_health_port(environment),
     )
 
 
-def _users(environment: Mapping[str, str], listen_host: str) -> UsersConfig | None:
-    """Passwords on a network need TLS, which the bridge does not have: what ends TLS before it must be on this host."""
+def read_health_port(environment: Mapping[str, str]) -> int:
+    """The port of the health check, or 0. Raises InvalidRequestError."""
+    return _integer(environment, HEALTH_PORT, 0, 0, _PORT_MAX)
+
+
+def _users(environment: Mapping[str, str], listen_host: str, *, has_tls: bool) -> UsersConfig | None:
+    """Passwords on a network need TLS, of the bridge or of a program before it on this host."""
     if environment.get(TOKENS, "") != REQUIRED:
         return None
     found = UsersConfig(environment.get(USERS_FILE, ""), environment.get(USERS_SECRET, ""))
@@ -117,10 +134,11 @@ def _users(environment: Mapping[str, str], listen_host: str) -> UsersConfig | No
     allowed = environment.get(PLAINTEXT, "")
     if allowed not in ("", PLAINTEXT_ALLOWED):
         raise InvalidRequestError(f"{PLAINTEXT} is {allowed[:40]!r}, expected {PLAINTEXT_ALLOWED}")
-    if not allowed and not _is_loopback(listen_host):
+    if not has_tls and not allowed and not _is_loopback(listen_host):
         raise InvalidRequestError(
-            f"the bridge has no TLS, and passwords would cross the network as plain text: listen on 127.0.0.1 instead "
-            f"of {listen_host}, or set {PLAINTEXT}={PLAINTEXT_ALLOWED} if another program encrypts the network"
+            f"the bridge has no TLS, and passwords would cross the network as plain text: set {MODE}=required and its "
+            f"certificate, listen on 127.0.0.1 instead of {listen_host}, or set {PLAINTEXT}={PLAINTEXT_ALLOWED} if "
+            "another program encrypts the network"
         )
     return found
 

@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.audit import call_under_way
+from headrace.bridge.health import CHECK, Health
 from headrace.bridge.service import Rpc
 from headrace.bridge.status_codes import code_of, reply_of
 from headrace.model.errors import HeadraceError, InvalidRequestError
@@ -44,6 +45,16 @@ PROBE_TIMEOUT_S: Final = 20
 HANDSHAKE_S: Final = 20
 """The time for a client to begin with HTTP/2 after it has connected."""
 
+CONNECTION_AGE_S: Final = 60
+CONNECTION_AGE_GRACE_S: Final = 5 * 60
+"""The bridge asks a client to connect again after this age, up to a tenth more or less. So all bridges behind a load
+balancer get their share, and a bridge that gets no new connections has none soon. A call that is running then has the
+grace to end."""
+
+QUIET_S: Final = 2.0
+"""A bridge that is about to end has no clients any more when there was no call for so long."""
+_DRAIN_POLL_S: Final = 0.1
+
 THREADS: Final = 16
 """Concurrent calls to AWS: the number of connections of the metadata store's client."""
 
@@ -53,13 +64,15 @@ _INTERNAL_MESSAGE: Final = "an internal error occurred; the details are in the l
 _log = logging.getLogger(__name__)
 
 
-def _options() -> tuple[tuple[str, int], ...]:
+def _options(connection_age_s: float) -> tuple[tuple[str, int], ...]:
     return (
         ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
         ("grpc.max_send_message_length", REPLY_BYTES_MAX),
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
         ("grpc.max_connection_idle_ms", int(IDLE_S * 1000)),
+        ("grpc.max_connection_age_ms", int(connection_age_s * 1000)),
+        ("grpc.max_connection_age_grace_ms", CONNECTION_AGE_GRACE_S * 1000),
         ("grpc.keepalive_time_ms", PROBE_EVERY_S * 1000),
         ("grpc.keepalive_timeout_ms", PROBE_TIMEOUT_S * 1000),
         ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),
@@ -82,14 +95,35 @@ class CallThreads:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
+class _Arrivals(grpc.aio.ServerInterceptor):
+    """Notes when the last call arrived, apart from health checks, which never end."""
+
+    def __init__(self) -> None:
+        self.last_s = float("-inf")
+
+    async def intercept_service(self, continuation: Any, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        if handler_call_details.method != CHECK:
+            self.last_s = asyncio.get_running_loop().time()
+        return await continuation(handler_call_details)
+
+
 class BridgeServer:
     """Serves `rpcs` from `start` on."""
 
     def __init__(
-        self, rpcs: Mapping[str, Rpc], threads: CallThreads, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
+        self,
+        rpcs: Mapping[str, Rpc],
+        threads: CallThreads,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        connection_age_s: float = CONNECTION_AGE_S,
     ) -> None:
         self._threads = threads
-        self._server = grpc.aio.server(interceptors=interceptors, options=_options(), maximum_concurrent_rpcs=RPCS_MAX)
+        self._arrivals = _Arrivals()
+        self._server = grpc.aio.server(
+            interceptors=(self._arrivals, *interceptors),
+            options=_options(connection_age_s),
+            maximum_concurrent_rpcs=RPCS_MAX,
+        )
         handlers = {
             method.name: grpc.unary_unary_rpc_method_handler(
                 self._handler(method.name, rpcs[method.name]),
@@ -98,23 +132,43 @@ class BridgeServer:
             )
             for method in SERVICE.methods
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
+        self._health = Health()
+        served = grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+        self._server.add_generic_rpc_handlers((served, self._health.handler()))
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port; with `port` 0 the system chooses it.
+    def listen(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Add an address, and return the port; with `port` 0 the system chooses it. Without credentials it has no TLS.
 
         Raises:
             InvalidRequestError: the port cannot be bound, for example because another process uses it.
         """
+        address = f"{host}:{port}"
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            if credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise InvalidRequestError(f"cannot listen on {host}:{port}: the port is in use or not allowed") from error
+            raise InvalidRequestError(f"cannot listen on {address}: the port is in use or not allowed") from error
+
+    async def start(self) -> None:
+        """Serve the addresses of `listen`."""
         await self._server.start()
-        return bound
+
+    async def drain(self, most_s: float) -> None:
+        """Serve until clients are gone, at most for `most_s`, while the health check says that the bridge is ending.
+
+        A load balancer sends no new connections meanwhile, and those of now are closed at their age. gRPC has no
+        other way: `stop` cancels the calls that have arrived and not begun, and clients may not repeat these.
+        """
+        self._health.stop_serving()
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + most_s
+        while loop.time() < end_s and loop.time() - self._arrivals.last_s < QUIET_S:
+            await asyncio.sleep(_DRAIN_POLL_S)
 
     async def stop(self, deadline_s: float) -> None:
         """Accept no new calls, and wait up to `deadline_s` for running ones."""
+        self._health.stop_serving()
         await self._server.stop(deadline_s)
         self._threads.close()
 

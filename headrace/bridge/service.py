@@ -33,7 +33,11 @@ _SCALE_STATUS = {
 
 
 class ControllerService:
-    """The rpcs on scopes and streams. `own_address` returns the host and port at which clients reach this bridge."""
+    """The rpcs on scopes and streams. `own_address` returns the host and port at which clients reach this bridge.
+
+    With `names_stores` clients are told the DNS names of stores that have a certificate, and not their addresses: they
+    check what they are told against the certificate.
+    """
 
     def __init__(
         self,
@@ -42,12 +46,15 @@ class ControllerService:
         segments: SegmentService,
         waits: Waits,
         own_address: Callable[[], tuple[str, int]],
+        *,
+        names_stores: bool = False,
     ) -> None:
         self._scopes = scopes
         self._streams = streams
         self._segments = segments
         self._waits = waits
         self._own_address = own_address
+        self._names_stores = names_stores
 
     def rpcs(self) -> dict[str, Rpc]:
         """The rpcs by their names on the wire."""
@@ -239,7 +246,8 @@ class ControllerService:
     def segment_uri(self, request: pb.SegmentId) -> pb.NodeUri:
         info = request.streamInfo
         found = self._segments.endpoint(info.scope, info.stream, request.segmentId)
-        return pb.NodeUri(endpoint=found.host, port=found.port)
+        host = (self._names_stores and found.tls_name) or found.host
+        return pb.NodeUri(endpoint=host, port=found.port)
 
     def is_segment_active(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
         found = self._segments.segments_at_tail(*messages.known_stream(request.streamInfo))

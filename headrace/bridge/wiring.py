@@ -18,9 +18,11 @@ from headrace.adapters.sqs import SqsRequestQueue, sqs_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
+from headrace.adapters.tcp.store_trust import StoreTrust
 from headrace.adapters.token_keys import token_key_source, token_life_s
 from headrace.bridge.audit import ANYONE, Audit
 from headrace.bridge.authentication import Authentication, ReplyTokens
+from headrace.bridge.certificates import ServerCertificate
 from headrace.bridge.config import BridgeConfig, UsersConfig
 from headrace.bridge.credentials import FILE_REFRESH_S, Credentials, UserSource
 from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs, SubscriberRpcs
@@ -45,6 +47,7 @@ from headrace.controller.services.watermark_service import MarkStreamService, Wa
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues
 
+LOOPBACK = "127.0.0.1"
 _OWN_NAME = "bridge"
 """The name of the bridge in the tokens that it mints for itself."""
 
@@ -61,7 +64,11 @@ class BridgeProcess:
         life_s = token_life_s(config.token_environment)
         internal = no_token if self._keys is None else InternalToken(self._keys, clock, life_s, _OWN_NAME).token
         self._stores = TcpSegmentStores(
-            locate_by_claims(metadata), config.container_count, config.s3_containers, token=internal
+            locate_by_claims(metadata),
+            config.container_count,
+            config.s3_containers,
+            token=internal,
+            trust=StoreTrust(metadata),
         )
         waits, sqs = Waits(threads.run, config.stream_deadline_s), sqs_client()
         requests = SqsRequestQueue(config.requests_queue_url, sqs)
@@ -73,7 +80,14 @@ class BridgeProcess:
         segments = SegmentService(
             metadata, self._stores, lambda: acceptance, config.container_count, config.s3_containers
         )
-        service = ControllerService(scopes, streams, segments, waits, lambda: (config.advertised_host, self.port))
+        service = ControllerService(
+            scopes,
+            streams,
+            segments,
+            waits,
+            lambda: (config.advertised_host, self.port),
+            names_stores=config.tls.source is not None,
+        )
         queues = TransactionQueues(
             SqsRequestQueue(config.commits_queue_url, sqs_client()),
             SqsRequestQueue(config.aborts_queue_url, sqs_client()),
@@ -103,25 +117,34 @@ class BridgeProcess:
             interceptors.append(Authentication(self._credentials, tokens, threads.run))
         rpcs = {name: rpc for part in parts for name, rpc in part.rpcs().items()}
         self._server = BridgeServer(rpcs, threads, interceptors)
+        tls = config.tls
+        self._certificate = None if tls.source is None else ServerCertificate(tls.source, metadata, tls.name)
 
     async def start(self) -> str:
         """Listen, and return the line with the address.
 
         Raises:
-            InvalidRequestError: the port cannot be bound.
-            HeadraceError: the deployment requires tokens, and the users or the token keys cannot be read.
+            InvalidRequestError: a port cannot be bound.
+            HeadraceError: the users, the token keys or the certificate are needed and cannot be read.
         """
         if self._keys is not None:
             await asyncio.to_thread(self._keys.keys)
         if self._users is not None:
             await self._users.start()
-        self.port = await self._server.start(self._config.listen_host, self._config.listen_port)
+        credentials = None if self._certificate is None else await self._certificate.start()
+        self.port = self._server.listen(self._config.listen_host, self._config.listen_port, credentials)
+        if self._config.health_port:
+            self._server.listen(LOOPBACK, self._config.health_port)
+        await self._server.start()
         return f"ready grpc host={self._config.listen_host} port={self.port}"
 
     async def stop(self) -> None:
-        """Accept no new calls, and wait for running ones until the deadline."""
+        """Serve until clients are gone if that is wanted, and then wait for running calls until the deadline."""
+        await self._server.drain(self._config.drain_s)
         await self._server.stop(self._config.stop_deadline_s)
         self._audit.close()
+        if self._certificate is not None:
+            self._certificate.stop()
         if self._users is not None:
             self._users.stop()
         if self._credentials is not None:

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from headrace import __version__
-from headrace.cli import cost, quickstart, top
+from headrace.cli import cost, quickstart, top, trust
 from headrace.cli.actions import AuthOption, Json, RetryS, Url, new_app, take_shared_options
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
@@ -88,6 +88,7 @@ def command_line() -> Callable[..., object]:
         resource.callback(cls=_lazy_group(f"headrace.cli.{module}"), help=summary)(take_shared_options)
         app.add_typer(resource, name=name)
     top.add_to(app)
+    trust.add_to(app)
     quickstart.add_to(app)
     cost.add_to(app)
     for name, entry in sorted(added_commands().items()):

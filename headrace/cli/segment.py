@@ -41,6 +41,7 @@ def endpoint_document(found: SegmentEndpoint) -> dict[str, Any]:
         "zone": found.zone,
         "container": found.container,
         "epoch": found.epoch,
+        "tlsName": found.tls_name,
     }
 
 
@@ -51,6 +52,7 @@ def endpoint_details(found: SegmentEndpoint) -> list[tuple[str, Any]]:
         ("zone", found.zone),
         ("container", found.container),
         ("container epoch", found.epoch),
+        ("name in its certificate", found.tls_name or "none: without TLS"),
     ]
 
 

@@ -37,6 +37,7 @@ from headrace.client.synchronous.synchronous_state_synchronizer import StateSync
 from headrace.client.synchronous.synchronous_table import KeyValueTable
 from headrace.client.synchronous.synchronous_transactions import Transaction, TransactionalWriter
 from headrace.client.transforms import Transformed, TransformOptions
+from headrace.client.trust import TlsOptions
 from headrace.client.writing.event_blocks import Ack
 from headrace.client.writing.event_writer import AsyncEventWriter, WriterOptions
 from headrace.client.writing.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
@@ -106,6 +107,7 @@ __all__ = [
     "TableEntry",
     "TableKey",
     "TimeWindow",
+    "TlsOptions",
     "Transaction",
     "TransactionalWriter",
     "TransformOptions",

@@ -38,6 +38,7 @@ from headrace.client.synchronous.synchronous_state_synchronizer import StateSync
 from headrace.client.synchronous.synchronous_table import KeyValueTable
 from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
 from headrace.client.transforms import AsyncTransform, Handler, Transformed, TransformOptions
+from headrace.client.trust import TlsOptions
 from headrace.client.writing.event_writer import AsyncEventWriter, WriterCore, WriterOptions
 from headrace.client.writing.transactional_writer import AsyncTransactionalWriter
 from headrace.model.arguments import checked_calls
@@ -67,7 +68,8 @@ class AsyncHeadrace:
 
     Without `url` that is the environment variable HEADRACE_URL, and without it the local stack, as for the commands.
     `auth="aws-iam"` signs requests with AWS credentials (needs the extra `headrace[aws-auth]`). Any `httpx.Auth` is
-    accepted too. `retry_s` is how long a failed request to the controller is retried, in seconds.
+    accepted too. `retry_s` is how long a failed request to the controller is retried, in seconds. `tls` is for clients
+    that must not trust the authorities which the controller publishes.
     """
 
     def __init__(
@@ -77,9 +79,10 @@ class AsyncHeadrace:
         auth: Auth = None,
         retry_s: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
+        tls: TlsOptions | None = None,
     ) -> None:
         self._api = HttpApi(_controller_url(url), auth=_auth(auth), retry_s=retry_s, transport=transport)
-        self.admin = AsyncAdmin(self._api)
+        self.admin = AsyncAdmin(self._api, tls)
 
     async def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> AsyncEventWriter:
         """Opens a writer of the stream. Raises NotFoundError, or SealedError if the stream is sealed."""
@@ -286,11 +289,12 @@ class Headrace:
         auth: Auth = None,
         retry_s: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
+        tls: TlsOptions | None = None,
     ) -> None:
         signing = _auth(auth)
         self._thread = LoopThread()
         try:
-            self._core = self._thread.run(_make(url, signing, retry_s, transport))
+            self._core = self._thread.run(_make(url, signing, retry_s, transport, tls))
         except BaseException:
             self._thread.close()
             raise
@@ -449,12 +453,13 @@ def connect(
     auth: Auth = None,
     retry_s: float = 30.0,
     transport: httpx.AsyncBaseTransport | None = None,
+    tls: TlsOptions | None = None,
 ) -> Headrace:
     """Returns a client of the deployment whose controller is at `url`, or HEADRACE_URL. Sends no request.
 
     See `AsyncHeadrace`.
     """
-    return Headrace(url, auth=auth, retry_s=retry_s, transport=transport)
+    return Headrace(url, auth=auth, retry_s=retry_s, transport=transport, tls=tls)
 
 
 def _controller_url(given: str | None) -> str:
@@ -462,9 +467,13 @@ def _controller_url(given: str | None) -> str:
 
 
 async def _make(
-    url: str | None, auth: httpx.Auth | None, retry_s: float, transport: httpx.AsyncBaseTransport | None
+    url: str | None,
+    auth: httpx.Auth | None,
+    retry_s: float,
+    transport: httpx.AsyncBaseTransport | None,
+    tls: TlsOptions | None,
 ) -> AsyncHeadrace:
-    return AsyncHeadrace(url, auth=auth, retry_s=retry_s, transport=transport)
+    return AsyncHeadrace(url, auth=auth, retry_s=retry_s, transport=transport, tls=tls)
 
 
 async def _transactional_writer(

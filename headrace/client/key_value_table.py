@@ -23,6 +23,7 @@ from headrace.client.backoff import Backoff
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, RETRY_TIMEOUT_S
+from headrace.client.trust import AsyncTrust
 from headrace.client.writing.routing_table import Route, RoutingTable
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import AlreadyExistsError, ConflictError, HeadraceError, InvalidRequestError, NotFoundError
@@ -113,6 +114,7 @@ class TableSource(Protocol):
     """Finds the store of a table's segment; `admin.tables` implements it."""
 
     delegation_tokens: AsyncDelegationTokens
+    trust: AsyncTrust
 
     async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint: ...
 

@@ -9,22 +9,30 @@ from typing import Protocol
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
-from headrace.model.errors import HeadraceError, IllegalStateError
+from headrace.client.trust import AsyncTrust
+from headrace.model.errors import HeadraceError, IllegalStateError, UnavailableError
 from headrace.wire.connections.asynchronous import AsyncConnection, mark_retrieved, open_connection
+from headrace.wire.tls import STORE_NOT_TRUSTED, StoreTls
 
 
 class EndpointSource(Protocol):
     """Finds the store of a segment; the admin implements it."""
 
     delegation_tokens: AsyncDelegationTokens
+    trust: AsyncTrust
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
+
+
+_Address = tuple[str, int, str]
+"""Host, port, and the name in the certificate."""
 
 
 class SegmentConnections(Unpicklable):
     """Connections to the stores of one stream's segments: one per store, opened on first use.
 
-    They put `tokens` into requests, if the deployment wants delegation tokens. The connection to a store that stops
+    They put `tokens` into requests, if the deployment wants delegation tokens, and use TLS with stores that have a name
+    in their certificate. The connection to a store that stops
     answering is closed when another store has a segment of which a reply is still to come. Until then it may only be
     slow.
     """
@@ -34,7 +42,7 @@ class SegmentConnections(Unpicklable):
         self._source = source
         self._scope, self._stream = scope, stream
         self._endpoints: dict[int, SegmentEndpoint] = {}
-        self._connections: dict[tuple[str, int], asyncio.Task[AsyncConnection]] = {}
+        self._connections: dict[_Address, asyncio.Task[AsyncConnection]] = {}
         self._tasks: set[asyncio.Task[AsyncConnection]] = set()
         self._searches: dict[AsyncConnection, asyncio.Task[None]] = {}
         self._is_closed = False
@@ -45,7 +53,8 @@ class SegmentConnections(Unpicklable):
         """Returns a connection to the segment's store. Its address is cached, so the store may have lost the segment.
 
         Raises:
-            UnavailableError: no store owns the segment now, or it cannot be reached. The next call looks it up again.
+            UnavailableError: no store owns the segment now, or it cannot be reached, or its certificate is refused. The
+                next call looks it up again.
             NotFoundError: the stream or the segment does not exist.
             IllegalStateError: the connections are closed, or belong to another process or event loop.
         """
@@ -55,7 +64,7 @@ class SegmentConnections(Unpicklable):
             endpoint = await self._source.endpoint(self._scope, self._stream, segment_id)
             self._endpoints[segment_id] = endpoint
         try:
-            return await self._connection(endpoint.host, endpoint.port)
+            return await self._connection(endpoint.host, endpoint.port, endpoint.tls_name)
         except HeadraceError:
             self.forget(segment_id)
             raise
@@ -81,16 +90,16 @@ class SegmentConnections(Unpicklable):
             search.cancel()
         await asyncio.gather(*tasks, *searches, return_exceptions=True)
 
-    async def _connection(self, host: str, port: int) -> AsyncConnection:
+    async def _connection(self, host: str, port: int, tls_name: str) -> AsyncConnection:
         if self._is_closed:
             raise _closed()
-        task = self._connections.get((host, port))
+        task = self._connections.get((host, port, tls_name))
         if task is not None and _is_spent(task):
             task = None
         if task is None:
-            task = asyncio.ensure_future(open_connection(host, port, self.tokens, self._search))
+            task = asyncio.ensure_future(self._open(host, port, tls_name))
             task.add_done_callback(mark_retrieved)
-            self._connections[host, port] = task
+            self._connections[host, port, tls_name] = task
             self._tasks = {one for one in self._tasks if not _is_spent(one) or _is_open(one)} | {task}
         # Other callers wait for the same connection: cancelling one must not cancel it for them.
         if not task.done():
@@ -98,6 +107,21 @@ class SegmentConnections(Unpicklable):
         if task.cancelled():
             raise _closed()
         return task.result()
+
+    async def _open(self, host: str, port: int, tls_name: str) -> AsyncConnection:
+        if not tls_name:
+            return await open_connection(host, port, self.tokens, self._search)
+        trust = self._source.trust
+        context = await trust.context()
+        try:
+            return await open_connection(host, port, self.tokens, self._search, StoreTls(context, tls_name))
+        except UnavailableError as problem:
+            if problem.specific_code != STORE_NOT_TRUSTED:
+                raise
+            renewed = await trust.renewed(context, problem)
+            if renewed is None:
+                raise
+        return await open_connection(host, port, self.tokens, self._search, StoreTls(renewed, tls_name))
 
     def _search(self, connection: AsyncConnection) -> None:
         """Looks for other owners of a silent store's segments, unless a search is on its way."""

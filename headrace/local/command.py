@@ -49,7 +49,7 @@ _PORT_MAX = 65535
 EXAMPLES = (
     "headrace up",
     "headrace up --data-dir build/data --segment-stores 3",
-    "headrace up --data-dir build/data --tokens",
+    "headrace up --data-dir build/data --secure",
     "headrace up --http-port 0 --grpc-port off --state-file build/other-stack.json",
 )
 EXIT_CODES = {
@@ -155,6 +155,11 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
         action="store_true",
         help="demand a delegation token of each request to a segment store; keys are in the data directory",
     )
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="as --tokens, and the segment stores demand TLS; clients of Headrace need no setting",
+    )
     parser.add_argument("--no-restart", action="store_true", help="leave a segment store that died dead")
     parser.add_argument(
         "--state-file",
@@ -171,7 +176,8 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
         segment_stores=chosen.segment_stores,
         s3_containers=chosen.s3_containers,
         restart=not chosen.no_restart,
-        tokens=chosen.tokens,
+        tokens=chosen.tokens or chosen.secure,
+        tls=chosen.secure,
         state_file=chosen.state_file,
     )
 

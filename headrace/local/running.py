@@ -30,12 +30,14 @@ def running_stack(
     grpc: bool = False,
     s3_containers: int | None = None,
     tokens: bool = False,
+    secure: bool = False,
     environment: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[dict[str, Any]]:
     """Run the stack on free ports with its data below `directory`; yield the content of its state file, then stop it.
 
-    It serves Pravega's own clients only with `grpc`. With `tokens` its stores demand delegation tokens. `environment`
+    It serves Pravega's own clients only with `grpc`. With `tokens` its stores demand delegation tokens, and with
+    `secure` TLS, too. `environment`
     is added to the environment of this process; `say` gets each line that the stack prints.
 
     Raises:
@@ -47,7 +49,8 @@ def running_stack(
     command += ["--http-port", "0", "--segment-stores", str(segment_stores)]
     if s3_containers is not None:
         command += ["--s3-containers", str(s3_containers)]
-    command += ["--grpc-port", "0" if grpc else "off", *(["--tokens"] if tokens else [])]
+    command += ["--grpc-port", "0" if grpc else "off"]
+    command += [f"--{option}" for option, wanted in (("tokens", tokens), ("secure", secure)) if wanted]
     command += ["--data-dir", str(directory / "data"), "--state-file", str(state_file)]
     with log_file.open("w") as log:
         process = subprocess.Popen(

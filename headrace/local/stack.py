@@ -20,8 +20,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace import topology
 from headrace.adapters import audit_log
+from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
 from headrace.local.aws_emulator import READY_PREFIX
+from headrace.local.certificates import OFF as TLS_OFF
+from headrace.local.certificates import LocalCertificates
 from headrace.local.data_directory import DataDirectory, World
 from headrace.local.event_sources import QueuePoller, ScheduleTimer
 from headrace.local.failures import LocalStackError
@@ -124,6 +127,11 @@ FUNCTION_ENVIRONMENT = {
     "POWERTOOLS_LOG_LEVEL": "WARNING",
 }
 
+PLAIN_BRIDGE_NOTE = (
+    "note: Pravega's own clients reach the bridge, but not the segment stores: these demand TLS, and their names are "
+    "not in the DNS of this machine"
+)
+
 Say = Callable[[str], None]
 
 
@@ -144,6 +152,8 @@ class StackOptions:
     s3_containers: int | None = None
     tokens: bool = False
     """Segment stores demand delegation tokens, with keys in the data directory."""
+    tls: bool = False
+    """Segment stores demand TLS."""
 
 
 class LocalStack:
@@ -160,6 +170,7 @@ class LocalStack:
         self._state_file = StateFile(options.state_file)
         self._is_ready = False
         self._bridge: GrpcBridgeProcess | None = None
+        self._certificates: LocalCertificates | None = None
         self._stores_stopped_well = True  # none has run
 
     def start(self) -> None:
@@ -230,7 +241,8 @@ class LocalStack:
         """The variables of functions, stores and the bridge."""
         containers = {"HEADRACE_S3_CONTAINERS": str(self.world.s3_containers)}
         audit = {audit_log.FILE: str(self._audit_file)}
-        return self.resources.environment() | containers | self._tokens.environment | audit
+        # Only the stores have certificates: see `_start_stores`.
+        return self.resources.environment() | containers | self._tokens.environment | TLS_OFF | audit
 
     @property
     def _audit_file(self) -> Path:
@@ -247,13 +259,20 @@ class LocalStack:
         if count < COPIES:
             self._say(ONE_COPY_NOTE)
         environment = os.environ | replica_settings(count)
+        if self._options.tls:
+            self._certificates = LocalCertificates(
+                [world.directory / f"store-{index}" for index in range(count)], self._clock
+            )
+            self._certificates.start(DynamoMetadataStore(self.resources.table))
+            self._parts.callback(self._certificates.stop)
+        certificates = self._certificates
         self.stores = SegmentStoreProcesses(
             [
                 SegmentStoreProcess(
                     index,
                     count,
                     world.directory,
-                    environment,
+                    environment | (certificates.environment(index) if certificates is not None else {}),
                     self._clock,
                     restart=self._options.restart,
                     on_change=self._publish_state,
@@ -328,9 +347,11 @@ class LocalStack:
         if status != http.client.OK:
             raise LocalStackError(f"the HTTP API answers GET /v1/scopes with status {status}")
         aws_client("s3", self.resources.endpoint).head_bucket(Bucket=self.resources.bucket)
-        for store in self.stores.statuses:
+        certificates = self._certificates
+        for index, store in enumerate(self.stores.statuses):
+            tls = None if certificates is None else certificates.tls_to(index)
             try:
-                BlockingConnection(store.host, store.port, timeout_s=HEALTH_TIMEOUT_S).close()
+                BlockingConnection(store.host, store.port, tls=tls, timeout_s=HEALTH_TIMEOUT_S).close()
             except HeadraceError as error:
                 raise LocalStackError(f"segment store {store.store_id} does not answer: {error}") from error
 
@@ -356,9 +377,12 @@ class LocalStack:
         for store in self.stores.statuses:
             self._say(f"{store.store_id:<9} {store.host}:{store.port} pid {store.pid}")
         self._say(f"tokens    {self._tokens.line}")
+        self._say(f"tls       {'off' if self._certificates is None else 'required (`headrace trust` prints the CA)'}")
         self._say(f"audit     {self._audit_file}")
         if self._bridge is not None and self._tokens.note:
             self._say(self._tokens.note)
+        if self._bridge is not None and self._certificates is not None:
+            self._say(PLAIN_BRIDGE_NOTE)
         kept = "removed at the end" if data.is_temporary else "kept after a graceful shutdown"
         self._say(f"data      {self.world.directory} ({kept})")
         self._say(f"state     {self._options.state_file}")

@@ -96,14 +96,16 @@ def claim_key(container: int) -> Key:
 def claim_body(claim: ContainerClaim) -> dict[str, Any]:
     body: dict[str, Any] = {"store": claim.store_id, "host": claim.host, "port": claim.port, "zone": claim.zone}
     marks = {"from_clean": claim.from_clean, "log_in_s3": claim.log_in_s3}
-    return body | {name: True for name, is_set in marks.items() if is_set}
+    tls = {"tls_name": claim.tls_name} if claim.tls_name else {}
+    return body | {name: True for name, is_set in marks.items() if is_set} | tls
 
 
 def decode_claim(body: Mapping[str, Any]) -> ContainerClaim:
     """The claim stored in a record body; raises CorruptError if the body is not a claim."""
     store_id, host, zone = (record_field(body, name, str) for name in ("store", "host", "zone"))
     from_clean, log_in_s3 = (name in body and record_field(body, name, bool) for name in ("from_clean", "log_in_s3"))
-    return ContainerClaim(store_id, host, record_field(body, "port", int), zone, from_clean, log_in_s3)
+    tls_name = record_field(body, "tls_name", str) if "tls_name" in body else ""
+    return ContainerClaim(store_id, host, record_field(body, "port", int), zone, from_clean, log_in_s3, tls_name)
 
 
 def find_claim(store: MetadataStore, container: int) -> tuple[ContainerClaim, int] | None:
@@ -274,6 +276,7 @@ def _lease(body: Body) -> StoreLease:
         ),
         volume_gone=_flag(body.get("volume_gone", False)),
         replica_protocol=_versions(body["replica_protocol"]) if "replica_protocol" in body else FIRST_PROTOCOL,
+        tls_name=_text(body.get("tls_name", "")),
     )
 
 
@@ -290,6 +293,7 @@ def _added_fields(lease: StoreLease) -> dict[str, Any]:
         "stalled": status.stalled,
         "volume_gone": lease.volume_gone,
         "replica_protocol": _protocol_field(lease.replica_protocol),
+        "tls_name": lease.tls_name,
     }
     return {name: value for name, value in fields.items() if value}
 
@@ -319,6 +323,12 @@ def _replica_id(value: Any) -> str:
 def _number(value: Any, largest: int) -> int:
     if type(value) is not int or not 0 <= value <= largest:  # not isinstance: a bool is an int in Python
         raise ValueError(f"{value!r} is not a number from 0 to {largest}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
     return value
 
 

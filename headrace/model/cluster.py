@@ -165,6 +165,9 @@ class StoreLease:
     replica_protocol: ProtocolVersions = FIRST_PROTOCOL
     """What the store speaks with other stores that replicate."""
 
+    tls_name: str = ""
+    """The name in the store's certificate, which clients and other stores verify; "" if they connect without TLS."""
+
     @property
     def has_ended(self) -> bool:
         return self.state in (StoreState.LEFT, StoreState.LOST)

@@ -37,6 +37,8 @@ class ContainerClaim:
     zone: str
     from_clean: bool = False
     log_in_s3: bool = False
+    tls_name: str = ""
+    """The name in the owner's certificate, which clients verify; "" if they connect without TLS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,11 @@ class Placement:
 
 
 class ReplicaAddress(NamedTuple):
+    """`tls_name` is that in the store's certificate; "": its store uses no TLS."""
+
     host: str
     port: int
+    tls_name: str = ""
 
 
 def replica_of(lease: StoreLease) -> ReplicaId | None:
@@ -69,7 +72,9 @@ def address_of(replica: ReplicaId, leases: Iterable[StoreLease]) -> ReplicaAddre
     A store whose lease has expired has an address, too: it may have lost only the metadata store.
     """
     lease = lease_of(replica, leases)
-    return ReplicaAddress(lease.host, lease.replica_port) if lease is not None and lease.replica_port else None
+    if lease is None or not lease.replica_port:
+        return None
+    return ReplicaAddress(lease.host, lease.replica_port, lease.tls_name)
 
 
 def is_destroyed(replica: ReplicaId, leases: Iterable[StoreLease]) -> bool:

@@ -90,14 +90,17 @@ class ContainerMetrics:
 class StoreMetrics:
     """The metrics that the containers of a store share. `connections` is the current number; the rest are totals.
 
-    `connections_refused` counts by the bound that was reached, and `tokens_refused` by the code of the error. `reads`
-    counts reads answered with data, `storage_reads` those of them that needed tier 2.
+    `connections_refused` counts by the bound that was reached, `handshakes_failed` by the reason, and `tokens_refused`
+    by the code of the error. `plaintext_connections` are those that were opened without TLS. `reads` counts reads
+    answered with data, `storage_reads` those of them that needed tier 2.
     """
 
     __slots__ = (
         "append_seconds",
         "connections",
         "connections_refused",
+        "handshakes_failed",
+        "plaintext_connections",
         "protocol_errors",
         "read_bytes",
         "reads",
@@ -111,6 +114,8 @@ class StoreMetrics:
         self.append_seconds = Histogram(LATENCY_BOUNDS_S)
         self.connections = 0
         self.connections_refused: Counter[str] = Counter()
+        self.handshakes_failed: Counter[str] = Counter()
+        self.plaintext_connections = 0
         self.protocol_errors = 0
         self.reads = 0
         self.read_bytes = 0

@@ -41,6 +41,7 @@ class ClientStreamAccess:
         self._client = client
         self._admin = client.admin
         self._tokens = client.admin.delegation_tokens
+        self._trust = client.admin.trust
         self._ships_tokens = ships_tokens
         self._scope, self._stream = scope, stream
         self._on_truncation = on_truncation
@@ -126,7 +127,9 @@ class ClientStreamAccess:
                 pieces += _pieces(part, plan)
         if self._ships_tokens and any(map(_needs_store, pieces)):
             token = self._tokens.to_read(self._scope, self._stream)
-            pieces = [replace(piece, token=token) if _needs_store(piece) else piece for piece in pieces]
+            uses_tls = any(piece.endpoint is not None and piece.endpoint.tls_name for piece in pieces)
+            trust = self._trust.shipped() if uses_tls else None
+            pieces = [replace(piece, token=token, trust=trust) if _needs_store(piece) else piece for piece in pieces]
         return pieces
 
     def bounded(self, ranges: Sequence[SegmentRange], low: int, high: int) -> Sequence[SegmentRange]:

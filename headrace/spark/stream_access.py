@@ -16,6 +16,7 @@ from headrace.api.segments import SegmentEndpoint
 from headrace.api.streams import StreamSummary, StreamView
 from headrace.client.ranges.range_bytes import Listing
 from headrace.client.ranges.segment_ranges import SegmentRange
+from headrace.codec.certificates import TrustBundle
 from headrace.model.stream_cuts import StreamCut
 
 At = Literal["head", "tail"]
@@ -55,13 +56,15 @@ class Unread:
 class PlannedRange:
     """A range with what it takes to read it without another request. Hints may be outdated or missing.
 
-    `token` is for reading the stream from its store. Spark shows partitions, so it is not shown.
+    `token` is for reading the stream from its store. Spark shows partitions, so it is not shown. `trust` has the
+    authorities of a store that uses TLS.
     """
 
     part: SegmentRange
     listing: Listing | None = None
     endpoint: SegmentEndpoint | None = None
     token: IssuedToken | None = field(default=None, repr=False)
+    trust: TrustBundle | None = field(default=None, repr=False)
 
     @property
     def length_bytes(self) -> int:

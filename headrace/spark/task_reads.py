@@ -69,6 +69,8 @@ class WorkerReads:
                 source.expect(part.segment_id, planned.endpoint)
             if planned.token is not None:
                 source.offer(planned.token)
+            if planned.trust is not None:
+                source.offer_trust(planned.trust)
             yield from reader.windows(part.segment_id, part.start, part.end, planned.listing)
 
     def with_links(self, partition: Partition) -> Partition:

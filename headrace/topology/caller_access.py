@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from headrace.topology.kinds import Access, Route
-from headrace.topology.routes import RESOURCE_PATHS, ROUTES
+from headrace.topology.routes import RESOURCE_PATHS, ROUTES, TRUST_PATH
 
 READ_STREAMS_POLICY = "headrace-read-streams"
 CONSUME_STREAMS_POLICY = "headrace-consume-streams"
@@ -116,13 +116,15 @@ def patterns_of(granted: Collection[Route], names: Mapping[str, str] = NO_NAMES)
 def named_patterns(granted: Collection[Access], names: Mapping[str, str]) -> tuple[str, ...]:
     """The patterns for routes of these classes on the named resources and in them, by keys of RESOURCE_PATHS.
 
-    A scope alone means everything in it. Otherwise it only says where the others are.
+    A scope alone means everything in it. Otherwise it only says where the others are. Each caller that connects to
+    segment stores must know whom to trust.
     """
     patterns = list(patterns_of(routes_of(granted, [kind for kind in names if kind != "scope"] or ["scope"]), names))
     for kind, prefix, paths in _INTERNAL_STREAMS:
         if kind in names and Access.READ in granted:
             asked = [route for route in ROUTES if route.method == "GET" and route.path in paths]
             patterns += patterns_of(asked, {**names, "stream": f"{prefix}{names[kind]}"})
+    patterns += patterns_of([route for route in ROUTES if route.path == TRUST_PATH])
     return tuple(patterns)
 
 

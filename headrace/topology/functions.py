@@ -351,7 +351,19 @@ TOKEN_KEY_GATE = Function(
 )
 """CloudFormation calls it, in a deployment with delegation tokens."""
 
-DEPLOYMENT_FUNCTIONS = (REPLICATION_GATE, TOKEN_KEY_ROTATION, TOKEN_KEY_GATE)
+CERTIFICATES = Function(
+    "certificates",
+    handler="functions.deployment.certificates.handler",
+    description="Issues the certificates of segment stores and the gRPC bridge, and publishes their authorities",
+    # It may read and write one record, and so it has a policy of its own.
+    grants=(),
+    # CloudFormation waits for the first certificates.
+    timeout_s=300,
+    has_own_bundle=True,
+)
+"""EventBridge calls it once a day, and CloudFormation at a deployment, in a deployment with TLS."""
+
+DEPLOYMENT_FUNCTIONS = (REPLICATION_GATE, TOKEN_KEY_ROTATION, TOKEN_KEY_GATE, CERTIFICATES)
 """Functions that are part of some deployments only."""
 
 EVENT_RULES = (

@@ -67,6 +67,8 @@ class Function:
 
     At least what its queues may start together, or the queues would be throttled.
     """
+    has_own_bundle: bool = False
+    """It needs packages that no other function does, which would make their cold starts longer."""
     sends_rarely: bool = False
     """So few calls send to a queue that no start of the function makes the client for it."""
 

@@ -19,6 +19,9 @@ _GROUP = f"{_GROUPS}/{{group}}"
 _TABLES = f"{_SCOPE}/key-value-tables"
 _TABLE = f"{_TABLES}/{{table}}"
 
+TRUST_PATH = "/v1/trust"
+"""It is about no scope."""
+
 RESOURCE_PATHS: Mapping[str, str] = MappingProxyType(
     {"scope": _SCOPE, "stream": _STREAM, "group": _GROUP, "table": _TABLE}
 )
@@ -44,6 +47,7 @@ ROUTES = (
     Route("POST", "/v1/cluster/logs/{container}/accept-loss", "cluster", OPERATE, "cluster.accept-loss"),
     Route("PUT", "/v1/cluster/copies", "cluster", OPERATE, "cluster.set-copies"),
     Route("POST", "/v1/cluster/raise-epochs", "cluster", OPERATE, "cluster.raise-epochs"),
+    Route("GET", TRUST_PATH, "segments", READ),
     Route("GET", "/v1/scopes", "scopes", READ),
     Route("POST", "/v1/scopes", "scopes", MANAGE, "scope.create", created="scopeName"),
     Route("GET", _SCOPE, "scopes", READ),

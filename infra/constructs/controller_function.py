@@ -10,7 +10,7 @@ functions ties calls together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import aws_cdk as cdk
@@ -21,12 +21,13 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from headrace import topology
+from headrace.certificate_names import dns_name, secret_name
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import TOKEN_KEYS_SECRET_NAME, DeployedResources, function_name, log_group_name
 from infra.constructs.least_privilege import function_role
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import ARCHITECTURE, RUNTIME
-from infra.settings import Settings
+from infra.settings import TLS_MODES, Settings
 
 RUNTIME_REASON = (
     "Python 3.13 is what Glue 6.0 runs, and the library is tested on 3.11 to 3.13: one version less to support. It is "
@@ -57,6 +58,7 @@ class ControllerFunction(Construct):
         network: StoreNetwork,
         settings: Settings,
         more_statements: Sequence[iam.PolicyStatement] = (),
+        more_environment: Mapping[str, str] | None = None,
         asynchronous: AsynchronousLimits | None = None,
     ) -> None:
         super().__init__(scope, f"Function-{declared.name}")
@@ -82,7 +84,8 @@ class ControllerFunction(Construct):
             architecture=ARCHITECTURE,
             memory_size=declared.memory_mb,
             timeout=cdk.Duration.seconds(declared.timeout_s),
-            environment=_environment(declared, grants, DeployedResources.seen_from(self), settings),
+            environment=_environment(declared, grants, DeployedResources.seen_from(self), settings)
+            | dict(more_environment or {}),
             role=function_role(
                 self, declared, grants=grants, log_group_name=log_group_name(declared), more_statements=more_statements
             ),
@@ -105,6 +108,17 @@ def token_environment(grants: Iterable[topology.Grant]) -> dict[str, str]:
     if "token-keys:read" not in grants:
         return {}
     return {"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_SECRET": TOKEN_KEYS_SECRET_NAME}
+
+
+def tls_environment(mode: str, label: str) -> dict[str, str]:
+    """The variables of a process with a certificate; empty without TLS."""
+    if mode == TLS_MODES[0]:
+        return {}
+    return {
+        "HEADRACE_TLS": mode,
+        "HEADRACE_TLS_SECRET": secret_name(label),
+        "HEADRACE_TLS_NAME": dns_name(label),
+    }
 
 
 def _environment(

@@ -12,9 +12,11 @@ from functools import cached_property
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_servicediscovery as servicediscovery
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+from headrace.certificate_names import DOMAIN
 from infra.constructs.acknowledgements import acknowledge
 
 NETWORK_PREFIX = "/headrace/network"
@@ -22,9 +24,14 @@ VPC = f"{NETWORK_PREFIX}/vpc"
 STORES_GROUP = f"{NETWORK_PREFIX}/stores-group"
 FUNCTIONS_GROUP = f"{NETWORK_PREFIX}/functions-group"
 CLIENTS_GROUP = f"{NETWORK_PREFIX}/clients-group"
+BRIDGE_GROUP = f"{NETWORK_PREFIX}/bridge-group"
+BALANCER_GROUP = f"{NETWORK_PREFIX}/balancer-group"
 CLIENT_SUBNET = f"{NETWORK_PREFIX}/client-subnet"
 """The first of the client subnets."""
 CONTROLLER_API_ID = "/headrace/controller-api/id"
+
+NAMESPACE = "/headrace/certificates/namespace"
+"""The id of the private DNS zone, in a deployment with TLS."""
 
 NO_VPC_ID = "vpc-of-the-subnets"
 NO_ROUTES_REASON = "Only the stack of the network adds routes to its subnets."
@@ -50,6 +57,18 @@ def publish(scope: Construct, values: Mapping[str, str]) -> None:
 def published(scope: Construct, name: str) -> str:
     """The value that an earlier stack has stored under a name."""
     return ssm.StringParameter.value_for_string_parameter(scope, name)
+
+
+def deployed_namespace(stack: cdk.Stack) -> servicediscovery.IPrivateDnsNamespace:
+    """The private DNS zone as a later stack sees it; once in each stack."""
+    id_ = published(stack, NAMESPACE)
+    return servicediscovery.PrivateDnsNamespace.from_private_dns_namespace_attributes(
+        stack,
+        "Namespace",
+        namespace_arn=stack.format_arn(service="servicediscovery", resource="namespace", resource_name=id_),
+        namespace_id=id_,
+        namespace_name=DOMAIN,
+    )
 
 
 class DeployedNetwork(Construct):
@@ -105,6 +124,14 @@ class DeployedNetwork(Construct):
     @cached_property
     def clients_group(self) -> ec2.ISecurityGroup:
         return self._group("ClientsGroup", CLIENTS_GROUP)
+
+    @cached_property
+    def bridge_group(self) -> ec2.ISecurityGroup:
+        return self._group("BridgeGroup", BRIDGE_GROUP)
+
+    @cached_property
+    def balancer_group(self) -> ec2.ISecurityGroup:
+        return self._group("BalancerGroup", BALANCER_GROUP)
 
     @cached_property
     def client_subnet(self) -> ec2.ISubnet:

@@ -14,6 +14,7 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from headrace import topology
+from headrace.certificate_names import secret_name
 from headrace.topology import Grant, Queue
 from infra.constructs.deployed_network import CONTROLLER_API_ID, published
 
@@ -24,6 +25,10 @@ REPLICA_SECRET_NAME = "headrace-replica-secret"
 """The secret that the segment stores of a deployment prove to each other."""
 TOKEN_KEYS_SECRET_NAME = "headrace-token-keys"
 """The secret with the keys for delegation tokens, in a deployment with tokens."""
+GRPC_USERS_SECRET_NAME = "headrace-grpc-users"
+"""The secret with the users of the gRPC bridge, in a deployment with bridge and tokens."""
+BRIDGE_LOG_GROUP_NAME = "/headrace/grpc-bridge"
+BRIDGE_SERVICE_NAME = "headrace-grpc-bridge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,14 @@ class DeployedResources:
     @property
     def token_keys_arn(self) -> str:
         return self._secret_arn(TOKEN_KEYS_SECRET_NAME)
+
+    def certificate_secret_arn(self, label: str) -> str:
+        """The secret with the certificate of `label`; `*` for those of all."""
+        return self._secret_arn(secret_name(label))
+
+    @property
+    def grpc_users_arn(self) -> str:
+        return self._secret_arn(GRPC_USERS_SECRET_NAME)
 
     def _secret_arn(self, name: str) -> str:
         """Any secret of the name: Secrets Manager adds six random characters to the ARN."""

@@ -65,11 +65,16 @@ def pull_images(scope: Construct) -> list[iam.PolicyStatement]:
 
 
 def read_secrets(scope: Construct) -> list[iam.PolicyStatement]:
-    """ECS reads the secret of the stores when it starts a task. Stores and functions read the keys for tokens."""
+    """ECS reads the secret of the stores when it starts a task. Stores and functions read the keys for tokens.
+
+    Stores and the bridge read their certificates, and the bridge its users.
+    """
     resources = DeployedResources.seen_from(scope)
     return [
         _own(scope, "ReplicaSecret", ["secretsmanager:GetSecretValue"], [resources.replica_secret_arn]),
         _own(scope, "TokenKeys", _actions("token-keys:read"), [resources.token_keys_arn]),
+        _own(scope, "Certificates", _actions("token-keys:read"), [resources.certificate_secret_arn("*")]),
+        _own(scope, "GrpcUsers", _actions("token-keys:read"), [resources.grpc_users_arn]),
     ]
 
 

@@ -69,13 +69,50 @@ NETWORK_INTERFACE_REASON = (
 
 
 def grant_statements(grants: Iterable[Grant], resources: DeployedResources) -> list[iam.PolicyStatement]:
-    """One statement per grant, in the order of `grants`."""
-    return [
+    """One statement per grant, in the order of `grants`, and what a process that writes metadata must not write."""
+    grants = tuple(grants)
+    allowed = [
         iam.PolicyStatement(
             sid=_statement_id(grant), actions=list(GRANTED_ACTIONS[grant]), resources=[resources.granted(grant)]
         )
         for grant in grants
     ]
+    return [*allowed, keep_trust(resources)] if "metadata:write" in grants else allowed
+
+
+TRUST_PARTITION = "trust"
+"""The partition of the record with the trusted certification authorities."""
+TRUST_ACTIONS = ("dynamodb:DeleteItem", "dynamodb:PutItem")
+
+
+def keep_trust(resources: DeployedResources) -> iam.PolicyStatement:
+    """For a process that writes metadata: it must not declare an authority that its clients would trust."""
+    return iam.PolicyStatement(
+        sid="KeepTrust",
+        effect=iam.Effect.DENY,
+        actions=list(TRUST_ACTIONS),
+        resources=[resources.metadata_table_arn],
+        conditions={"ForAnyValue:StringEquals": {"dynamodb:LeadingKeys": [TRUST_PARTITION]}},
+    )
+
+
+def trust_statement(resources: DeployedResources) -> iam.PolicyStatement:
+    """For the function that publishes the authorities: this record, and no other."""
+    return iam.PolicyStatement(
+        sid="PublishTrust",
+        actions=["dynamodb:GetItem", "dynamodb:PutItem"],
+        resources=[resources.metadata_table_arn],
+        conditions={"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [TRUST_PARTITION]}},
+    )
+
+
+def read_certificate(resources: DeployedResources, label: str) -> iam.PolicyStatement:
+    """For a process with a certificate: its own, and no other."""
+    return iam.PolicyStatement(
+        sid="ReadCertificate",
+        actions=["secretsmanager:GetSecretValue"],
+        resources=[resources.certificate_secret_arn(label)],
+    )
 
 
 def queue_worker_statement(queue_arns: Sequence[str]) -> iam.PolicyStatement:

@@ -12,7 +12,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from headrace import topology
-from infra.constructs.deployed_resources import CLUSTER_NAME, function_name, service_name
+from infra.constructs.deployed_resources import BRIDGE_SERVICE_NAME, CLUSTER_NAME, function_name, service_name
 
 PERIOD = cdk.Duration.minutes(1)
 METRICS_NAMESPACE = "Headrace"
@@ -62,6 +62,12 @@ def table_metric(name: str, period: cdk.Duration | None = None) -> cloudwatch.Me
 def store_metric(index: int, name: str, statistic: str, *, namespace: str = "AWS/ECS") -> cloudwatch.Metric:
     """A metric of ECS about the service of one segment store."""
     return _metric(namespace, name, {"ClusterName": CLUSTER_NAME, "ServiceName": service_name(index)}, statistic)
+
+
+def bridge_metric(name: str, statistic: str, *, namespace: str = "AWS/ECS") -> cloudwatch.Metric:
+    """A metric of ECS about the service of the gRPC bridge."""
+    dimensions = {"ClusterName": CLUSTER_NAME, "ServiceName": BRIDGE_SERVICE_NAME}
+    return _metric(namespace, name, dimensions, statistic, None)
 
 
 def store_insight(index: int, name: str, statistic: str) -> cloudwatch.Metric:

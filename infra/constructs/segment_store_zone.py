@@ -25,11 +25,14 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_servicediscovery as servicediscovery
 from constructs import Construct
 
 from headrace import topology
+from headrace.certificate_names import store_label
 from headrace.topology import SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge
+from infra.constructs.controller_function import tls_environment
 from infra.constructs.deployed_resources import DeployedResources, service_name
 
 APPLICATION_TAG, APPLICATION = "application", "headrace"
@@ -50,6 +53,9 @@ CACHE_SHARE = 0.5
 STOP_MARGIN_S = 20
 """Left of the stop time-out for closing connections and the journal, after a store has sent to S3 what it could."""
 
+DNS_TTL_S = 5
+"""A name that still has the address of a former task does no harm: the task there has no certificate for it."""
+
 ENVIRONMENT_REASON = "The variables are names, numbers and zones of this template. ECS injects the one secret."
 
 
@@ -59,7 +65,6 @@ class StoreTaskShared:
 
     cluster: ecs.ICluster
     image: ecs.ContainerImage
-    task_role: iam.IRole
     execution_role: iam.IRole
     volume_role: iam.IRole
     security_group: ec2.ISecurityGroup
@@ -73,16 +78,32 @@ class StoreTaskShared:
     """What the stores prove to each other; None with one copy."""
     token_environment: Mapping[str, str]
     """Where the keys for delegation tokens are; empty without tokens."""
+    tls: str
+    """The mode of TLS."""
+    namespace: servicediscovery.IPrivateDnsNamespace | None
+    """Where stores have their DNS names; None without TLS."""
 
 
 class SegmentStoreZone(Construct):
-    """Service number `index` of `count`, in the zone of `subnet`, which has the id `zone_id`."""
+    """Service number `index` of `count`, in the zone of `subnet`, which has the id `zone_id`.
+
+    `task_role` may read the certificate of this service.
+    """
 
     def __init__(
-        self, scope: Construct, index: int, count: int, *, subnet: ec2.ISubnet, zone_id: str, shared: StoreTaskShared
+        self,
+        scope: Construct,
+        index: int,
+        count: int,
+        *,
+        subnet: ec2.ISubnet,
+        zone_id: str,
+        task_role: iam.IRole,
+        shared: StoreTaskShared,
     ) -> None:
         super().__init__(scope, f"Zone{index}")
-        self.name = f"store-{index}"
+        self.name = store_label(index)
+        self._task_role = task_role
         is_replicated = shared.copies > 1
         volume = self._volume(shared.volume_role)
         self.task = self._task(shared, volume, _environment(self, index, count, zone_id, shared))
@@ -104,6 +125,7 @@ class SegmentStoreZone(Construct):
             enable_execute_command=False,
             enable_ecs_managed_tags=True,
             propagate_tags=ecs.PropagatedTagSource.SERVICE,
+            cloud_map_options=None if shared.namespace is None else dns_entry(shared.namespace, self.name),
         )
         self.service.add_volume(volume)
 
@@ -139,7 +161,7 @@ class SegmentStoreZone(Construct):
             runtime_platform=ecs.RuntimePlatform(
                 cpu_architecture=ecs.CpuArchitecture.ARM64, operating_system_family=ecs.OperatingSystemFamily.LINUX
             ),
-            task_role=shared.task_role,
+            task_role=self._task_role,
             execution_role=shared.execution_role,
         )
         acknowledge(task, "AwsSolutions-ECS2", ENVIRONMENT_REASON)
@@ -171,6 +193,16 @@ class SegmentStoreZone(Construct):
         volume.mount_in(container, container_path=SEGMENT_STORES.volume_path, read_only=False)
         task.add_volume(name=volume.name, configured_at_launch=True)
         return task
+
+
+def dns_entry(namespace: servicediscovery.IPrivateDnsNamespace, label: str) -> ecs.CloudMapOptions:
+    """The addresses of the tasks of a service, which change with each task."""
+    return ecs.CloudMapOptions(
+        cloud_map_namespace=namespace,
+        name=label,
+        dns_record_type=servicediscovery.DnsRecordType.A,
+        dns_ttl=cdk.Duration.seconds(DNS_TTL_S),
+    )
 
 
 def _ports(shared: StoreTaskShared) -> list[tuple[int, int]]:
@@ -214,6 +246,7 @@ def _environment(scope: Construct, index: int, count: int, zone_id: str, shared:
         identity
         | dict(shared.s3_environment)
         | dict(shared.token_environment)
+        | tls_environment(shared.tls, store_label(index))
         | {
             "HEADRACE_COPIES": str(shared.copies),
             "HEADRACE_STORE_INDEX": str(index),

@@ -18,6 +18,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from headrace import topology
+from headrace.topology.grpc_bridge import GRPC_BRIDGE
 from infra.constructs import deployed_network
 from infra.constructs.deployed_network import DeployedNetwork
 from infra.constructs.endpoint_policies import (
@@ -35,6 +36,7 @@ _HTTPS = ec2.Port.tcp(443)
 _WIRE_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.wire_ports)
 _REPLICA_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.replica_ports)
 _METRICS_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.health_ports)
+_BRIDGE_PORT = ec2.Port.tcp(GRPC_BRIDGE.port)
 _STORES, _CLIENTS, _PUBLIC = "stores", "clients", "public"
 
 _Endpoints = Mapping[str, tuple[ec2.InterfaceVpcEndpointAwsService, Callable[[Construct], list[iam.PolicyStatement]]]]
@@ -53,8 +55,9 @@ class StoreNetwork(Construct):
 
     Replica ports open to stores only.
 
-    What stores need does not depend on the settings `copies` and `tokens`. The network is deployed before the stores:
-    their tasks of before still run in it, and may be started again when a deployment is rolled back.
+    What stores need does not depend on the settings `copies` and `tokens`, and the groups of the bridge are always
+    there. The network is deployed before the stores: their tasks of before still run in it, and may be started again
+    when a deployment is rolled back.
 
     Every endpoint has a policy: credentials of another account that reach a store or function are of no use there.
     """
@@ -74,7 +77,10 @@ class StoreNetwork(Construct):
         self.stores_group = self._group("Stores", "Segment stores")
         self.functions_group = self._group("Functions", "Lambda functions that reach segment stores")
         self.clients_group = self._group("Clients", "Writers and readers of streams", closed=False)
+        self.bridge_group = self._group("Bridge", "gRPC bridge")
+        self.balancer_group = self._group("Balancer", "Load balancer of the gRPC bridge")
         self._open_wire_ports()
+        self._open_bridge()
         self.stores_group.add_ingress_rule(self.stores_group, _REPLICA_PORTS, "log entries from other stores")
         self.stores_group.add_egress_rule(self.stores_group, _REPLICA_PORTS, "log entries to other stores")
         if settings.metrics_from is not None:
@@ -104,6 +110,8 @@ class StoreNetwork(Construct):
             deployed_network.STORES_GROUP: self.stores_group.security_group_id,
             deployed_network.FUNCTIONS_GROUP: self.functions_group.security_group_id,
             deployed_network.CLIENTS_GROUP: self.clients_group.security_group_id,
+            deployed_network.BRIDGE_GROUP: self.bridge_group.security_group_id,
+            deployed_network.BALANCER_GROUP: self.balancer_group.security_group_id,
         }
         for index, subnet in enumerate(self._subnets(self.store_subnets)):
             values[deployed_network.store_subnet(index)] = subnet.subnet_id
@@ -133,12 +141,24 @@ class StoreNetwork(Construct):
         )
 
     def _open_wire_ports(self) -> None:
-        for group, who in ((self.functions_group, "functions"), (self.clients_group, "clients")):
+        openers = (
+            (self.functions_group, "functions"),
+            (self.clients_group, "clients"),
+            (self.bridge_group, "the gRPC bridge"),
+        )
+        for group, who in openers:
             self.stores_group.add_ingress_rule(group, _WIRE_PORTS, f"wire protocol from {who}")
-        self.functions_group.add_egress_rule(self.stores_group, _WIRE_PORTS, "wire protocol to segment stores")
+        for group in (self.functions_group, self.bridge_group):
+            group.add_egress_rule(self.stores_group, _WIRE_PORTS, "wire protocol to segment stores")
         # The addresses of gateway endpoints are the Region's: within these subnets only endpoints answer on 443.
-        for group in (self.functions_group, self.stores_group):
+        for group in (self.functions_group, self.stores_group, self.bridge_group):
             group.add_egress_rule(ec2.Peer.any_ipv4(), _HTTPS, "AWS APIs through the endpoints of the VPC")
+
+    def _open_bridge(self) -> None:
+        """Clients reach the bridge through its load balancer only."""
+        self.balancer_group.add_ingress_rule(self.clients_group, _BRIDGE_PORT, "gRPC from clients")
+        self.balancer_group.add_egress_rule(self.bridge_group, _BRIDGE_PORT, "gRPC to the bridge")
+        self.bridge_group.add_ingress_rule(self.balancer_group, _BRIDGE_PORT, "gRPC from the load balancer")
 
     def _add_endpoints(self) -> None:
         s3, dynamodb = ec2.GatewayVpcEndpointAwsService.S3, ec2.GatewayVpcEndpointAwsService.DYNAMODB
@@ -152,6 +172,7 @@ class StoreNetwork(Construct):
         endpoints_group = self._group("Endpoints", "Interface endpoints")
         endpoints_group.add_ingress_rule(self.stores_group, _HTTPS, "AWS APIs from segment stores")
         endpoints_group.add_ingress_rule(self.functions_group, _HTTPS, "AWS APIs from functions")
+        endpoints_group.add_ingress_rule(self.bridge_group, _HTTPS, "AWS APIs from the gRPC bridge")
         for name, (service, statements) in _INTERFACE_ENDPOINTS.items():
             endpoint = self.vpc.add_interface_endpoint(
                 name, service=service, subnets=self.store_subnets, security_groups=[endpoints_group], open=False

@@ -9,30 +9,31 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 SERVICES = frozenset({"dynamodb", "logs", "s3", "secretsmanager", "sqs"})
-"""What headrace/adapters makes clients of."""
+"""What the clients are for that most artefacts make."""
 
 _MODELS = ("service-2.json.gz", "endpoint-rule-set-1.json.gz", "paginators-1.json", "waiters-2.json")
 
 
-def reduce_botocore_data(data: Path) -> None:
-    """Reduce the folder `botocore/data`.
+def reduce_botocore_data(data: Path, services: Collection[str] = SERVICES) -> None:
+    """Reduce the folder `botocore/data` to some services.
 
     Raises:
         FileNotFoundError: a service in use is not there, or is not kept as it was.
     """
     for service in (path for path in data.iterdir() if path.is_dir()):
-        if service.name in SERVICES:
+        if service.name in services:
             _reduce_service(service)
         else:
             shutil.rmtree(service)
-    missing = [name for name in sorted(SERVICES) if not list((data / name).glob("*/service-2.json.gz"))]
+    missing = [name for name in sorted(services) if not list((data / name).glob("*/service-2.json.gz"))]
     if missing:
         raise FileNotFoundError(f"botocore has no model of {', '.join(missing)}: the layout of its data has changed")
-    _reduce_endpoints(data / "endpoints.json")
+    _reduce_endpoints(data / "endpoints.json", services)
 
 
 def _reduce_service(service: Path) -> None:
@@ -47,10 +48,10 @@ def _reduce_service(service: Path) -> None:
             file.unlink()
 
 
-def _reduce_endpoints(file: Path) -> None:
+def _reduce_endpoints(file: Path, services: Collection[str]) -> None:
     endpoints = json.loads(file.read_text())
     for partition in endpoints["partitions"]:
-        partition["services"] = {name: one for name, one in partition["services"].items() if name in SERVICES}
+        partition["services"] = {name: one for name, one in partition["services"].items() if name in services}
     _replace(file, _compact(endpoints))
 
 

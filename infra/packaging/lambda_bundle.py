@@ -1,8 +1,9 @@
-"""The one bundle that all Lambda functions share: the handlers, what they import, and their locked dependencies.
+"""The bundle that Lambda functions share: the handlers, what they import, and their locked dependencies.
 
 Built by uv on the machine that synthesizes, for the machine that runs it: wheels only, checked against the hashes of
 requirements.lock, no docker. One asset for all functions, because most of it is the same SDK, and because one hash says
-which version of the whole control plane is deployed. An unchanged bundle is not built again.
+which version of the whole control plane is deployed. The one exception is the function that issues certificates, which
+needs a large package. An unchanged bundle is not built again.
 
 A cold start unpacks, compiles and imports the bundle, so it holds byte code, of botocore's data only the services in
 use, and package roots that import their parts when they are used. The byte code needs an interpreter of Lambda's
@@ -15,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,6 @@ ARCHITECTURE = lambda_.Architecture.ARM_64
 
 DEPLOYED_TO = "/var/task"
 """Where Lambda unpacks a bundle."""
-_EXTRA = "controller"
 UNUSED = (
     "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",
     "aws_lambda_powertools/utilities/auth_alpha",
@@ -54,24 +55,45 @@ _RECIPE = (__file__, installed_wheels.__file__, botocore_data.__file__, byte_cod
 """The modules that decide what becomes of the same requirements and sources."""
 
 
-def lambda_code() -> lambda_.AssetCode:
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The functions that share a bundle, the extras of pyproject.toml for them, and the AWS services that they call."""
+
+    functions: tuple[topology.Function, ...]
+    extras: tuple[str, ...]
+    services: frozenset[str]
+
+
+_ALL = (*topology.FUNCTIONS, *topology.DEPLOYMENT_FUNCTIONS)
+SHARED = Bundle(tuple(each for each in _ALL if not each.has_own_bundle), ("controller",), botocore_data.SERVICES)
+"""Some deployments lack some of the functions."""
+CERTIFICATES = Bundle((topology.CERTIFICATES,), ("controller", "certificates"), botocore_data.SERVICES | {"kms"})
+
+
+def lambda_code(bundle: Bundle = SHARED) -> lambda_.AssetCode:
     """The bundle as code of functions of one stack; stacks that ask again get the same asset."""
-    requirements, interpreter = bundle_requirements(), byte_code.find_interpreter(PYTHON_VERSION)
+    requirements, interpreter = bundle_requirements(bundle), byte_code.find_interpreter(PYTHON_VERSION)
     if interpreter is None:
         print(f"no Python {PYTHON_VERSION} found: the functions get no byte code and start slowly", file=sys.stderr)
     return lambda_.Code.from_asset(
         str(ROOT / "functions"),
-        asset_hash=_fingerprint(requirements, has_byte_code=interpreter is not None),
+        asset_hash=_fingerprint(requirements, bundle, has_byte_code=interpreter is not None),
         asset_hash_type=cdk.AssetHashType.CUSTOM,
         bundling=cdk.BundlingOptions(
             # Demanded by the type and never pulled: the local bundling below always succeeds or raises.
             image=cdk.DockerImage.from_registry("never-used"),
-            local=_UvBundling(requirements, interpreter),
+            local=_UvBundling(bundle, requirements, interpreter),
         ),
     )
 
 
-def build_bundle(target: Path, requirements: str, interpreter: Path | None, platform: str = PYTHON_PLATFORM) -> None:
+def build_bundle(
+    target: Path,
+    requirements: str,
+    interpreter: Path | None,
+    platform: str = PYTHON_PLATFORM,
+    bundle: Bundle = SHARED,
+) -> None:
     """Fill `target` with what the functions import, compiled by `interpreter`.
 
     Raises:
@@ -84,9 +106,9 @@ def build_bundle(target: Path, requirements: str, interpreter: Path | None, plat
         _remove(target / part)
     for record in target.glob("*.dist-info/RECORD"):  # it lists what is no longer there
         record.unlink()
-    botocore_data.reduce_botocore_data(target / "botocore" / "data")
+    botocore_data.reduce_botocore_data(target / "botocore" / "data", bundle.services)
     lazy_packages.defer_imports_of_roots(target)
-    for file in bundle_sources():
+    for file in bundle_sources(bundle):
         copy = target / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
@@ -101,16 +123,15 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def bundle_sources() -> list[Path]:
-    """The modules of all handlers, and those of this project that they import. Some deployments lack some functions."""
-    declared = (*topology.FUNCTIONS, *topology.DEPLOYMENT_FUNCTIONS)
-    return import_closure(ROOT, [each.handler.rpartition(".")[0] for each in declared])
+def bundle_sources(bundle: Bundle = SHARED) -> list[Path]:
+    """The modules of the handlers, and those of this project that they import."""
+    return import_closure(ROOT, [each.handler.rpartition(".")[0] for each in bundle.functions])
 
 
-def bundle_requirements() -> str:
+def bundle_requirements(bundle: Bundle = SHARED) -> str:
     """What the handlers import from outside, and what that needs: of the declared requirements no others."""
-    declared = declared_requirements(PYPROJECT_FILE.read_text(), _EXTRA)
-    imported = {name.replace("_", "-") for name in imported_from_outside(ROOT, bundle_sources())}
+    declared = declared_requirements(PYPROJECT_FILE.read_text(), *bundle.extras)
+    imported = {name.replace("_", "-") for name in imported_from_outside(ROOT, bundle_sources(bundle))}
     if undeclared := imported - declared:
         raise RuntimeError(f"functions import what pyproject.toml does not declare: {', '.join(sorted(undeclared))}")
     return requirements_text(closure(read_lock(LOCK_FILE.read_text()), imported))
@@ -120,19 +141,20 @@ def bundle_requirements() -> str:
 class _UvBundling:
     """Builds the bundle where the CDK would start a container."""
 
-    def __init__(self, requirements: str, interpreter: Path | None) -> None:
+    def __init__(self, bundle: Bundle, requirements: str, interpreter: Path | None) -> None:
+        self._bundle = bundle
         self._requirements = requirements
         self._interpreter = interpreter
 
     def try_bundle(self, output_dir: str, *_options: Any, **_more_options: Any) -> bool:
-        build_bundle(Path(output_dir), self._requirements, self._interpreter)
+        build_bundle(Path(output_dir), self._requirements, self._interpreter, bundle=self._bundle)
         return True
 
 
-def _fingerprint(requirements: str, *, has_byte_code: bool) -> str:
+def _fingerprint(requirements: str, bundle: Bundle = SHARED, *, has_byte_code: bool) -> str:
     """Changes with everything that decides what the bundle holds, this module included."""
-    digest = hashlib.sha256(f"{requirements}\0{has_byte_code}".encode())
-    for file in (*map(Path, _RECIPE), *bundle_sources()):
+    digest = hashlib.sha256(f"{requirements}\0{has_byte_code}\0{sorted(bundle.services)}".encode())
+    for file in (*map(Path, _RECIPE), *bundle_sources(bundle)):
         content = file.read_bytes()
         digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{len(content)}\0".encode())
         digest.update(content)

@@ -20,10 +20,12 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from headrace import topology
+from headrace.topology.grpc_bridge import GRPC_BRIDGE
 from infra.constructs.alarms import TOPIC_NAME, add_alarm
 from infra.constructs.audit_subscriptions import FILTER_NAME
 from infra.constructs.named_metrics import (
     PERIOD,
+    bridge_metric,
     counted_by_any,
     counted_metric,
     function_metric,
@@ -38,6 +40,8 @@ from infra.constructs.spark_job import FLIGHT_DELAYS, OTHER_JOBS
 from infra.settings import Settings
 
 FIVE_MINUTES = cdk.Duration.minutes(5)
+ONE_DAY = cdk.Duration.days(1)
+"""The longest time that an alarm evaluates."""
 OLDEST_MESSAGE_AGE_S_MAX = 300
 """A stream operation takes seconds. If a message waits for minutes, its queue is not processed."""
 FUNCTION_ERRORS_MAX = 3
@@ -81,6 +85,10 @@ class ObservabilityStack(cdk.Stack):
         self._watch_audit_log()
         if settings.tokens:
             self._watch_token_keys()
+        if settings.has_certificates:
+            self._watch_certificates()
+        if settings.grpc_bridge:
+            self._watch_bridge()
         if settings.spark_job:
             self._watch_spark_jobs(settings.spark_jobs)
         cdk.CfnOutput(self, "AlarmTopicArn", value=self.topic.topic_arn)
@@ -314,6 +322,58 @@ class ObservabilityStack(cdk.Stack):
             "The keys for delegation tokens are not rotated: see docs/operating/token-keys.md",
             function_metric(rotation, "Errors", period=FIVE_MINUTES),
             threshold=0,
+        )
+
+    def _watch_certificates(self) -> None:
+        """A certificate has ten days left when the first run for it fails."""
+        issuer = topology.CERTIFICATES
+        add_alarm(
+            self,
+            self.topic,
+            f"headrace-{issuer.name}-errors",
+            "Certificates are not issued, and end within ten days: see docs/operating/certificates.md",
+            function_metric(issuer, "Errors", period=FIVE_MINUTES),
+            threshold=0,
+        )
+        add_alarm(
+            self,
+            self.topic,
+            f"headrace-{issuer.name}-stopped",
+            "The function that issues certificates was not called for a day: see docs/operating/certificates.md",
+            function_metric(issuer, "Invocations", period=ONE_DAY),
+            threshold=1,
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+        add_alarm(
+            self,
+            self.topic,
+            "headrace-authority-ends-soon",
+            "The certification authority ends within a year: declare another one, see docs/operating/certificates.md",
+            counted_metric(issuer, "AuthorityEndsSoon", period=ONE_DAY),
+            threshold=0,
+        )
+
+    def _watch_bridge(self) -> None:
+        add_alarm(
+            self,
+            self.topic,
+            "headrace-grpc-bridge-running",
+            "Fewer tasks of the gRPC bridge run than should: see docs/operating/deploy.md",
+            bridge_metric("RunningTaskCount", "Minimum", namespace="ECS/ContainerInsights"),
+            threshold=GRPC_BRIDGE.tasks,
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            periods=10,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+        add_alarm(
+            self,
+            self.topic,
+            "headrace-grpc-bridge-memory",
+            "The gRPC bridge is about to run out of memory: see docs/operating/deploy.md",
+            bridge_metric("MemoryUtilization", "Maximum"),
+            threshold=MEMORY_USED_PERCENT_MAX,
+            periods=5,
         )
 
     def _watch_spark_jobs(self, others: Sequence[str]) -> None:

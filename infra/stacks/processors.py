@@ -62,7 +62,9 @@ class ProcessorsStack(cdk.Stack):
             for declared in topology.FUNCTIONS
             if declared.name not in routed
         }
-        audit_subscriptions.permit(self.functions[topology.AUDIT_LOG_FUNCTION].function)
+        audit_subscriptions.permit(
+            self.functions[topology.AUDIT_LOG_FUNCTION].function, has_bridge=settings.grpc_bridge
+        )
         for queue in fed_queues:
             self._feed(queue)
         for schedule in topology.SCHEDULES:

@@ -20,9 +20,11 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from headrace.certificate_names import store_label
 from headrace.topology import REPLICATION_GATE, SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
 from infra.constructs.controller_function import ControllerFunction, token_environment
+from infra.constructs.deployed_network import deployed_namespace
 from infra.constructs.deployed_resources import (
     CLUSTER_NAME,
     REPLICA_SECRET_NAME,
@@ -30,13 +32,18 @@ from infra.constructs.deployed_resources import (
     DeployedResources,
 )
 from infra.constructs.endpoint_policies import IMAGE_PULL_ACTIONS
-from infra.constructs.least_privilege import acknowledge_object_grants, closed_role, grant_statements
+from infra.constructs.least_privilege import (
+    acknowledge_object_grants,
+    closed_role,
+    grant_statements,
+    read_certificate,
+)
 from infra.constructs.named_metrics import METRICS_NAMESPACE
 from infra.constructs.replication_alarms import LogAlarm, log_alarms
 from infra.constructs.replication_gate import ReplicationGate
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork
-from infra.packaging.image_context import DOCKERFILE, stage_image_context
+from infra.packaging.image_context import SEGMENT_STORE, stage_image_context
 from infra.packaging.lambda_bundle import lambda_code
 from infra.settings import Settings
 
@@ -80,7 +87,6 @@ class SegmentStoresStack(cdk.Stack):
         shared = StoreTaskShared(
             cluster=self.cluster,
             image=ecs.ContainerImage.from_docker_image_asset(image),
-            task_role=self._task_role(),
             execution_role=self._execution_role(image, secret),
             volume_role=self._volume_role(),
             security_group=seen.stores_group,
@@ -91,9 +97,19 @@ class SegmentStoresStack(cdk.Stack):
             function_networks=tuple(subnet.ipv4_cidr_block for subnet in subnets),
             replica_secret=secret if settings.is_replicated else None,
             token_environment=token_environment(settings.effective_grants(SEGMENT_STORES.grants)),
+            tls=settings.tls,
+            namespace=deployed_namespace(self) if settings.has_certificates else None,
         )
         self.zones = [
-            SegmentStoreZone(self, index, len(subnets), subnet=subnet, zone_id=zone_id, shared=shared)
+            SegmentStoreZone(
+                self,
+                index,
+                len(subnets),
+                subnet=subnet,
+                zone_id=zone_id,
+                task_role=self._task_role(index),
+                shared=shared,
+            )
             for index, (subnet, zone_id) in enumerate(zip(subnets, seen.zone_ids, strict=True))
         ]
         for zone in self.zones:
@@ -154,19 +170,25 @@ class SegmentStoresStack(cdk.Stack):
                 "Image",
                 asset_name="headrace-segment-store",
                 directory=context,
-                file=DOCKERFILE,
+                file=SEGMENT_STORE.dockerfile,
                 platform=ecr_assets.Platform.LINUX_ARM64,
             )
 
-    def _task_role(self) -> iam.IRole:
-        """The role of a running store. Without tokens it may read token keys, too: stores of before may still run."""
+    def _task_role(self, index: int) -> iam.IRole:
+        """The role of a running store, which may read its own certificate and no other.
+
+        Without tokens and TLS it may read token keys and the certificate, too: stores of before may still run.
+        """
         resources = DeployedResources.seen_from(self)
         role = closed_role(
             self,
-            "TaskRole",
+            f"TaskRole{index}",
             service="ecs-tasks.amazonaws.com",
-            description="Segment stores of Headrace",
-            statements=grant_statements(SEGMENT_STORES.grants, resources),
+            description=f"Segment store {index} of Headrace",
+            statements=[
+                *grant_statements(SEGMENT_STORES.grants, resources),
+                read_certificate(resources, store_label(index)),
+            ],
         )
         acknowledge_object_grants(role, SEGMENT_STORES.grants, resources)
         return role.without_policy_updates()

@@ -13,6 +13,7 @@ from replica_sockets import DOWN, PATIENT, identity, replica_ends
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_protocol import LinkTimes
 from headrace.model.container_logs import ReplicaId
+from headrace.model.replica_placement import ReplicaAddress
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +22,7 @@ async def test_a_host_name_that_cannot_be_looked_up_is_dialed_again():
     """Python refuses it with a UnicodeError, which is no OSError."""
     async with replica_ends() as ends:
         good = ends.addresses[PEER]
-        ends.addresses[PEER] = ("a..b", 1)
+        ends.addresses[PEER] = ReplicaAddress("a..b", 1)
         ends.links.send(PEER, open_message())
         await ends.events.until(lambda: ends.events.lost == [PEER])
         ends.addresses[PEER] = good

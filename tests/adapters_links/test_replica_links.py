@@ -32,6 +32,7 @@ from headrace.codec.replica_messages import (
 )
 from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import IllegalStateError, InvalidRequestError
+from headrace.model.replica_placement import ReplicaAddress
 
 pytestmark = pytest.mark.anyio
 ACK = Ack((AckItem(3, 1, 7, 9),))
@@ -300,7 +301,7 @@ async def test_a_loop_that_stood_still_does_not_accuse_others():
 async def test_another_replica_at_the_address_is_told():
     async with replica_ends() as ends:
         gone = ReplicaId(b"g" * 16)
-        ends.addresses[gone] = ("127.0.0.1", ends.port)
+        ends.addresses[gone] = ReplicaAddress("127.0.0.1", ends.port)
         ends.links.send(gone, open_message())
         await ends.events.until(lambda: ends.events.others == [gone])
         assert not ends.links.is_up(gone)
@@ -338,7 +339,7 @@ async def test_a_peer_that_is_no_replica_is_lost(answers: bytes):
             writer.write(answers)
 
         server = await asyncio.start_server(serve, "localhost", 0)
-        ends.addresses[PEER] = ("localhost", server.sockets[0].getsockname()[1])
+        ends.addresses[PEER] = ReplicaAddress("localhost", server.sockets[0].getsockname()[1])
         ends.links.send(PEER, open_message())
         await ends.events.until(lambda: ends.events.lost == [PEER])
         for writer in held:

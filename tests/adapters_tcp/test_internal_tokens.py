@@ -11,7 +11,7 @@ import pytest
 from headrace import wire
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
-from headrace.adapters.tcp.store_calls import TOKEN_REFUSED
+from headrace.adapters.tcp.store_calls import TOKEN_REFUSED, StoreAddress
 from headrace.model.errors import UnavailableError
 from headrace.ports.segment_stores import AttributeBound, SegmentScaleRate, SegmentStores
 
@@ -56,8 +56,8 @@ def _stores(store: Any, token: Callable[[], str]) -> TcpSegmentStores:
             clock.advance(int(DEADLINE_S * 1_000))
         return 0.5
 
-    def locate(_container: int) -> tuple[str, int, int]:
-        return store.host, store.port, 1
+    def locate(_container: int) -> StoreAddress:
+        return StoreAddress(store.host, store.port, 1)
 
     return TcpSegmentStores(
         locate,

@@ -8,6 +8,7 @@ import pytest
 from headrace import wire
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
+from headrace.adapters.tcp.store_calls import StoreAddress
 from headrace.model import errors
 from headrace.ports.clock import time_limit
 from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate
@@ -35,9 +36,9 @@ def _succeed(command: Any) -> wire.WireCommand:
 def _stores(*scripted: Any, **options: Any) -> TcpSegmentStores:
     """Container c lives on store c modulo their number."""
 
-    def locate(container: int) -> tuple[str, int, int]:
+    def locate(container: int) -> StoreAddress:
         store = scripted[container % len(scripted)]
-        return store.host, store.port, 1
+        return StoreAddress(store.host, store.port, 1)
 
     return TcpSegmentStores(locate, 8, **{"sleep": lambda _: None, **options})
 
@@ -118,10 +119,10 @@ def test_wrong_host_is_followed(scripted_store: MakeStore) -> None:
     new = scripted_store(_succeed)
     asked: list[int] = []
 
-    def locate(container: int) -> tuple[str, int, int]:
+    def locate(container: int) -> StoreAddress:
         asked.append(container)
         owner = old if len(asked) == 1 else new
-        return owner.host, owner.port, len(asked)
+        return StoreAddress(owner.host, owner.port, len(asked))
 
     stores = TcpSegmentStores(locate, 8, sleep=lambda _: None)
     stores.seal_segment(NAME)
@@ -173,10 +174,10 @@ def test_a_store_that_comes_back_within_the_deadline(scripted_store: MakeStore) 
     running: list[Any] = []
     waits: list[float] = []
 
-    def locate(_: int) -> tuple[str, int, int]:
+    def locate(_: int) -> StoreAddress:
         if not running:
             raise errors.UnavailableError("nobody claimed it")
-        return running[0].host, running[0].port, 1
+        return StoreAddress(running[0].host, running[0].port, 1)
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)

@@ -17,6 +17,7 @@ from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
+from headrace.adapters.tcp.store_calls import StoreAddress
 from headrace.client.loop_thread import LoopThread
 from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
@@ -49,8 +50,8 @@ class RealStore:
         self.thread = LoopThread(asyncio.new_event_loop())
         self.thread.run(self._start())
 
-    def locate(self, _container: int) -> tuple[str, int, int]:
-        return "127.0.0.1", self.port, 0
+    def locate(self, _container: int) -> StoreAddress:
+        return StoreAddress("127.0.0.1", self.port, 0)
 
     def drop_connections(self) -> None:
         self.thread.run(self._drop_connections())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.tcp.store_calls import PROBE_EVERY_S, StoreCalls, UnreachableContainers
+from headrace.adapters.tcp.store_calls import PROBE_EVERY_S, StoreAddress, StoreCalls, UnreachableContainers
 from headrace.model.errors import OutOfTimeError
 from headrace.ports.clock import time_limit
 
@@ -32,7 +32,7 @@ def test_one_caller_at_a_time_tries_a_container_that_is_away():
 def test_a_caller_without_time_says_nothing_about_the_store():
     clock = ManualClock()
 
-    def locate(container: int) -> tuple[str, int, int]:
+    def locate(container: int) -> StoreAddress:
         raise AssertionError(f"container {container} was looked for")
 
     calls = StoreCalls(locate, 1, deadline_s=10, monotonic_s=clock.monotonic_s)

@@ -77,6 +77,7 @@ from headrace.api.transactions import (
     TransactionSegmentView,
     TransactionView,
 )
+from headrace.api.trust import TrustView
 from headrace.api.watermarks import NewestWatermark, WatermarkView
 from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.container_logs import LogState
@@ -242,7 +243,8 @@ DOCUMENTS: dict[str, Document] = {
     ),
     "successors": Successors((Successor(*NEXT.fields().values(), (0, 1)),), sealed=False),
     "predecessors": Predecessors((NEXT,)),
-    "endpoint": SegmentEndpoint("10.0.0.1", 12345, "use1-az1", 3, 8),
+    "endpoint": SegmentEndpoint("10.0.0.1", 12345, "use1-az1", 3, 8, "store-0.headrace.internal"),
+    "trust": TrustView(("-----BEGIN CERTIFICATE-----",)),
     "ranges between": RANGES,
     "stream cut": StreamCutView.of(CUT),
     "valid cut": ExplainedCutCheck.of(None),
@@ -281,7 +283,8 @@ def test_fields_of_a_newer_controller_are_ignored(document: Document):
 
 def test_answer_without_a_field_is_refused():
     shown = SegmentEndpoint("10.0.0.1", 12345, "use1-az1", 3, 8).to_json()
-    for name in shown:
+    assert SegmentEndpoint.from_json({key: shown[key] for key in shown if key != "tlsName"}).tls_name == ""
+    for name in shown.keys() - {"tlsName"}:
         with pytest.raises(ValueError, match=name):
             SegmentEndpoint.from_json({key: value for key, value in shown.items() if key != name})
 

@@ -130,7 +130,7 @@ async def test_a_port_that_is_taken_is_told(bridge: Bridge):
     server = BridgeServer({name: lambda request: request for name in RPCS}, CallThreads())
     try:
         with pytest.raises(errors.InvalidRequestError, match=f"cannot listen on 127.0.0.1:{bridge.port}"):
-            await server.start("127.0.0.1", bridge.port)
+            server.listen("127.0.0.1", bridge.port)
     finally:
         await server.stop(0)
 

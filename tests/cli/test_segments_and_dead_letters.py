@@ -70,7 +70,7 @@ def test_the_endpoint_of_a_segment(stream: str, api: ApiInMemory, ok: Show, as_j
     api.claim_containers("store.test", 4711)
     found = as_json("segment", "endpoint", stream, "0")
     assert (found["host"], found["port"], found["zone"]) == ("store.test", 4711, "local")
-    assert set(found) == {"host", "port", "zone", "container", "epoch"}
+    assert set(found) == {"host", "port", "zone", "container", "epoch", "tlsName"}
     assert "store.test" in ok("segment", "endpoint", stream, "1")
 
 

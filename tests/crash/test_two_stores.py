@@ -52,8 +52,8 @@ class Client:
         """Raises Lost: connect anew."""
         try:
             if self._connection is None:
-                host, port, _ = await asyncio.to_thread(self._locate, self._container)
-                self._connection = await asyncio.open_connection(host, port)
+                found = await asyncio.to_thread(self._locate, self._container)
+                self._connection = await asyncio.open_connection(found.host, found.port)
                 await self._exchange(wire.Hello(17, 5))
             reply = await self._exchange(command)
         except (OSError, asyncio.IncompleteReadError, UnavailableError, TimeoutError) as error:

@@ -14,6 +14,7 @@ from functions.processors import stream_requests
 from headrace.adapters.dynamodb.retries import RETRIES_END_AFTER_S
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
+from headrace.adapters.tcp.store_calls import StoreAddress
 from headrace.model.errors import UnavailableError
 from headrace.topology import REQUESTS_QUEUE, function
 
@@ -105,5 +106,5 @@ def test_malformed_message_becomes_a_dead_letter(stores_down: str, world: Functi
 
 def test_slow_requests_do_not_use_up_each_others_time():
     """Else a function is stopped, and streams that are well wait for the visibility time-out of all its messages."""
-    slowest_s = TcpSegmentStores(lambda _: ("", 0, 0), 1)._deadline_s + RETRIES_END_AFTER_S
+    slowest_s = TcpSegmentStores(lambda _: StoreAddress("", 0, 0), 1)._deadline_s + RETRIES_END_AFTER_S
     assert REQUESTS_QUEUE.batch_size * slowest_s <= function(REQUESTS_QUEUE.function).timeout_s

@@ -7,7 +7,9 @@ from functions_in_memory import Call, FunctionWorld
 
 from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.codec.certificates import TrustBundle
 from headrace.metadata.cluster_records import claim_body, claim_sort
+from headrace.metadata.trust import write_trust
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.ports.chunk_storage import ChunkLink
@@ -95,7 +97,14 @@ def test_the_endpoint_of_a_segment(call: Call, world: FunctionWorld, active_stre
         claim = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1")
         world.store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
     found = call("GET", f"{active_stream}/segments/0/endpoint").body
-    assert found == {"host": "10.0.0.1", "port": 12345, "zone": "use1-az1", "container": 4, "epoch": 0}
+    assert found == {"host": "10.0.0.1", "port": 12345, "zone": "use1-az1", "container": 4, "epoch": 0, "tlsName": ""}
+
+
+def test_the_authorities_of_the_deployment(call: Call, world: FunctionWorld):
+    assert call("GET", "/v1/trust").body == {"certificates": []}
+    pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    world.store.write(write_trust(TrustBundle((pem,)), None))
+    assert call("GET", "/v1/trust").body == {"certificates": [pem]}
 
 
 class FakeLinks:

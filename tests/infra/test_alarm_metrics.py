@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +14,13 @@ from cdk_assembly import Assembly
 from lambda_context import FunctionContext
 
 from functions import wiring
-from functions.deployment import custom_resources, replication_gate
+from functions.deployment import certificates, custom_resources, replication_gate
 from functions.observability import NAMESPACE
 from functions.processors import audit_log, store_tasks, ticks
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.certificates.upkeep import UpkeepReport
 from headrace.metadata.cluster_records import ClusterRecords, claim_body, claim_sort, write_lease
 from headrace.metadata.container_log import NO_VERSION, write_container_log
 from headrace.model.cluster import ReplicationStatus, StoreLease, registered
@@ -32,6 +33,7 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 TAKE_OVER_AFTER_MS = 60_000
 LEASE_OVER_MS = 12_001
 CONTEXT = FunctionContext()
+AUTHORITY_ENDS_SOON = ("AuthorityEndsSoon", frozenset({("service", "certificates")}))
 AUDIT_LINES_REFUSED = ("AuditLinesRefused", frozenset({("service", "audit-log")}))
 
 Emitted = set[tuple[str, frozenset[tuple[str, str]]]]
@@ -176,8 +178,9 @@ def _counted(assembly: Assembly) -> Emitted:
 
 def test_alarms_watch_what_the_functions_emit(smallest_assembly: Assembly, emitted: Emitted):
     watched = _counted(smallest_assembly)
-    assert {name for name, _ in watched} == {"StoresLost", "ContainersGivenUp", "AuditLinesRefused"}
-    assert watched - {AUDIT_LINES_REFUSED} <= emitted
+    counted = {"StoresLost", "ContainersGivenUp", "AuditLinesRefused", "AuthorityEndsSoon"}
+    assert {name for name, _ in watched} == counted
+    assert watched - {AUDIT_LINES_REFUSED, AUTHORITY_ENDS_SOON} <= emitted
 
 
 def test_alarms_of_logs_watch_what_the_functions_emit(assembly: Assembly, emitted_of_logs: Emitted):
@@ -207,6 +210,24 @@ def test_audit_lines_that_are_refused_are_counted(
     data = base64.b64encode(gzip.compress(json.dumps(delivery).encode())).decode()
     audit_log.handler({"awslogs": {"data": data}}, CONTEXT)
     assert AUDIT_LINES_REFUSED in _emitted(capsys.readouterr().out)
+
+
+class _OldAuthority:
+    """A run that finds nothing to do but an authority that ends soon."""
+
+    def run(self, labels: Sequence[str]) -> UpkeepReport:
+        return UpkeepReport({}, {}, authority_ends_soon=True)
+
+
+def test_an_authority_that_ends_soon_is_counted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(certificates, "certificate_upkeep", _OldAuthority)
+    monkeypatch.setenv("HEADRACE_CERTIFICATE_LABELS", "store-0")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", topology.CERTIFICATES.name)
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
+    assert certificates.handler({}, CONTEXT) == {"outcome": "done"}
+    assert AUTHORITY_ENDS_SOON in _emitted(capsys.readouterr().out)
 
 
 def test_every_function_that_gives_containers_up_rings(smallest_assembly: Assembly, emitted: Emitted):

@@ -20,8 +20,9 @@ def functions(assembly: Assembly):
 def test_the_functions_are_those_of_the_topology(functions, smallest_assembly: Assembly):
     deployed = {f"headrace-{declared.name}" for declared in topology.FUNCTIONS}
     assert set(functions) == deployed | {f"headrace-{topology.REPLICATION_GATE.name}"}
-    with_tokens = {f"headrace-{each.name}" for each in (topology.TOKEN_KEY_ROTATION, topology.TOKEN_KEY_GATE)}
-    assert set(smallest_assembly.named("AWS::Lambda::Function", "FunctionName")) == deployed | with_tokens
+    secured = (topology.TOKEN_KEY_ROTATION, topology.TOKEN_KEY_GATE, topology.CERTIFICATES)
+    more = {f"headrace-{each.name}" for each in secured}
+    assert set(smallest_assembly.named("AWS::Lambda::Function", "FunctionName")) == deployed | more
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)

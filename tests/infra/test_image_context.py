@@ -1,4 +1,4 @@
-"""The image of a store holds what a store imports: enough to run, and no more, so that it seldom changes."""
+"""An image holds what its programs import: enough to run, and no more, so that it seldom changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.packaging.image_context import PROGRAMS, stage_image_context
+from infra.packaging.image_context import GRPC_BRIDGE, SEGMENT_STORE, Image, stage_image_context
 from infra.packaging.import_closure import import_closure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,10 +89,11 @@ def _change(path: Path) -> None:
         file.write("\n# changed\n")
 
 
-def test_a_store_runs_from_its_image_alone(tmp_path: Path):
+@pytest.mark.parametrize("image", [SEGMENT_STORE, GRPC_BRIDGE], ids=lambda image: image.dockerfile)
+def test_programs_run_from_their_image_alone(tmp_path: Path, image: Image):
     """Each module is imported by a process that finds no other part of the project; a missing one ends it."""
     context = tmp_path / "context"
-    stage_image_context(context)
+    stage_image_context(context, image=image)
     modules = [
         ".".join(path.relative_to(context).with_suffix("").parts).removesuffix(".__init__")
         for path in sorted(context.rglob("*.py"))
@@ -121,6 +122,15 @@ def test_imports_are_followed_into_functions_and_packages(tmp_path: Path):
 
 def test_every_program_of_the_image_is_counted():
     """The Dockerfile and the health check name programs; a third would be missing from the image."""
-    dockerfile = (ROOT / "segmentstore_fargate" / "Dockerfile").read_text()
-    assert f'"{PROGRAMS[0]}"' in dockerfile
-    assert import_closure(ROOT, PROGRAMS)
+    for image in (SEGMENT_STORE, GRPC_BRIDGE):
+        started = image.programs[0].removesuffix(".__main__")
+        assert f'"{started}"' in (ROOT / image.dockerfile).read_text()
+        assert import_closure(ROOT, image.programs)
+
+
+def test_the_images_have_the_same_base():
+    bases = [
+        [line for line in (ROOT / image.dockerfile).read_text().splitlines() if line.startswith("FROM ")]
+        for image in (SEGMENT_STORE, GRPC_BRIDGE)
+    ]
+    assert bases[0] == bases[1]

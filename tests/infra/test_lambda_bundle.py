@@ -17,10 +17,9 @@ import pytest
 from cdk_assembly import Assembly
 from syntax_trees import syntax_tree
 
-from headrace import topology
 from infra.packaging.botocore_data import SERVICES, reduce_botocore_data
 from infra.packaging.byte_code import find_interpreter
-from infra.packaging.lambda_bundle import PYTHON_VERSION, UNUSED, _fingerprint, bundle_sources
+from infra.packaging.lambda_bundle import PYTHON_VERSION, SHARED, UNUSED, _fingerprint, bundle_sources
 from infra.packaging.lazy_packages import PACKAGES
 from infra.packaging.locked_requirements import closure, declared_requirements, read_lock
 from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
@@ -105,8 +104,7 @@ def test_what_is_left_out_is_not_imported(bundle: Path, run_python: Callable[...
     """The same versions are imported on this machine, where the left-out parts are refused."""
     assert not [part for part in UNUSED if (bundle / part).exists()]
     modules = [part.removesuffix(".py").replace("/", ".") for part in UNUSED if not part.endswith(".js")]
-    declared = (*topology.FUNCTIONS, *topology.DEPLOYMENT_FUNCTIONS)
-    handlers = [each.handler.rpartition(".")[0] for each in declared]
+    handlers = [each.handler.rpartition(".")[0] for each in SHARED.functions]
     variables = {"HEADRACE_METADATA_TABLE": "t", "HEADRACE_CHUNK_BUCKET": "b"}
     arguments = f"import sys; sys.argv[1:] = {[','.join(modules), *handlers]!r}\n"
     finished = run_python(arguments + REFUSE_UNUSED, **variables)
@@ -195,9 +193,7 @@ def test_native_modules_are_for_python_3_13_on_arm(bundle: Path):
     assert all("cpython-313-aarch64-linux-gnu" in name for name in native), native
 
 
-@pytest.mark.parametrize(
-    "declared", [*topology.FUNCTIONS, *topology.DEPLOYMENT_FUNCTIONS], ids=lambda declared: declared.name
-)
+@pytest.mark.parametrize("declared", SHARED.functions, ids=lambda declared: declared.name)
 def test_the_handler_is_there_and_so_is_everything_it_imports(
     bundle: Path, declared, imported_from_outside: Callable[[Path, str], set[str]]
 ):

@@ -9,6 +9,8 @@ import pytest
 from cdk_assembly import Assembly
 
 from headrace import topology
+from headrace.metadata.trust import TRUST_PARTITION
+from headrace.topology.grpc_bridge import GRPC_BRIDGE
 from infra.constructs.least_privilege import (
     GRANTED_ACTIONS,
     LOG_WRITER_ACTIONS,
@@ -39,6 +41,7 @@ RESOURCES = {
     ),
     "audit-log:write": "arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:log-group:/headrace/audit:*",
 }
+SECRET = "arn:<AWS::Partition>:secretsmanager:<AWS::Region>:<AWS::AccountId>:secret:"
 ACTIONS_WITHOUT_RESOURCES = {
     *NETWORK_INTERFACE_ACTIONS,
     "ecr:GetAuthorizationToken",
@@ -52,6 +55,10 @@ ACTIONS_WITHOUT_RESOURCES = {
     "ec2:DescribeVpcEndpoints",
 }
 """Actions that AWS allows on `*` only, or demands on it."""
+
+
+def _certificate(label: str) -> str:
+    return f"{SECRET}headrace-certificate-{label}-??????"
 
 
 def _list(value) -> list[Any]:
@@ -156,16 +163,60 @@ def test_no_two_functions_share_a_role(assembly: Assembly):
 
 
 def test_segment_stores_may_do_exactly_what_they_are_granted(assembly: Assembly, as_text: Callable[[object], str]):
-    """They may read token keys also without tokens: a task that demands tokens may be started again by a rollback."""
+    """They may read token keys and certificates also in a deployment without: a rollback may start tasks of before."""
     expected = _expected_of_grants(topology.SEGMENT_STORES.grants, tokens=True)
-    for task in assembly.resources("AWS::ECS::TaskDefinition"):
+    tasks = assembly.resources("AWS::ECS::TaskDefinition", "HeadraceSegmentStores")
+    for task in tasks:
         role = assembly.get(task.stack, task.properties["TaskRoleArn"])
-        assert _allowed(role, as_text) == expected
+        label = str(task.properties["Family"]).removeprefix("headrace-")
+        assert _allowed(role, as_text) == {*expected, ("secretsmanager:GetSecretValue", _certificate(label))}
+    assert len(tasks) == topology.SEGMENT_STORES.stores
+
+
+def test_the_bridge_may_do_exactly_what_it_is_granted(smallest_assembly: Assembly, as_text: Callable[[object], str]):
+    task = smallest_assembly.only("AWS::ECS::TaskDefinition", "HeadraceGrpcBridge")
+    role = smallest_assembly.get(task.stack, task.properties["TaskRoleArn"])
+    read = "secretsmanager:GetSecretValue"
+    secrets = {(read, _certificate("controller")), (read, f"{SECRET}headrace-grpc-users-??????")}
+    assert _allowed(role, as_text) == {*_expected_of_grants(GRPC_BRIDGE.grants, tokens=True), *secrets}
+
+
+def test_the_issuer_writes_its_record_and_secrets_only(smallest_assembly: Assembly, as_text: Callable[[object], str]):
+    declared = topology.CERTIFICATES
+    role = _role_of(smallest_assembly, declared)
+    secrets = smallest_assembly.resources("AWS::SecretsManager::Secret", "HeadraceCertificates")
+    replaces = {
+        (f"secretsmanager:{call}", f"<{secret.logical_id}>")
+        for secret in secrets
+        for call in ("GetSecretValue", "PutSecretValue")
+    }
+    publishes = {("dynamodb:GetItem", TABLE), ("dynamodb:PutItem", TABLE)}
+    assert _allowed(role, as_text) == {*_expected(declared), *replaces, *publishes}
+    (statement,) = [each for each in _statements(role) if each["Sid"] == "PublishTrust"]
+    assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [TRUST_PARTITION]}}
+
+
+def test_only_the_issuer_can_declare_an_authority(smallest_assembly: Assembly):
+    """A store or a function that was taken over must not make its clients trust another authority."""
+    writers = 0
+    for role in smallest_assembly.resources("AWS::IAM::Role"):
+        statements = _statements(role)
+        if "dynamodb:PutItem" not in {action for each in statements for action in _list(each["Action"])}:
+            continue
+        writers += 1
+        denied = [each for each in statements if each["Effect"] == "Deny" and "dynamodb:PutItem" in each["Action"]]
+        if any(each.get("Sid") == "PublishTrust" for each in statements):
+            assert denied == []
+            continue
+        (statement,) = denied
+        assert set(statement["Action"]) == {"dynamodb:DeleteItem", "dynamodb:PutItem"}
+        assert statement["Condition"] == {"ForAnyValue:StringEquals": {"dynamodb:LeadingKeys": [TRUST_PARTITION]}}
+    assert writers > 10
 
 
 def test_code_in_the_network_cannot_use_lambdas_interfaces(assembly: Assembly, as_text: Callable[[object], str]):
     for declared in topology.FUNCTIONS:
-        denied = [s for s in _statements(_role_of(assembly, declared)) if s["Effect"] == "Deny"]
+        denied = [s for s in _statements(_role_of(assembly, declared)) if s.get("Sid") == "CodeDoesNot"]
         assert len(denied) == int(declared.reaches_segment_stores)
         for statement in denied:
             source = statement["Condition"]["ArnEquals"]["lambda:SourceFunctionArn"]

@@ -26,7 +26,7 @@ def _group(assembly, name):
     return found
 
 
-def test_only_functions_and_clients_reach_the_wire_port(assembly: Assembly):
+def test_only_functions_clients_and_bridge_reach_the_wire_port(assembly: Assembly):
     stores = _group(assembly, "NetworkStores")
     assert "SecurityGroupIngress" not in stores.properties
     rules = [
@@ -36,7 +36,8 @@ def test_only_functions_and_clients_reach_the_wire_port(assembly: Assembly):
         and assembly.get(STACK, rule.properties["SourceSecurityGroupId"]).logical_id != stores.logical_id
     ]
     sources = {assembly.get(STACK, rule["SourceSecurityGroupId"]).logical_id for rule in rules}
-    assert sources == {_group(assembly, "NetworkFunctions").logical_id, _group(assembly, "NetworkClients").logical_id}
+    callers = ("NetworkFunctions", "NetworkClients", "NetworkBridge")
+    assert sources == {_group(assembly, name).logical_id for name in callers}
     assert {(rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) for rule in rules} == {
         ("tcp", *SEGMENT_STORES.wire_ports)
     }
@@ -207,18 +208,16 @@ def test_stores_reach_no_bucket_but_theirs(assembly: Assembly, as_text: Callable
     }
     wildcards = {resource for _, resource in passed if resource.endswith("*")}
     assert wildcards == {f"{BUCKET}/*", "arn:<AWS::Partition>:s3:::prod-<AWS::Region>-starport-layer-bucket/*"}
-    for role in (_task_role(assembly), *_roles_of_functions_in_the_network(assembly)):
+    for role in (*_task_roles(assembly), *_roles_of_functions_in_the_network(assembly)):
         for statement in role.properties["Policies"][0]["PolicyDocument"]["Statement"]:
             for action in _list(statement["Action"]):
                 if action.startswith(("s3:", "dynamodb:", "sqs:")):
                     assert {(action, as_text(each)) for each in _list(statement["Resource"])} <= passed
 
 
-def _task_role(assembly):
-    (role,) = {
-        task.properties["TaskRoleArn"]["Fn::GetAtt"][0] for task in assembly.resources("AWS::ECS::TaskDefinition")
-    }
-    return assembly.get("HeadraceSegmentStores", {"Ref": role})
+def _task_roles(assembly):
+    tasks = assembly.resources("AWS::ECS::TaskDefinition")
+    return [assembly.get(task.stack, task.properties["TaskRoleArn"]) for task in tasks]
 
 
 def _roles_of_functions_in_the_network(assembly):
@@ -259,7 +258,12 @@ def test_secrets_are_read_within_the_network(assembly: Assembly, as_text: Callab
     statements = endpoint["PolicyDocument"]["Statement"]
     assert {each["Action"] for each in statements} == {"secretsmanager:GetSecretValue"}
     names = {as_text(each["Resource"]).rpartition(":")[2] for each in statements}
-    assert names == {"headrace-replica-secret-??????", "headrace-token-keys-??????"}
+    assert names == {
+        "headrace-replica-secret-??????",
+        "headrace-token-keys-??????",
+        "headrace-certificate-*-??????",
+        "headrace-grpc-users-??????",
+    }
 
 
 def test_without_the_spark_job_nothing_faces_the_internet(smallest_assembly: Assembly):

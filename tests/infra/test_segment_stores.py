@@ -25,7 +25,12 @@ STACK = "HeadraceSegmentStores"
 
 @pytest.fixture
 def services(assembly: Assembly) -> list[Resource]:
-    return [service for _, service in sorted(assembly.named("AWS::ECS::Service", "ServiceName").items())]
+    return _stores(assembly)
+
+
+def _stores(assembly: Assembly) -> list[Resource]:
+    found = assembly.resources("AWS::ECS::Service", STACK)
+    return sorted(found, key=lambda service: str(service.properties["ServiceName"]))
 
 
 def _container(assembly: Assembly, service: Resource) -> dict[str, Any]:
@@ -53,7 +58,7 @@ def test_a_new_task_starts_before_the_old_one_is_stopped(services):
 
 
 def test_a_store_with_one_copy_never_runs_twice(smallest_assembly: Assembly):
-    _check_deployment(smallest_assembly.resources("AWS::ECS::Service"), healthy_percent=0, most_percent=100)
+    _check_deployment(_stores(smallest_assembly), healthy_percent=0, most_percent=100)
 
 
 def _check_deployment(services: list[Resource], *, healthy_percent: int, most_percent: int) -> None:
@@ -68,8 +73,7 @@ def _check_deployment(services: list[Resource], *, healthy_percent: int, most_pe
 
 
 def test_stores_are_replaced_one_after_the_other(services, smallest_assembly: Assembly):
-    smallest = sorted(smallest_assembly.named("AWS::ECS::Service", "ServiceName").items())
-    for each in (services, [service for _, service in smallest]):
+    for each in (services, _stores(smallest_assembly)):
         for before, after in pairwise(each):
             assert before.logical_id in after.attributes["DependsOn"]
 
@@ -108,7 +112,7 @@ def test_a_function_that_cannot_start_is_noticed_soon(assembly: Assembly, servic
 
 def test_one_copy_needs_no_gate_and_no_store_gets_the_secret(smallest_assembly: Assembly):
     assert smallest_assembly.resources("Custom::HeadraceReplicationGate") == []
-    for service in smallest_assembly.resources("AWS::ECS::Service"):
+    for service in _stores(smallest_assembly):
         assert _environment(smallest_assembly, service)["HEADRACE_COPIES"] == "1"
         assert "Secrets" not in _container(smallest_assembly, service)
 
@@ -181,7 +185,7 @@ def test_what_older_tasks_need_stays(assembly: Assembly, smallest_assembly: Asse
     """ECS may start a task of before again, with other copies or tokens: its secret and its roles are as they were."""
 
     def allowed(each: Assembly, role: str) -> set[tuple[str, str]]:
-        (task, *_) = each.resources("AWS::ECS::TaskDefinition")
+        (task, *_) = each.resources("AWS::ECS::TaskDefinition", STACK)
         policy = each.get(STACK, task.properties[role]).properties["Policies"][0]["PolicyDocument"]
         return {
             (action, re.sub(r"[0-9A-F]{8}>", ">", as_text(statement["Resource"])))
@@ -328,9 +332,9 @@ def test_the_image_is_built_from_its_sources_only(image_context):
 
 
 def test_as_many_stores_as_zones_were_chosen(smallest_assembly: Assembly):
-    services = smallest_assembly.named("AWS::ECS::Service", "ServiceName")
-    assert sorted(services) == ["headrace-store-0", "headrace-store-1"]
-    for service in services.values():
+    services = _stores(smallest_assembly)
+    assert [each.properties["ServiceName"] for each in services] == ["headrace-store-0", "headrace-store-1"]
+    for service in services:
         environment = _environment(smallest_assembly, service)
         assert environment["HEADRACE_STORE_COUNT"] == "2"
         assert environment["HEADRACE_STORE_ID"] == f"store-{environment['HEADRACE_STORE_INDEX']}"

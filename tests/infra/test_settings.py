@@ -57,6 +57,14 @@ def test_tokens_are_an_opt_in():
     assert Settings(tokens=True).effective_grants(["token-keys:read"]) == ("token-keys:read",)
 
 
+def test_tls_is_an_opt_in():
+    assert not Settings().has_certificates
+    settings = Settings.from_context(_context(tls="permissive", ca_keys="1, 2", grpc_bridge="true"))
+    assert settings == Settings(tls="permissive", ca_keys=(1, 2), grpc_bridge=True)
+    assert settings.certificate_labels == ("store-0", "store-1", "store-2", "controller")
+    assert Settings(tls="required").certificate_labels == ("store-0", "store-1", "store-2")
+
+
 def test_cdk_nag_is_off_unless_asked_for():
     assert not Settings.from_context(_context()).nag
     assert Settings.from_context(_context(nag="true")).nag is True
@@ -120,6 +128,13 @@ def test_sizes_of_a_deployment_reach_its_functions():
     [
         ({"tokens": "true"}, "tokens: 'true' must be required or off"),
         ({"tokens": "permissive"}, "tokens"),
+        ({"tls": "on"}, "tls: 'on' must be off, permissive or required"),
+        ({"ca_keys": "2,1"}, "ca_keys"),
+        ({"ca_keys": "1,1"}, "ca_keys"),
+        ({"ca_keys": "1,2,3,4,5"}, "ca_keys"),
+        ({"ca_keys": "0"}, "ca_keys"),
+        ({"ca_keys": ""}, "ca_keys"),
+        ({"grpc_bridge": "true"}, "grpc_bridge: .* needs tls"),
         ({"containers": "0"}, "containers"),
         ({"containers": "2"}, "too few"),
         ({"containers": "1025"}, "containers"),

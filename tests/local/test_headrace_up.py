@@ -131,7 +131,7 @@ def test_the_main_path(directory: Path, starts: list[Up]):
     up = Up(directory, *arguments)
     starts.append(up)
     up.await_line("ready")
-    expected = {"http", "aws", "store-0", "store-1", "tokens", "audit", "data", "state", "ready", "note:"}
+    expected = {"http", "aws", "store-0", "store-1", "tokens", "tls", "audit", "data", "state", "ready", "note:"}
     assert {line.split()[0] for line in up.lines} == expected
     _every_endpoint_is_on_loopback(up)
     _every_declared_route_is_served(up)

@@ -85,6 +85,9 @@ def test_golden_values():
     in_s3 = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1", log_in_s3=True)
     assert claim_body(in_s3) == GOLDEN | {"log_in_s3": True}
     assert decode_claim(claim_body(in_s3)) == in_s3
+    with_tls = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1", tls_name="store-0.headrace.internal")
+    assert claim_body(with_tls) == GOLDEN | {"tls_name": "store-0.headrace.internal"}
+    assert decode_claim(claim_body(with_tls)) == with_tls
 
 
 def test_key_of_container_claim():
@@ -102,7 +105,8 @@ def test_each_claim_has_the_next_epoch():
 
 
 @pytest.mark.parametrize(
-    "change", [{"store": 1}, {"port": "x"}, {"port": -1}, {"zone": None}, {"from_clean": 1}, {"log_in_s3": 1}]
+    "change",
+    [{"store": 1}, {"port": "x"}, {"port": -1}, {"zone": None}, {"from_clean": 1}, {"log_in_s3": 1}, {"tls_name": 1}],
 )
 def test_an_invalid_claim_is_refused(change: dict[str, Any]):
     with pytest.raises(CorruptError):
@@ -178,6 +182,7 @@ REPLICATING = replace(
     replication=ReplicationStatus(isolated=True, blocked=(3, 12), under_replicated=5, stalled=True),
     volume_gone=True,
     replica_protocol=ProtocolVersions(2, 3),
+    tls_name="store-0.headrace.internal",
 )
 REPLICATION_FIELDS = {
     "replica": "0a" * 16,
@@ -189,6 +194,7 @@ REPLICATION_FIELDS = {
     "stalled": True,
     "volume_gone": True,
     "replica_protocol": [2, 3],
+    "tls_name": "store-0.headrace.internal",
 }
 
 
@@ -233,6 +239,7 @@ def test_a_lease_without_a_replica_replicates_nothing():
         {"replica_protocol": [1]},
         {"replica_protocol": [True, 1]},
         {"replica_protocol": 1},
+        {"tls_name": 1},
         {"replica_protocol": None},
     ],
 )

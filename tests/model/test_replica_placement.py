@@ -180,8 +180,8 @@ def test_a_replica_whose_lease_expired_may_come_back():
 
 
 def test_a_replica_is_reached_at_the_address_of_its_store():
-    assert address_of(replica("b"), THREE) == ("host-b", 12745)
-    assert address_of(replica("b"), [lost(B, NOW_MS)]) == ("host-b", 12745)
+    assert address_of(replica("b"), THREE) == ("host-b", 12745, "")
+    assert address_of(replica("b"), [lost(B, NOW_MS)]) == ("host-b", 12745, "")
     assert address_of(replica("x"), THREE) is None
     assert address_of(replica("b"), [replace(B, replica_port=0)]) is None
     assert lease_of(replica("c"), THREE) == C

@@ -201,7 +201,7 @@ async def test_writer_cannot_use_the_id_of_a_store_attribute(world: World):
 async def test_a_listener_that_was_stopped_opens_no_session(world: World):
     async with world.running() as running:
         pass
-    assert running.listener.open_session(object(), "10.0.0.1", "a connection on its way in") is None
+    assert not running.listener.admit("10.0.0.1", "a connection on its way in")
 
 
 async def test_commands_go_on_after_too_many_reads_at_a_tail(world: World):

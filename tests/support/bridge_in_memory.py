@@ -96,7 +96,9 @@ class Bridge:
             interceptors.append(Authentication(self.credentials, tokens, threads.run))
         rpcs = {name: rpc for part in parts for name, rpc in part.rpcs().items()}
         self.server = BridgeServer({**rpcs, **self._replaced}, threads, interceptors)
-        return await self.server.start("127.0.0.1", 0)
+        port = self.server.listen("127.0.0.1", 0)
+        await self.server.start()
+        return port
 
     def log_in(self, name: str, password: str) -> None:
         """The later calls are those of this user."""

@@ -23,10 +23,12 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.tcp.arrivals import ServerTls
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
-from headrace.client import Headrace, connect
+from headrace.adapters.tcp.store_trust import StoreTrust
+from headrace.client import Headrace, TlsOptions, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.registry import request_processor
@@ -76,7 +78,7 @@ class WorkingQueue:
 class RealCluster:
     """One segment store that owns all containers, and the controller over HTTP.
 
-    With `token_keys` the store wants delegation tokens.
+    With `token_keys` the store wants delegation tokens, and with `tls` TLS: `tls_name` is what its claims say.
     """
 
     def __init__(
@@ -84,7 +86,10 @@ class RealCluster:
         clock: Clock | None = None,
         scaling_reports: ScalingReports | None = None,
         token_keys: TokenKeySource | None = None,
+        tls: ServerTls | None = None,
+        tls_name: str = "",
     ) -> None:
+        self.tls, self.tls_name = tls, tls_name
         self.metadata = MemoryMetadataStore(TornReads(0))
         self.clock = clock or SystemClock()
         self._scaling_reports = scaling_reports
@@ -101,7 +106,9 @@ class RealCluster:
         token = no_token
         if token_keys is not None:
             token = InternalToken(token_keys, self.clock, 600, "test").token
-        self.segment_stores = TcpSegmentStores(locate_by_claims(self.metadata), CONTAINERS, token=token)
+        self.segment_stores = TcpSegmentStores(
+            locate_by_claims(self.metadata), CONTAINERS, token=token, trust=StoreTrust(self.metadata)
+        )
         self.queue.start(request_processor(self.metadata, self.segment_stores, self.clock, lambda: self.queue))
 
     def start_store(self) -> None:
@@ -147,7 +154,7 @@ class RealCluster:
         self._port = bound.getsockname()[1]
         for container in range(CONTAINERS):
             await self.store.open_container(container, self._claim(container))
-        self.listener = WireListener(self.store, lambda: random.getrandbits(128))
+        self.listener = WireListener(self.store, lambda: random.getrandbits(128), tls=self.tls)
         await self.listener.start(bound)
 
     def upkeep_tokens(self) -> None:
@@ -181,7 +188,7 @@ class RealCluster:
 
     def _claim(self, container: int) -> int:
         key = Key(CLUSTER_PARTITION, claim_sort(container))
-        body = claim_body(ContainerClaim("store-0", "127.0.0.1", self._port, "local"))
+        body = claim_body(ContainerClaim("store-0", "127.0.0.1", self._port, "local", tls_name=self.tls_name))
         found = self.metadata.get(key)
         if found is None:
             self.metadata.write(Create(key, body))
@@ -208,9 +215,9 @@ def client_of(cluster: RealCluster) -> Iterator[Headrace]:
         yield client
 
 
-def connected_to(cluster: RealCluster) -> Headrace:
+def connected_to(cluster: RealCluster, tls: TlsOptions | None = None) -> Headrace:
     """A client as of `client_of`, which the caller closes."""
-    return connect("http://controller", transport=transport_to(cluster))
+    return connect("http://controller", transport=transport_to(cluster), tls=tls)
 
 
 def transport_to(cluster: RealCluster) -> httpx.MockTransport:

@@ -9,6 +9,7 @@ from headrace.adapters.tcp.listener import bind_socket
 from headrace.adapters.tcp.replica_links import TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
 from headrace.model.container_logs import ReplicaId
+from headrace.model.replica_placement import ReplicaAddress
 from headrace.ports.replicas import ReplicaLinks
 from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
 
@@ -35,6 +36,6 @@ class SocketWorld(ReplicatedWorld):
         await self._listeners.pop(replica).close()
         await self.proxies.pop(replica).close()
 
-    def _address_of(self, replica: ReplicaId) -> tuple[str, int] | None:
+    def _address_of(self, replica: ReplicaId) -> ReplicaAddress | None:
         proxy = self.proxies.get(replica)
-        return None if proxy is None else ("127.0.0.1", proxy.port)
+        return None if proxy is None else ReplicaAddress("127.0.0.1", proxy.port)

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from recorded_links import OWNER, PEER, RecordingEvents, RecordingHost, open_message
 
+from headrace.adapters.tcp.arrivals import ServerTls
 from headrace.adapters.tcp.listener import bind_socket
-from headrace.adapters.tcp.replica_links import TcpReplicaLinks
+from headrace.adapters.tcp.replica_links import LinkTls, TcpReplicaLinks
 from headrace.adapters.tcp.replica_listener import ReplicaListener
 from headrace.adapters.tcp.replica_protocol import LinkIdentity, LinkTimes
 from headrace.model.container_logs import ReplicaId
+from headrace.model.replica_placement import ReplicaAddress
 
 CLUSTER = b"c" * 16
 SECRET = b"do not tell this to other people"
@@ -112,7 +114,7 @@ class Ends:
     host: RecordingHost
     listener: ReplicaListener
     proxy: Proxy
-    addresses: dict[ReplicaId, tuple[str, int]]
+    addresses: dict[ReplicaId, ReplicaAddress]
     port: int
     batches: list[int]
     corrupt: list[str]
@@ -132,6 +134,9 @@ async def replica_ends(
     owner_secret: bytes = SECRET,
     unproved_max: int = 64,
     host: RecordingHost | None = None,
+    server_tls: ServerTls | None = None,
+    tls: LinkTls | None = None,
+    tls_name: str = "",
 ) -> AsyncIterator[Ends]:
     """Both ends, not connected yet. Checks at the end that no task and no socket is left."""
     loop = asyncio.get_running_loop()
@@ -140,18 +145,24 @@ async def replica_ends(
     batches: list[int] = []
     corrupt: list[str] = []
     listener = ReplicaListener(
-        host, identity(PEER), times=times, unproved_max=unproved_max, on_corrupt=lambda: corrupt.append("host")
+        host,
+        identity(PEER),
+        times=times,
+        tls=server_tls,
+        unproved_max=unproved_max,
+        on_corrupt=lambda: corrupt.append("host"),
     )
     bound = bind_socket("127.0.0.1", 0)
     port = bound.getsockname()[1]
     await listener.start(bound)
     proxy = Proxy(port)
     proxy.start()
-    addresses = {PEER: ("127.0.0.1", proxy.port)}
+    addresses = {PEER: ReplicaAddress("127.0.0.1", proxy.port, tls_name)}
     links = TcpReplicaLinks(
         identity(OWNER, owner_secret),
         addresses.get,
         times=times,
+        tls=tls,
         on_batch=batches.append,
         on_corrupt=lambda: corrupt.append("owner"),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import socketserver
+import ssl
 import threading
 import time
 from collections import Counter
@@ -65,6 +66,10 @@ class StoreDouble:
         self.token_life_s: float | None = None
         """With one, the store wants delegation tokens, and the controller issues and announces them."""
         self.tokens: list[str] = []
+        self.tls: ssl.SSLContext | None = None
+        """With one, the store wants TLS, says `tls_name`, and the controller publishes `authorities`."""
+        self.tls_name = ""
+        self.authorities: tuple[str, ...] = ()
         self.requests: Counter[str] = Counter()
         """Requests answered, by kind: the last literal part of the path, "object", or the wire command's name."""
         self.arriving: Callable[[str, str], None] = lambda kind, path: None
@@ -96,6 +101,8 @@ class StoreDouble:
                 "streams": [{"scopeName": SCOPE, "streamName": name, "streamTags": []} for name in self.streams],
                 "next": None,
             }
+        if path == "/v1/trust":
+            return {"certificates": list(self.authorities)}
         matched = _STREAM_PATH.fullmatch(path)
         assert matched is not None, f"the double knows no {method} {path}"
         if matched[1] not in self.streams:
@@ -127,7 +134,8 @@ class StoreDouble:
         raise AssertionError(f"the double knows no {method} {path}")
 
     def _endpoint(self) -> dict[str, Any]:
-        return {"host": "127.0.0.1", "port": self.wire_port, "zone": "local", "container": 0, "epoch": 1}
+        address = {"host": "127.0.0.1", "port": self.wire_port, "zone": "local", "container": 0, "epoch": 1}
+        return address | ({"tlsName": self.tls_name} if self.tls_name else {})
 
     def _next_cut(self, name: str, body: Any) -> dict[str, Any]:
         stream = self.streams[name]
@@ -327,6 +335,14 @@ def _http_handler(double: StoreDouble) -> type[BaseHTTPRequestHandler]:
 
 def _wire_handler(double: StoreDouble) -> type[socketserver.BaseRequestHandler]:
     class Handler(socketserver.BaseRequestHandler):
+        def setup(self) -> None:
+            if double.tls is not None:
+                self.request = double.tls.wrap_socket(self.request, server_side=True)
+
+        def finish(self) -> None:
+            if double.tls is not None:  # the server closes only the socket that it has accepted
+                self.request.close()
+
         def handle(self) -> None:
             receiver = wire.FrameReceiver()
             while count := self.request.recv_into(receiver.writable()):

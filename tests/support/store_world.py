@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
+from ssl import SSLContext
 from typing import Any
 
 from ledger_worlds import LogRecordsInline
@@ -17,6 +18,7 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.scaling_reports import MemoryScalingReports
+from headrace.adapters.tcp.arrivals import ServerTls
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.codec.delegation_tokens import TokenKeys
 from headrace.metadata.cluster_records import claim_body, claim_sort
@@ -155,6 +157,7 @@ class World:
     failures: list[tuple[int, HeadraceError]] = field(default_factory=list)
     """The containers of its stores that have stopped for good, and why."""
     random: Random = field(default_factory=lambda: Random(42))
+    tls: ServerTls = field(default_factory=ServerTls)
     maintenance: bool = True
     """Whether the periodic tasks of containers run by themselves. Without them a test calls `maintenance.run_pass`."""
 
@@ -201,7 +204,7 @@ class World:
         )
         if store.tokens is not None and self.token_keys is not None:
             store.tokens.use(self.token_keys)
-        listener = WireListener(store, lambda: self.random.getrandbits(128))
+        listener = WireListener(store, lambda: self.random.getrandbits(128), tls=self.tls)
         running = RunningStore(self, store, journal, listener)
         try:
             for container in range(layout.count) if self.opens is None else self.opens:
@@ -231,9 +234,11 @@ class RunningStore:
     port: int = 0
     clients: list[WireClient] = field(default_factory=list)
 
-    async def connect(self, version: int = wire.WIRE_VERSION) -> WireClient:
-        """A client that speaks this version of the protocol, and older ones."""
-        client = WireClient(*await asyncio.open_connection("127.0.0.1", self.port))
+    async def connect(
+        self, version: int = wire.WIRE_VERSION, *, context: SSLContext | None = None, name: str | None = None
+    ) -> WireClient:
+        """A client that speaks this version of the protocol, and older ones; with a `context` over TLS."""
+        client = WireClient(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname=name))
         self.clients.append(client)
         hello = await client.call(wire.Hello(version, 5))
         assert hello == wire.Hello(17, 5)

@@ -16,6 +16,7 @@ from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Final, cast
 
+from headrace.adapters.tcp.arrivals import Arrivals, ServerTls
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.connections.receive_memory import PATIENCE_S, ReceiveMemory
 from headrace.segmentstore.connections.session import Session
@@ -81,6 +82,9 @@ class ConnectionBounds:
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 4096
+TLS_CONNECTIONS_MAX: Final = 1024
+"""Each takes some 0.1 MiB for its keys and for bytes that are not decrypted yet, in addition to the receive memory."""
+
 RECEIVE_BYTES: Final = 64 << 20
 """For commands of which only a part has arrived: enough for 160 connections that are in the middle of 256 KiB."""
 
@@ -127,7 +131,10 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 class WireListener:
-    """`random_uuid` gives unsigned 128-bit numbers. See `ConnectionBounds` for the other bounds of connections."""
+    """`random_uuid` gives unsigned 128-bit numbers. See `ConnectionBounds` for the other bounds of connections.
+
+    `tls` says whether peers must, may or must not use TLS.
+    """
 
     def __init__(
         self,
@@ -138,6 +145,7 @@ class WireListener:
         connections_per_address_max: int | None = None,
         reserved_networks: Sequence[Network] = (),
         receive_bytes: int = RECEIVE_BYTES,
+        tls: ServerTls | None = None,
     ) -> None:
         self._store = store
         self._random_uuid = random_uuid
@@ -149,11 +157,14 @@ class WireListener:
         self._slow_timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._refusal_logged_s = dict.fromkeys(Bound, float("-inf"))
+        self._arrivals = Arrivals(
+            self, tls or ServerTls(), failures=store.metrics.handshakes_failed, on_plaintext=self._count_plaintext
+        )
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections on a socket from `bind_socket`."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), sock=bound, backlog=_BACKLOG)
+        self._server = await loop.create_server(self._arrivals.protocol, sock=bound, backlog=_BACKLOG)
         self._stall_timer = loop.call_later(STALL_CHECK_S, self._check_stalled)
 
     async def drain(self, deadline_s: float) -> None:
@@ -162,6 +173,7 @@ class WireListener:
         self._store.end_waits()
         if self._server is not None:
             self._server.close()
+        self._arrivals.abort_all()
         try:
             async with asyncio.timeout(deadline_s):
                 await self._finish_sessions()
@@ -182,6 +194,7 @@ class WireListener:
                 timer.cancel()
         if self._server is not None:
             self._server.close()
+        self._arrivals.abort_all()
         for connection in list(self._connections):
             connection.session.close()
         if self._server is not None:
@@ -202,22 +215,38 @@ class WireListener:
         """Reads of all connections that wait for data at a tail."""
         return len(self._store.held_reads)
 
-    def open_session(self, connection: _Connection, address: str, peer: str) -> Session | None:
-        """None: refused, there are too many, or the listener was stopped while this connection was on its way in."""
+    # For the arrivals
+
+    def admit(self, address: str, peer: str) -> bool:
+        """False: there are too many, or the listener was stopped while this connection was on its way in."""
         if self._stopping:
-            return None
+            return False
         if (bound := self._bounds.exceeded_by(address)) is not None:
             self._refuse(peer, bound)
-            return None
-        self._connections.add(connection)
+            return False
         self._bounds.opened(address)
-        self._store.metrics.connections = len(self._connections)
+        self._store.metrics.connections = self._bounds.total
+        return True
+
+    def released(self, address: str) -> None:
+        self._bounds.closed(address)
+        self._store.metrics.connections = self._bounds.total
+
+    def open(self, address: str, peer: str) -> asyncio.BufferedProtocol:
+        return _Connection(self, address, peer)
+
+    # For the connections
+
+    def open_session(self, connection: _Connection, peer: str) -> Session:
+        self._connections.add(connection)
         return Session(self._store, connection, self.receive_memory, peer, self._random_uuid)
 
     def forget(self, connection: _Connection, address: str) -> None:
         self._connections.discard(connection)
-        self._bounds.closed(address)
-        self._store.metrics.connections = len(self._connections)
+        self.released(address)
+
+    def _count_plaintext(self) -> None:
+        self._store.metrics.plaintext_connections += 1
 
     def _refuse(self, peer: str, bound: Bound) -> None:
         """Count a refused connection, and log it unless another one was logged just before for the same bound."""
@@ -229,7 +258,7 @@ class WireListener:
                 "event=connection_refused peer=%s bound=%s connections=%d refused=%d",
                 peer,
                 bound,
-                len(self._connections),
+                self._bounds.total,
                 metrics.connections_refused[bound],
             )
 
@@ -256,10 +285,11 @@ class _Connection(asyncio.BufferedProtocol):
 
     session: Session
 
-    def __init__(self, listener: WireListener) -> None:
+    def __init__(self, listener: WireListener, address: str, peer: str) -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
-        self._address = ""
+        self._address = address
+        self._peer = peer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
@@ -274,14 +304,7 @@ class _Connection(asyncio.BufferedProtocol):
         # Any byte that waits in the transport counts as blocked: only then is "nothing waits" told, and the cache may
         # use the memory again.
         stream.set_write_buffer_limits(high=0, low=0)
-        peer = transport.get_extra_info("peername")
-        self._address, name = (peer[0], f"{peer[0]}:{peer[1]}") if peer else ("", "unknown")
-        session = self._listener.open_session(self, self._address, name)
-        if session is None:
-            stream.abort()
-            self._transport = None
-            return
-        self.session = session
+        self.session = self._listener.open_session(self, self._peer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:

@@ -10,15 +10,25 @@ import asyncio
 import logging
 import secrets
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from headrace.adapters.tcp.arrivals import ContextSource
+from headrace.adapters.tcp.link_sockets import (
+    WOULD_BLOCK,
+    EncryptedSends,
+    connected_socket,
+    encrypted_socket,
+    receive,
+    send_all,
+    undelivered_bytes,
+)
 from headrace.adapters.tcp.replica_protocol import (
     HELLO_OK_BYTES,
     LinkIdentity,
@@ -45,7 +55,10 @@ from headrace.codec.replica_messages import (
 )
 from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, IllegalStateError, UnavailableError
+from headrace.model.replica_placement import ReplicaAddress
+from headrace.model.tls_modes import TlsMode
 from headrace.ports.replicas import OwnerMessage, ReplicaAnswer, ReplicaEvents
+from headrace.wire.tls import StoreTls
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -137,8 +150,17 @@ def _as_bytes(part: Buffer) -> memoryview:
 
 _log = logging.getLogger(__name__)
 
-AddressOf = Callable[[ReplicaId], tuple[str, int] | None]
-"""Host and port of a replica's listener; None if it is not known. Raises a HeadraceError if it must not be dialed."""
+AddressOf = Callable[[ReplicaId], ReplicaAddress | None]
+"""The address of a replica's listener; None if it is not known. Raises a HeadraceError if it must not be dialed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTls:
+    """`context` returns the one for the next link, None while there is no certificate."""
+
+    mode: TlsMode = TlsMode.OFF
+    context: ContextSource = lambda: None
+
 
 _ANSWER_CHUNK_BYTES: Final = 64 << 10
 
@@ -160,7 +182,7 @@ class _Peer:
 
 
 class TcpReplicaLinks:
-    """`identity` is that of this process. `address_of` is asked for each dial.
+    """`identity` is that of this process. `address_of` is asked for each dial. `tls` None: it is off.
 
     `on_batch` is told the bytes that a link sends in one turn of the loop. `on_corrupt` is called for each link that
     ends because a message could not be decoded.
@@ -172,6 +194,7 @@ class TcpReplicaLinks:
         address_of: AddressOf,
         *,
         times: LinkTimes | None = None,
+        tls: LinkTls | None = None,
         nonce: Nonce = secrets.token_bytes,
         on_batch: Callable[[int], object] = lambda _count: None,
         on_corrupt: Callable[[], object] = lambda: None,
@@ -181,6 +204,7 @@ class TcpReplicaLinks:
         self._identity = identity
         self._address_of = address_of
         self._times = times or LinkTimes()
+        self._tls = tls or LinkTls()
         self._nonce = nonce
         self._timer = PulseTimer(self._times.pulse_s, self._tick)
         self._peers: dict[ReplicaId, _Peer] = {}
@@ -278,8 +302,15 @@ class TcpReplicaLinks:
         sock: socket.socket | None = None
         try:
             await asyncio.sleep(peer.redial_s)
+            address = self._address_of(replica)
+            if address is None:
+                raise UnavailableError("the address of the replica is not known yet")
+            tls = self._tls_to(address)
             async with asyncio.timeout(self._times.dial_s):
-                sock = await _connected_socket(self._address_of(replica))
+                sock = await connected_socket(address.host, address.port)
+            if tls is not None:
+                async with asyncio.timeout(self._times.handshake_s):
+                    sock = await encrypted_socket(sock, tls)
             async with asyncio.timeout(self._times.handshake_s):
                 answer = await self._shake_hands(sock, replica)
         except Exception as problem:  # noqa: BLE001 - a bad host name is a UnicodeError; else it is never dialed again
@@ -293,19 +324,31 @@ class TcpReplicaLinks:
         else:
             self._connected(replica, peer, sock, answer)
 
+    def _tls_to(self, address: ReplicaAddress) -> StoreTls | None:
+        """How to encrypt a link; None: not at all."""
+        tls = self._tls
+        context = tls.context() if tls.mode.accepts_tls and address.tls_name else None
+        if context is not None:
+            return StoreTls(context, address.tls_name)
+        if tls.mode.accepts_plaintext:
+            return None
+        raise UnavailableError(
+            "TLS is required, but the store of the replica announces no certificate: set HEADRACE_TLS to permissive "
+            "until every store has one"
+        )
+
     async def _shake_hands(self, sock: socket.socket, replica: ReplicaId) -> HelloOk:
-        loop = asyncio.get_running_loop()
         handshake = OwnerHandshake(self._identity, replica, self._nonce)
-        await loop.sock_sendall(sock, handshake.hello)
+        await send_all(sock, handshake.hello)
         received = b""
         while len(received) < HELLO_OK_BYTES:
-            some = await loop.sock_recv(sock, HELLO_OK_BYTES - len(received))
+            some = await receive(sock, HELLO_OK_BYTES - len(received))
             if not some:
                 raise EOFError("the replica closed the connection instead of answering HELLO")
             received += some
         answer, proof = handshake.proof(received)
         if answer.replica == replica:
-            await loop.sock_sendall(sock, proof)
+            await send_all(sock, proof)
         return answer
 
     def _connected(self, replica: ReplicaId, peer: _Peer, sock: socket.socket, answer: HelloOk) -> None:
@@ -364,7 +407,7 @@ class _Link:
         self._replica = replica
         self._sock = sock
         self._loop = asyncio.get_running_loop()
-        self._queue = SendQueue(sock)
+        self._queue = SendQueue(EncryptedSends(sock) if isinstance(sock, ssl.SSLSocket) else sock)
         self._assembler = MessageAssembler(_ANSWER_CHUNK_BYTES)
         self._flush_is_scheduled = False
         self._is_blocked = False
@@ -438,9 +481,14 @@ class _Link:
                 self._loop.add_writer(self._sock, self._flush)
 
     def _readable(self) -> None:
+        self._receive()
+        while self._is_open and undelivered_bytes(self._sock):
+            self._receive()
+
+    def _receive(self) -> None:
         try:
             count = self._sock.recv_into(self._assembler.writable())
-        except (BlockingIOError, InterruptedError):
+        except WOULD_BLOCK:
             return
         except OSError as problem:
             self.end(str(problem))
@@ -479,34 +527,3 @@ class _Link:
 def _now_us() -> int:
     """The time of uvloop's loop has a resolution of a millisecond, which is more than a round trip takes."""
     return time.monotonic_ns() // 1000
-
-
-async def _connected_socket(address: tuple[str, int] | None) -> socket.socket:
-    """A non-blocking socket to the first of the host's addresses that answers. Raises OSError and UnavailableError."""
-    if address is None:
-        raise UnavailableError("the address of the replica is not known yet")
-    problem = OSError("the host has no address")
-    for family, target in await _targets(*address):
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.get_running_loop().sock_connect(sock, target)
-        except OSError as error:
-            sock.close()
-            problem = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise problem
-
-
-async def _targets(host: str, port: int) -> list[tuple[int, Any]]:
-    """Address families and addresses. An address needs no look-up, which would take a thread."""
-    try:
-        version = ip_address(host).version
-    except ValueError:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [(family, target) for family, _, _, _, target in found]
-    return [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]

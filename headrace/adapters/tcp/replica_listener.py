@@ -14,6 +14,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final, cast
 
+from headrace.adapters.tcp.arrivals import Arrivals, ServerTls
 from headrace.adapters.tcp.replica_protocol import (
     HANDSHAKE_MESSAGE_BYTES_MAX,
     LinkIdentity,
@@ -46,7 +47,10 @@ _TURNS_TO_WRITE: Final = 2
 
 
 class ReplicaListener:
-    """Serves one host. At most `unproved_max` connections may be in their handshake, each for a second."""
+    """Serves one host. At most `unproved_max` connections may be in their handshake, each for a second.
+
+    With TLS an owner has a second more, and shows its certificate.
+    """
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class ReplicaListener:
         identity: LinkIdentity,
         *,
         times: LinkTimes | None = None,
+        tls: ServerTls | None = None,
         nonce: Nonce = secrets.token_bytes,
         links_max: int = LINKS_MAX,
         unproved_max: int = UNPROVED_MAX,
@@ -69,6 +74,7 @@ class ReplicaListener:
         self._links_max = links_max
         self._unproved_max = unproved_max
         self._timer = PulseTimer(self.times.pulse_s, self._tick)
+        self._arrivals = Arrivals(self, tls or ServerTls(), handshake_s=self.times.handshake_s)
         self._unproved: set[_OwnerConnection] = set()
         self._links: dict[ReplicaId, _OwnerConnection] = {}
         self._numbers = count(1)
@@ -79,7 +85,7 @@ class ReplicaListener:
     async def start(self, bound: socket.socket) -> None:
         """Accept connections on a bound socket."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _OwnerConnection(self), sock=bound, backlog=_BACKLOG)
+        self._server = await loop.create_server(self._arrivals.protocol, sock=bound, backlog=_BACKLOG)
         self._timer.start()
 
     async def close(self) -> None:
@@ -88,6 +94,7 @@ class ReplicaListener:
         self._timer.stop()
         if self._server is not None:
             self._server.close()
+        self._arrivals.abort_all()
         for connection in list(self._links.values()):
             connection.leave()
         for _ in range(_TURNS_TO_WRITE):
@@ -99,17 +106,25 @@ class ReplicaListener:
         if self._server is not None:
             await self._server.wait_closed()
 
-    # For the connections
+    # For the arrivals
 
-    def accept(self, connection: _OwnerConnection) -> bool:
-        """Whether a new connection may begin its handshake."""
+    def admit(self, address: str, peer: str) -> bool:
         if self._is_closed:
             return False
-        if len(self._unproved) >= self._unproved_max:
-            self.log_refusal(connection.peer, "too many connections are in their handshake")
+        if len(self._unproved) + self._arrivals.under_way >= self._unproved_max:
+            self.log_refusal(peer, "too many connections are in their handshake")
             return False
-        self._unproved.add(connection)
         return True
+
+    def released(self, address: str) -> None:
+        """The arrivals count for themselves."""
+
+    def open(self, address: str, peer: str) -> asyncio.BufferedProtocol:
+        connection = _OwnerConnection(self, peer)
+        self._unproved.add(connection)
+        return connection
+
+    # For the connections
 
     def proved(self, connection: _OwnerConnection, owner: ReplicaId, incarnation: int) -> int:
         """The number of a new link. A process has one link: an earlier one is what is left of a broken connection.
@@ -151,7 +166,7 @@ class ReplicaListener:
 class _OwnerConnection(asyncio.BufferedProtocol):
     """One socket; `ports.replicas.OwnerLink` once its owner has proved itself."""
 
-    def __init__(self, listener: ReplicaListener) -> None:
+    def __init__(self, listener: ReplicaListener, peer: str) -> None:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -170,7 +185,7 @@ class _OwnerConnection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._heard_s = self._drained_s = self._loop.time()
         self._unread_bytes = 0
-        self.peer = "unknown"
+        self.peer = peer
 
     # ports.replicas.OwnerLink
 
@@ -238,11 +253,6 @@ class _OwnerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "unknown"
-        if not self._listener.accept(self):
-            stream.abort()
-            return
         self._transport = stream
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream.set_write_buffer_limits(high=UNREAD_ANSWERS_BYTES)

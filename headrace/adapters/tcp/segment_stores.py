@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from headrace import wire
 from headrace.adapters.tcp.store_calls import Ask, Locate, Request, StoreCalls, no_token
+from headrace.adapters.tcp.store_trust import StoreTrust
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import READ_BYTES_MAX
 from headrace.model.segment_attributes import CONTROLLER_WRITER, MAY_LACK_BYTES
@@ -33,7 +34,7 @@ class TcpSegmentStores:
     Segments whose logs are in S3 are spread over `s3_containers` more.
 
     Every method raises UnavailableError when an owner did not answer within `deadline_s`. `token` returns the
-    delegation token that allows everything, as `InternalToken.token` does.
+    delegation token that allows everything, as `InternalToken.token` does. `trust` is needed for stores that use TLS.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class TcpSegmentStores:
         *,
         deadline_s: float = 20.0,
         token: Callable[[], str] = no_token,
+        trust: StoreTrust | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
@@ -55,6 +57,7 @@ class TcpSegmentStores:
             s3_containers,
             deadline_s=deadline_s,
             token=token,
+            trust=trust,
             monotonic_s=monotonic_s,
             sleep=sleep,
             jitter=jitter,

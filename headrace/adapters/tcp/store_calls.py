@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from headrace import wire
+from headrace.adapters.tcp.store_trust import StoreTrust
 from headrace.metadata.cluster_records import find_claim
 from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import OutOfTimeError, UnavailableError
@@ -25,6 +27,7 @@ from headrace.ports.clock import require_time, time_left_s
 from headrace.ports.metadata_store import MetadataStore
 from headrace.wire.client_end import CONNECT_TIMEOUT_S
 from headrace.wire.connections.blocking import BlockingConnection
+from headrace.wire.tls import STORE_NOT_TRUSTED, StoreTls
 
 # Which containers have no store that answers: a circuit breaker for callers that have other things to do meanwhile.
 
@@ -72,9 +75,25 @@ IDLE_MAX_S = 60.0
 BACKOFF_FIRST_S = 0.04
 BACKOFF_MAX_S = 1.0
 
-Address = tuple[str, int, int]
-Locate = Callable[[int], Address]
-"""Returns host, port and epoch of the store that owns a container; UnavailableError if no store has claimed it."""
+
+class StoreAddress(NamedTuple):
+    """Where a store is, and the epoch of its claim. `tls_name` is that in its certificate; "": without TLS."""
+
+    host: str
+    port: int
+    epoch: int
+    tls_name: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.host, self.port, self.tls_name
+
+
+Place = tuple[str, int, str]
+"""What has a connection of its own: host, port, and the name in the certificate."""
+
+Locate = Callable[[int], StoreAddress]
+"""Returns the address of the store that owns a container; UnavailableError if no store has claimed it."""
 
 Request = Callable[[int], wire.WireCommand]
 Ask = Callable[[Request], wire.WireCommand]
@@ -94,12 +113,12 @@ def no_token() -> str:
 def locate_by_claims(store: MetadataStore) -> Locate:
     """Finds owners in the claims that segment stores write into the metadata store."""
 
-    def locate(container: int) -> Address:
+    def locate(container: int) -> StoreAddress:
         found = find_claim(store, container)
         if found is None:
             raise UnavailableError(f"no segment store has claimed container {container} yet; retry")
         claim, epoch = found
-        return claim.host, claim.port, epoch
+        return StoreAddress(claim.host, claim.port, epoch, claim.tls_name)
 
     return locate
 
@@ -128,12 +147,17 @@ class StoreCalls:
         *,
         deadline_s: float,
         token: Callable[[], str] = no_token,
+        trust: StoreTrust | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`token` returns the delegation token of a request that is sent now, or raises UnavailableError."""
+        """`token` returns the delegation token of a request that is sent now, or raises UnavailableError.
+
+        `trust` is needed for stores that use TLS.
+        """
         self._token = token
+        self._trust = trust
         self._locate = locate
         self._layout = ContainerLayout(container_count, s3_containers)
         self._deadline_s = deadline_s
@@ -141,8 +165,8 @@ class StoreCalls:
         self._sleep = sleep
         self._jitter = jitter
         self._lock = threading.Lock()
-        self._stores: dict[tuple[str, int], _Store] = {}
-        self._addresses: dict[int, Address] = {}
+        self._stores: dict[Place, _Store] = {}
+        self._addresses: dict[int, StoreAddress] = {}
         self._unreachable = UnreachableContainers(monotonic_s)
 
     def close(self) -> None:
@@ -186,18 +210,16 @@ class StoreCalls:
 
         def attempt(deadline_s: float) -> UnavailableError | None:
             try:
-                host, port, _ = self._address(segment)
+                place = self._address(segment).place
             except UnavailableError as unclaimed:
                 return unclaimed
             try:
                 results.append(
-                    self._use_store(
-                        host, port, deadline_s, lambda connection, until_s: talk(self._ask(connection, until_s))
-                    )
+                    self._use_store(place, deadline_s, lambda connection, until_s: talk(self._ask(connection, until_s)))
                 )
             except UnavailableError as problem:
                 self._forget([segment])
-                self._drop_connection(host, port)
+                self._drop_connection(place)
                 return problem
             return None
 
@@ -235,18 +257,17 @@ class StoreCalls:
     ) -> UnavailableError | None:
         """Asks each owner once for what `replies` lacks; the last problem if something is still missing."""
         problem: UnavailableError | None = None
-        by_address: dict[tuple[str, int], list[int]] = {}
+        by_place: dict[Place, list[int]] = {}
         for index, (name, _) in enumerate(requests):
             if index in replies:
                 continue
             try:
-                host, port, _ = self._address(name)
-                by_address.setdefault((host, port), []).append(index)
+                by_place.setdefault(self._address(name).place, []).append(index)
             except UnavailableError as unclaimed:
                 problem = unclaimed
-        for (host, port), indexes in by_address.items():
+        for place, indexes in by_place.items():
             try:
-                answers = self._call_store(host, port, [requests[index][1] for index in indexes], deadline_s)
+                answers = self._call_store(place, [requests[index][1] for index in indexes], deadline_s)
             except UnavailableError as lost:
                 self._forget([requests[index][0] for index in indexes])
                 problem = lost
@@ -256,16 +277,16 @@ class StoreCalls:
                 if error is not None:
                     self._forget([requests[index][0]])
                     if isinstance(answer, wire.WrongHost):
-                        self._drop_connection(host, port)
+                        self._drop_connection(place)
                     problem = error
                 else:
                     replies[index] = answer
         return problem
 
-    def _call_store(self, host: str, port: int, requests: list[Request], deadline_s: float) -> list[wire.WireCommand]:
+    def _call_store(self, place: Place, requests: list[Request], deadline_s: float) -> list[wire.WireCommand]:
         token = self._token()
         authorized = [_with_token(request, token) for request in requests] if token else requests
-        return self._use_store(host, port, deadline_s, lambda connection, until_s: connection.call(authorized, until_s))
+        return self._use_store(place, deadline_s, lambda connection, until_s: connection.call(authorized, until_s))
 
     def _ask(self, connection: BlockingConnection, deadline_s: float) -> Ask:
         def ask(request: Request) -> wire.WireCommand:
@@ -278,14 +299,13 @@ class StoreCalls:
 
         return ask
 
-    def _use_store(
-        self, host: str, port: int, deadline_s: float, use: Callable[[BlockingConnection, float], Result]
-    ) -> Result:
+    def _use_store(self, place: Place, deadline_s: float, use: Callable[[BlockingConnection, float], Result]) -> Result:
         """What `use` returns for a connection and the moment until which it may wait."""
         with self._lock:
-            store = self._stores.setdefault((host, port), _Store())
+            store = self._stores.setdefault(place, _Store())
         # Another thread may be waiting for this store with the connection in hand: it can be away.
         if not store.lock.acquire(timeout=max(0.0, deadline_s - self._monotonic_s())):
+            host, port, _ = place
             raise UnavailableError(
                 f"segment store {host}:{port} keeps other requests waiting; retry",
                 details={"host": host, "port": port},
@@ -303,20 +323,37 @@ class StoreCalls:
                     # The store restarted or dropped an idle connection: that says nothing about it now.
             if kept is not None:
                 kept.close()
-            store.connection = BlockingConnection(
-                host,
-                port,
-                timeout_s=max(0.001, min(CONNECT_TIMEOUT_S, attempt_deadline_s - now_s)),
-                monotonic_s=self._monotonic_s,
-            )
+            store.connection = self._open(place, max(0.001, min(CONNECT_TIMEOUT_S, attempt_deadline_s - now_s)))
             return use(store.connection, attempt_deadline_s)
         finally:
             store.lock.release()
 
-    def _drop_connection(self, host: str, port: int) -> None:
+    def _open(self, place: Place, timeout_s: float) -> BlockingConnection:
+        host, port, name = place
+        if not name:
+            return BlockingConnection(host, port, timeout_s=timeout_s, monotonic_s=self._monotonic_s)
+        if self._trust is None:
+            raise UnavailableError(f"segment store {host}:{port} uses TLS, for which this process is not set up")
+        context = self._trust.context()
+        try:
+            return self._open_encrypted(place, context, timeout_s)
+        except UnavailableError as problem:
+            if problem.specific_code != STORE_NOT_TRUSTED:
+                raise
+            renewed = self._trust.renewed(context, problem)
+            if renewed is None:
+                raise
+        return self._open_encrypted(place, renewed, timeout_s)
+
+    def _open_encrypted(self, place: Place, context: ssl.SSLContext, timeout_s: float) -> BlockingConnection:
+        host, port, name = place
+        tls = StoreTls(context, name)
+        return BlockingConnection(host, port, tls=tls, timeout_s=timeout_s, monotonic_s=self._monotonic_s)
+
+    def _drop_connection(self, place: Place) -> None:
         """It leads to a store, or to what is left of one, that is not the owner any more."""
         with self._lock:
-            store = self._stores.get((host, port))
+            store = self._stores.get(place)
         if store is None:
             return
         if not store.lock.acquire(blocking=False):
@@ -327,7 +364,7 @@ class StoreCalls:
         finally:
             store.lock.release()
 
-    def _address(self, segment: str) -> Address:
+    def _address(self, segment: str) -> StoreAddress:
         container = self._layout.container_of_segment(segment)
         address = self._addresses.get(container)
         if address is None:

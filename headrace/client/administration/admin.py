@@ -61,6 +61,7 @@ from headrace.client.administration.transactions_admin import AsyncTransactionsA
 from headrace.client.administration.watermarks_admin import AsyncWatermarksAdmin
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.http_api import HttpApi, parsed
+from headrace.client.trust import AsyncTrust, TlsOptions
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import (
     AlreadyExistsError,
@@ -85,16 +86,17 @@ CutLike = StreamCut | Mapping[int, int] | None
 class AsyncAdmin:
     """Administration of one Headrace deployment."""
 
-    def __init__(self, api: HttpApi) -> None:
+    def __init__(self, api: HttpApi, tls: TlsOptions | None = None) -> None:
         self._api = api
         self.cluster = AsyncClusterAdmin(api)
         self.dead_letters = AsyncDeadLettersAdmin(api)
         self.delegation_tokens = AsyncDelegationTokens(api)
+        self.trust = AsyncTrust(api, tls)
         self.watermarks = AsyncWatermarksAdmin(api)
         self.retention = AsyncRetentionAdmin(api)
         self.subscribers = AsyncSubscribersAdmin(api)
         self.reader_groups = AsyncReaderGroupsAdmin(api)
-        self.tables = AsyncTablesAdmin(api, self.delegation_tokens)
+        self.tables = AsyncTablesAdmin(api, self.delegation_tokens, self.trust)
         self.transactions = AsyncTransactionsAdmin(api)
 
     async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:

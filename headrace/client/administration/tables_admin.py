@@ -7,6 +7,7 @@ from headrace.api.segments import SegmentEndpoint
 from headrace.client.administration.polling import items_of_pages, until
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.http_api import HttpApi, parsed
+from headrace.client.trust import AsyncTrust
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import AlreadyExistsError, NotFoundError
 from headrace.model.key_value_tables import TableConfiguration
@@ -17,8 +18,9 @@ from headrace.model.names import check_scope_name, check_table_name
 class AsyncTablesAdmin:
     """Creates, lists and deletes key-value tables. `create` and `delete` wait until it is done unless `wait=False`."""
 
-    def __init__(self, api: HttpApi, delegation_tokens: AsyncDelegationTokens) -> None:
+    def __init__(self, api: HttpApi, delegation_tokens: AsyncDelegationTokens, trust: AsyncTrust) -> None:
         self.delegation_tokens = delegation_tokens
+        self.trust = trust
         self._api = api
 
     async def create(

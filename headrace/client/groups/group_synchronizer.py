@@ -144,6 +144,7 @@ class _StateEndpoints:
 
     def __init__(self, admin: AsyncAdmin, group: str) -> None:
         self.delegation_tokens = admin.delegation_tokens
+        self.trust = admin.trust
         self._admin = admin
         self._group = group
 

@@ -20,6 +20,7 @@ from headrace.api.segments import SegmentEndpoint
 from headrace.client.reading.object_reads import ObjectReadError, ObjectReads
 from headrace.client.reading.segment_reads import SegmentReads
 from headrace.client.synchronous.synchronous_admin import Admin
+from headrace.codec.certificates import TrustBundle
 from headrace.model.errors import CorruptError, UnavailableError
 
 SMALL_CHUNK_BYTES = 1024 * 1024
@@ -246,6 +247,7 @@ class StreamRanges:
         """After `give_up_after_s` without progress, reads raise the last error."""
         self._admin = admin
         self._tokens = admin.delegation_tokens
+        self._trust = admin.trust
         self._scope, self._stream = scope, stream
         self._reads = SegmentReads(admin, scope, stream, give_up_after_s=give_up_after_s)
 
@@ -261,6 +263,10 @@ class StreamRanges:
     def offer(self, token: IssuedToken) -> None:
         """See `AsyncDelegationTokens.offer`."""
         self._tokens.offer(self._scope, self._stream, token)
+
+    def offer_trust(self, bundle: TrustBundle) -> None:
+        """See `AsyncTrust.offer`."""
+        self._trust.offer(bundle)
 
     def read(self, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:
         return self._reads.read(segment_id, start, stop)

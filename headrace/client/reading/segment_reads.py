@@ -6,6 +6,7 @@ the segment it resumes at the same offset. Not thread-safe.
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -15,10 +16,12 @@ from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.backoff import pause_s
 from headrace.client.synchronous.synchronous_delegation_tokens import DelegationTokens
+from headrace.client.synchronous.synchronous_trust import Trust
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.wire.client_end import CONNECT_TIMEOUT_S
 from headrace.wire.connections.blocking import BlockingConnection
+from headrace.wire.tls import STORE_NOT_TRUSTED, StoreTls
 
 WINDOW_BYTES = 1024 * 1024
 REPLY_TIMEOUT_S = 30.0
@@ -29,6 +32,7 @@ class Endpoints(Protocol):
     """Finds the store of a segment; the admin implements it."""
 
     delegation_tokens: DelegationTokens
+    trust: Trust
 
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
 
@@ -54,7 +58,7 @@ class SegmentReads:
         self._give_up_after_s = give_up_after_s
         self._sleep = sleep
         self._monotonic_s = monotonic_s
-        self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self._connections: dict[tuple[str, int, str], BlockingConnection] = {}
         self._expected: dict[int, SegmentEndpoint] = {}
         self.closed = False
 
@@ -156,12 +160,35 @@ class SegmentReads:
         endpoint = self._expected.get(segment_id)
         if endpoint is None:
             endpoint = self._endpoints.endpoint(self._scope, self._stream, segment_id)
-        address = (endpoint.host, endpoint.port)
+        address = (endpoint.host, endpoint.port, endpoint.tls_name)
         connection = self._connections.get(address)
         if connection is None or connection.is_closed:
-            connection = BlockingConnection(*address, timeout_s=CONNECT_TIMEOUT_S, monotonic_s=self._monotonic_s)
-            self._connections[address] = connection
+            connection = self._connections[address] = self._open(endpoint)
         return connection
+
+    def _open(self, endpoint: SegmentEndpoint) -> BlockingConnection:
+        if not endpoint.tls_name:
+            return self._connect(endpoint, None)
+        trust = self._endpoints.trust
+        context = trust.context()
+        try:
+            return self._connect(endpoint, context)
+        except UnavailableError as problem:
+            if problem.specific_code != STORE_NOT_TRUSTED:
+                raise
+            renewed = trust.renewed(context, problem)
+            if renewed is None:
+                raise
+        return self._connect(endpoint, renewed)
+
+    def _connect(self, endpoint: SegmentEndpoint, context: ssl.SSLContext | None) -> BlockingConnection:
+        return BlockingConnection(
+            endpoint.host,
+            endpoint.port,
+            tls=None if context is None else StoreTls(context, endpoint.tls_name),
+            timeout_s=CONNECT_TIMEOUT_S,
+            monotonic_s=self._monotonic_s,
+        )
 
     def _deadline_s(self) -> float:
         return self._monotonic_s() + REPLY_TIMEOUT_S

@@ -202,6 +202,7 @@ class _MarkEndpoints:
 
     def __init__(self, admin: AsyncAdmin, stream: str) -> None:
         self.delegation_tokens = admin.delegation_tokens
+        self.trust = admin.trust
         self._admin = admin
         self._stream = stream
 

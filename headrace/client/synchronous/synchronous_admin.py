@@ -19,6 +19,7 @@ from headrace.client.synchronous.synchronous_reader_groups_admin import ReaderGr
 from headrace.client.synchronous.synchronous_retention_admin import RetentionAdmin, SubscribersAdmin
 from headrace.client.synchronous.synchronous_tables_admin import TablesAdmin
 from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
+from headrace.client.synchronous.synchronous_trust import Trust
 from headrace.client.synchronous.synchronous_watermarks_admin import WatermarksAdmin
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.log_classes import LogClass
@@ -36,6 +37,7 @@ class Admin:
         self.cluster = ClusterAdmin(thread, core.cluster)
         self.dead_letters = DeadLettersAdmin(thread, core.dead_letters)
         self.delegation_tokens = DelegationTokens(thread, core.delegation_tokens)
+        self.trust = Trust(thread, core.trust)
         self.watermarks = WatermarksAdmin(thread, core.watermarks)
         self.retention = RetentionAdmin(thread, core.retention)
         self.subscribers = SubscribersAdmin(thread, core.subscribers)

@@ -167,7 +167,9 @@ class RangePlanService:
         for identifier, container in containers.items():
             if container in claims:
                 claim, epoch = claims[container]
-                endpoints[identifier] = SegmentEndpoint(claim.host, claim.port, claim.zone, container, epoch)
+                endpoints[identifier] = SegmentEndpoint(
+                    claim.host, claim.port, claim.zone, container, epoch, claim.tls_name
+                )
         return endpoints
 
     def _linked(

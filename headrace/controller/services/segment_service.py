@@ -24,11 +24,13 @@ from headrace.api.segments import (
     Successor,
     Successors,
 )
+from headrace.api.trust import TrustView
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.stream_ends import StreamEnds, WrittenCuts
 from headrace.metadata.cluster_records import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.metadata.trust import find_trust
 from headrace.model import segments
 from headrace.model.epochs import Epoch
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
@@ -221,7 +223,12 @@ class SegmentService:
                 details={"container": container},
             )
         claim, epoch = found
-        return SegmentEndpoint(claim.host, claim.port, claim.zone, container, epoch)
+        return SegmentEndpoint(claim.host, claim.port, claim.zone, container, epoch, claim.tls_name)
+
+    def trust(self) -> TrustView:
+        """The authorities that clients of the segment stores trust; none in a deployment without TLS."""
+        stored = find_trust(self._store)
+        return TrustView(() if stored is None else stored.bundle.certificates)
 
     def endpoint_of_known(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         """As `endpoint`, for a segment that the stream has or had; the mark segment of a stream is one, too.

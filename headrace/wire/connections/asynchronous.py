@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any, Final, Protocol, cast
@@ -15,6 +16,7 @@ from typing import Any, Final, Protocol, cast
 from headrace import wire
 from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, flow_of, request_id_of
+from headrace.wire.tls import StoreTls, tls_problem
 
 KEEP_ALIVE_PERIOD_S: Final = 3.0
 _JOIN_BYTES_MAX: Final = 64 * 1024
@@ -227,21 +229,33 @@ OnSilence = Callable[[AsyncConnection], object]
 
 
 async def open_connection(
-    host: str, port: int, tokens: Tokens | None = None, on_silence: OnSilence | None = None
+    host: str,
+    port: int,
+    tokens: Tokens | None = None,
+    on_silence: OnSilence | None = None,
+    tls: StoreTls | None = None,
 ) -> AsyncConnection:
     """Connects to a segment store and exchanges versions with it. `SingleReply` puts `tokens` into requests.
 
+    `tls` None: without TLS.
+
     Raises:
-        UnavailableError: no process listens at the address, or it does not answer in time.
+        UnavailableError: no process listens at the address, or it does not answer in time; code "store_not_trusted":
+            its certificate is refused.
         CorruptError: the process there does not speak the protocol, or only an incompatible version.
     """
     loop = asyncio.get_running_loop()
     connection = AsyncConnection(host, port, tokens, on_silence)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            await loop.create_connection(lambda: connection, host, port)
+            if tls is None:
+                await loop.create_connection(lambda: connection, host, port)
+            else:
+                await loop.create_connection(lambda: connection, host, port, ssl=tls.context, server_hostname=tls.name)
     except (OSError, TimeoutError) as error:
         connection._hello.cancel()
+        if tls is not None and isinstance(error, ssl.SSLError):
+            raise tls_problem(f"{host}:{port}", tls.name, error) from error
         raise connection._end.unavailable(f"cannot be reached: {error or 'time-out'}") from error
     try:
         await connection.shake_hands()

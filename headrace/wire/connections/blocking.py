@@ -7,6 +7,7 @@ caller decides what to do after a failure. Any error closes the connection, and 
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from types import TracebackType
 from headrace import wire
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, request_id_of
+from headrace.wire.tls import StoreTls, tls_problem
 
 REQUESTS_IN_FLIGHT_MAX = 128
 """Requests sent before their replies are read: keeps both socket buffers from filling up against each other."""
@@ -30,13 +32,15 @@ class BlockingConnection:
         host: str,
         port: int,
         *,
+        tls: StoreTls | None = None,
         timeout_s: float = CONNECT_TIMEOUT_S,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Connects and says Hello, both within `timeout_s`.
+        """Connects and says Hello, both within `timeout_s`. `tls` None: without TLS.
 
         Raises:
-            UnavailableError: no process listens at the address, or it does not answer in time.
+            UnavailableError: no process listens at the address, or it does not answer in time; code
+                "store_not_trusted": its certificate is refused.
             CorruptError: the peer does not speak this protocol, or speaks another version of it.
         """
         self.host, self.port = host, port
@@ -51,6 +55,8 @@ class BlockingConnection:
             raise self._unavailable("cannot be reached", error) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if tls is not None:
+            self._socket = self._encrypted(tls, deadline_s)
         try:
             self.send(wire.OWN_HELLO, deadline_s)
             self.receive(deadline_s)
@@ -136,6 +142,16 @@ class BlockingConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _encrypted(self, tls: StoreTls, deadline_s: float) -> ssl.SSLSocket:
+        try:
+            self._socket.settimeout(self._left_s(deadline_s))
+            return tls.context.wrap_socket(self._socket, server_hostname=tls.name)
+        except OSError as error:
+            self.close()
+            if isinstance(error, ssl.SSLError):
+                raise tls_problem(f"{self.host}:{self.port}", tls.name, error) from error
+            raise self._unavailable("does not complete the TLS handshake", error) from error
 
     def _take(self, received: int) -> None:
         try:

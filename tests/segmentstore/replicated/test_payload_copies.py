@@ -28,6 +28,7 @@ from headrace.adapters.tcp.replica_listener import ReplicaListener
 from headrace.adapters.tcp.replica_protocol import CHUNK_BYTES, MessageAssembler
 from headrace.codec.data_frames import FRAME_HEADER_BYTES
 from headrace.model.container_logs import ReplicaId
+from headrace.model.replica_placement import ReplicaAddress
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
 from headrace.segmentstore.log.replicated.replica_sessions import ReplicaSessions
@@ -45,12 +46,12 @@ class TcpNetwork:
     """The nodes of a `ReplicatedWorld` over real sockets."""
 
     def __init__(self) -> None:
-        self._addresses: dict[ReplicaId, tuple[str, int]] = {}
+        self._addresses: dict[ReplicaId, ReplicaAddress] = {}
         self._listeners: dict[ReplicaId, tuple[ReplicaListener, asyncio.Task[None]]] = {}
 
     def serve(self, sessions: ReplicaSessions) -> None:
         bound = bind_socket("127.0.0.1", 0)
-        self._addresses[sessions.replica] = ("127.0.0.1", bound.getsockname()[1])
+        self._addresses[sessions.replica] = ReplicaAddress("127.0.0.1", bound.getsockname()[1])
         listener = ReplicaListener(sessions, identity(sessions.replica), times=PATIENT)
         self._listeners[sessions.replica] = listener, asyncio.ensure_future(listener.start(bound))
 

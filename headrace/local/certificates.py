@@ -1,0 +1,109 @@
+"""Certificates of the local stack: an authority whose key is never written, and a file for each segment store.
+
+Each start of a stack makes another authority, publishes it, and issues the certificates of all stores. They are valid
+for two weeks, so a stack that runs on issues them again each day.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headrace.adapters.leaf_secrets import FILE, MODE, NAME, SECRET
+from headrace.certificate_names import dns_name, store_label
+from headrace.codec.certificates import TrustBundle, leaf_secret_text
+from headrace.metadata.trust import find_trust, write_trust
+from headrace.model.tls_modes import TlsMode
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import MetadataStore
+from headrace.wire.tls import StoreTls, client_context
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+FILE_NAME: Final = "certificate.json"
+RENEW_EVERY_S: Final = 24 * 3_600.0
+
+OFF: Final = {MODE: TlsMode.OFF.value, FILE: "", SECRET: "", NAME: ""}
+"""The variables of a store without TLS. They replace those of the user's shell."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Authority:
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+
+class LocalCertificates:
+    """The certificates of the stores whose data are in `directories`, in their order. A thread renews them."""
+
+    def __init__(self, directories: Sequence[Path], clock: Clock) -> None:
+        self._directories = directories
+        self._clock = clock
+        self._authority = self._make_authority()
+        self._bundle = _bundle(self._authority)
+        self._stopping = threading.Event()
+        self._renewals = threading.Thread(target=self._renew, name="renew-certificates", daemon=True)
+
+    def start(self, store: MetadataStore) -> None:
+        """Publish the authority, write the files, and renew them until `stop`."""
+        stored = find_trust(store)
+        store.write(write_trust(self._bundle, None if stored is None else stored.version))
+        self.issue()
+        self._renewals.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._renewals.join()
+
+    def issue(self) -> None:
+        """Write the file of each store. A reader never sees a part of it."""
+        from headrace.certificates.profile import issue_leaf
+
+        now_s = self._clock.now_ms() // 1_000
+        for index, directory in enumerate(self._directories):
+            authority = self._authority
+            leaf = issue_leaf(authority.certificate, authority.key, [_name(index)], now_s, is_client=True)
+            directory.mkdir(parents=True, exist_ok=True)
+            fresh = directory / f"{FILE_NAME}.new"
+            fresh.unlink(missing_ok=True)
+            file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(file, "w") as opened:
+                opened.write(leaf_secret_text(leaf))
+            fresh.replace(directory / FILE_NAME)
+
+    def environment(self, index: int) -> dict[str, str]:
+        """The variables of one store."""
+        path = (self._directories[index] / FILE_NAME).resolve()
+        return {MODE: TlsMode.REQUIRED.value, FILE: str(path), SECRET: "", NAME: _name(index)}
+
+    def tls_to(self, index: int) -> StoreTls:
+        """How the stack itself connects to a store."""
+        return StoreTls(client_context(self._bundle.pem), _name(index))
+
+    def _renew(self) -> None:
+        while not self._stopping.wait(RENEW_EVERY_S):
+            self.issue()
+
+    def _make_authority(self) -> _Authority:
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        from headrace.certificates.profile import authority_certificate
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        return _Authority(key, authority_certificate(key, self._clock.now_ms() // 1_000))
+
+
+def _bundle(authority: _Authority) -> TrustBundle:
+    from headrace.certificates.profile import pem
+
+    return TrustBundle((pem(authority.certificate),))
+
+
+def _name(index: int) -> str:
+    return dns_name(store_label(index))

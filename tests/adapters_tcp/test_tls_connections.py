@@ -1,0 +1,335 @@
+"""TLS at the port of a segment store: which peers are served, what is counted, and that limits hold."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+
+import pytest
+from certificates_at_hand import Authority
+from store_world import WAIT_S, RunningStore, WireClient, World
+
+from headrace import wire
+from headrace.adapters.tcp import arrivals
+from headrace.adapters.tcp.arrivals import ServerTls
+from headrace.adapters.tcp.tls_contexts import StoreContexts, store_contexts
+from headrace.model.tls_modes import TlsMode
+from headrace.wire.tls import client_context
+
+pytestmark = pytest.mark.anyio
+
+NAME = "store-0.headrace.internal"
+AUTHORITY = Authority()
+LEAF = AUTHORITY.issue(NAME)
+SEGMENT, WRITER = "s/t/0.#epoch.0", 7
+HELLO = wire.encode(wire.Hello(17, 5))
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param}
+
+
+@pytest.fixture
+def contexts() -> StoreContexts:
+    return store_contexts(LEAF, AUTHORITY.bundle, NAME)
+
+
+@pytest.fixture
+def trusting() -> ssl.SSLContext:
+    return client_context(AUTHORITY.bundle.pem)
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A peer that is silent ends a test soon. No test waits so long for a peer that is not."""
+    monkeypatch.setattr(arrivals, "FIRST_BYTE_S", 0.5)
+    return
+
+
+def world_of(mode: TlsMode, contexts: StoreContexts | None) -> World:
+    return World(tls=ServerTls(mode, lambda: contexts.server if contexts is not None else None))
+
+
+async def talk(client: WireClient) -> None:
+    await client.create(SEGMENT)
+    await client.set_up(SEGMENT, WRITER)
+    await client.append(WRITER, 1, b"one")
+    assert await client.read_all(SEGMENT) == b"one"
+
+
+async def closed(running: RunningStore, data: bytes) -> bool:
+    """Whether a peer that sends these bytes gets no command, but the end of its connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    writer.write(data)
+    try:
+        async with asyncio.timeout(WAIT_S):
+            return b"\xff" not in await reader.read()  # an alert may come
+    except ConnectionResetError:
+        return True
+    finally:
+        writer.close()
+
+
+def failures(running: RunningStore) -> dict[str, int]:
+    return dict(running.store.metrics.handshakes_failed)
+
+
+@pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.REQUIRED])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_peers_with_tls_are_served(
+    mode: TlsMode, version: ssl.TLSVersion, contexts: StoreContexts, trusting: ssl.SSLContext
+):
+    trusting.minimum_version = trusting.maximum_version = version
+    async with world_of(mode, contexts).running() as running:
+        await talk(await running.connect(context=trusting, name=NAME))
+        assert failures(running) == {}
+        assert running.store.metrics.plaintext_connections == 0
+        assert running.store.metrics.connections == 1
+
+
+async def test_both_kinds_are_served_on_one_port(contexts: StoreContexts, trusting: ssl.SSLContext):
+    async with world_of(TlsMode.PERMISSIVE, contexts).running() as running:
+        await talk(await running.connect())
+        encrypted = await running.connect(context=trusting, name=NAME)
+        assert await encrypted.read_all(SEGMENT) == b"one"
+        assert running.store.metrics.plaintext_connections == 1
+
+
+async def test_plaintext_is_refused_when_tls_is_required(contexts: StoreContexts):
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        assert await closed(running, HELLO)
+        assert failures(running) == {"plaintext": 1}
+        await running.until(lambda: running.store.metrics.connections == 0)
+
+
+async def test_tls_is_refused_when_it_is_off(trusting: ssl.SSLContext):
+    async with world_of(TlsMode.OFF, None).running() as running:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await running.connect(context=trusting, name=NAME)
+        await running.until(lambda: failures(running) == {"tls_is_off": 1})
+        await talk(await running.connect())
+
+
+async def test_tls_is_refused_without_a_certificate(trusting: ssl.SSLContext):
+    async with world_of(TlsMode.PERMISSIVE, None).running() as running:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await running.connect(context=trusting, name=NAME)
+        await running.until(lambda: failures(running) == {"no_certificate": 1})
+
+
+async def test_a_wrong_name_and_a_stranger_are_told_apart_by_clients(contexts: StoreContexts, trusting: ssl.SSLContext):
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+            await running.connect(context=trusting, name="store-1.headrace.internal")
+        with pytest.raises(ssl.SSLCertVerificationError, match=r"self-signed|unable to get local issuer|signature"):
+            await running.connect(context=client_context(Authority("Other").bundle.pem), name=NAME)
+        await running.until(lambda: sum(failures(running).values()) == 2)
+        assert set(failures(running)) <= {"refused_by_peer", "gone"}
+        await running.until(lambda: running.store.metrics.connections == 0)
+
+
+async def test_an_old_version_is_refused(contexts: StoreContexts):
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.load_verify_locations(cadata=AUTHORITY.bundle.pem)
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await running.connect(context=old, name=NAME)
+        await running.until(lambda: failures(running) == {"version": 1})
+
+
+async def test_bytes_that_are_no_handshake_are_refused(contexts: StoreContexts):
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        await closed(running, b"\x16" + b"x" * 40)
+        assert failures(running) == {"invalid": 1}
+
+
+async def test_silent_peers_and_half_handshakes_are_closed(contexts: StoreContexts, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(arrivals, "HANDSHAKE_S", 0.5)
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        assert await closed(running, b"")
+        assert await closed(running, b"\x16\x03\x01")
+        assert failures(running) == {"silent": 1, "slow": 1}
+        assert running.store.metrics.connections == 0
+
+
+async def test_a_writer_goes_on_beside_half_handshakes(contexts: StoreContexts, trusting: ssl.SSLContext):
+    """They are counted before their handshakes, so one address cannot take all connections."""
+    hello = client_hello(trusting)
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        client = await running.connect(context=trusting, name=NAME)
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        flood: list[socket.socket] = []
+        try:
+            for number in range(2_000):
+                peer = socket.socket()
+                peer.setblocking(False)
+                flood.append(peer)
+                await asyncio.get_running_loop().sock_connect(peer, ("127.0.0.1", running.port))
+                peer.send(hello if number % 2 else hello[: number % 100])
+                if number % 100 == 0:
+                    await client.append(WRITER, number + 1, b"one")
+            await running.until(lambda: running.store.metrics.connections_refused["address"] > 0)
+            assert running.store.metrics.connections <= 1_024
+            await client.append(WRITER, 3_000, b"end")
+        finally:
+            for peer in flood:
+                peer.close()
+        assert await client.read_all(SEGMENT) == b"one" * 20 + b"end"
+
+
+async def test_large_replies_wait_for_a_peer_that_takes_nothing(contexts: StoreContexts, trusting: ssl.SSLContext):
+    """The cache must not use memory again that is still to be sent, and the peer gets every byte once it reads."""
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        client = await running.connect(context=trusting, name=NAME)
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        blocks = [bytes([number]) * 500_000 for number in range(8)]
+        for number, block in enumerate(blocks):
+            await client.append(WRITER, number + 1, block)
+        slow = await asyncio.to_thread(connected, running.port, trusting)
+        try:
+            slow.sendall(HELLO)
+            slow.sendall(b"".join(wire.encode(wire.ReadSegment(SEGMENT, 0, 4_000_000, "", 1)) for _ in range(20)))
+            session = await blocked_session(running)
+            assert await client.read_all(SEGMENT) == b"".join(blocks)
+            taken = await asyncio.to_thread(take_replies, slow, 21)
+        finally:
+            slow.close()
+        assert not session.sending_blocked
+        assert all(each == b"".join(blocks)[: len(each)] for each in taken)
+        assert len(taken) == 20
+
+
+async def test_many_commands_in_one_write_are_handled_in_order(contexts: StoreContexts, trusting: ssl.SSLContext):
+    """A session stops in the middle of what was received, and gets the rest without another byte from the peer."""
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        client = await running.connect(context=trusting, name=NAME)
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        count = 3_000
+        client.send(*(wire.AppendBlockEnd(WRITER, 4, b"%04d" % each, 1, each + 1, each) for each in range(count)))
+        last = 0
+        while last < count:
+            reply = await client.receive()
+            assert isinstance(reply, wire.DataAppended)
+            last = reply.event_number
+        assert await client.read_all(SEGMENT) == b"".join(b"%04d" % each for each in range(count))
+
+
+async def test_thousands_of_tiny_records_are_handled_in_order(contexts: StoreContexts, trusting: ssl.SSLContext):
+    """They arrive together, and take several turns of the event loop."""
+    count = 300
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        client = await running.connect(context=trusting, name=NAME)
+        await client.create(SEGMENT)
+        commands = [wire.encode(wire.GetStreamSegmentInfo(each, SEGMENT)) for each in range(count)]
+        peer = await asyncio.to_thread(connected, running.port, trusting)
+        try:
+            peer.sendall(HELLO)
+            await asyncio.to_thread(lambda: [peer.send(bytes([byte])) for byte in b"".join(commands)])
+            replies = await asyncio.to_thread(take_ids, peer, count)
+        finally:
+            peer.close()
+        assert replies == list(range(count))
+
+
+async def test_a_new_certificate_is_for_new_connections(contexts: StoreContexts, trusting: ssl.SSLContext):
+    current = [contexts]
+    world = World(tls=ServerTls(TlsMode.REQUIRED, lambda: current[0].server))
+    async with world.running() as running:
+        before = await running.connect(context=trusting, name=NAME)
+        later = Authority("Later")
+        current[0] = store_contexts(later.issue(NAME), later.bundle, NAME)
+        await talk(before)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await running.connect(context=trusting, name=NAME)
+        after = await running.connect(context=client_context(later.bundle.pem), name=NAME)
+        assert await after.read_all(SEGMENT) == b"one"
+        assert await before.read_all(SEGMENT) == b"one"
+
+
+async def test_a_drain_answers_what_was_taken_over_tls(contexts: StoreContexts, trusting: ssl.SSLContext):
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        client = await running.connect(context=trusting, name=NAME)
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        await running.until(lambda: running.store.metrics.connections == 2)
+        await client.append(WRITER, 1, b"one")
+        await running.listener.drain(WAIT_S)
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_failures_are_logged_once_and_without_a_key(
+    contexts: StoreContexts, caplog: pytest.LogCaptureFixture, trusting: ssl.SSLContext
+):
+    caplog.set_level(logging.DEBUG)
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        for _ in range(5):
+            assert await closed(running, HELLO)
+        await talk(await running.connect(context=trusting, name=NAME))
+    lines = [one.getMessage() for one in caplog.records if "event=handshake_failed" in one.getMessage()]
+    assert len(lines) == 1
+    assert "reason='plaintext'" in lines[0]
+    assert all(part not in caplog.text for part in LEAF.key.splitlines()[1:-1])
+
+
+def client_hello(context: ssl.SSLContext) -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname=NAME).do_handshake()
+    return outgoing.read()
+
+
+def connected(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+    raw.settimeout(WAIT_S)
+    raw.connect(("127.0.0.1", port))
+    return context.wrap_socket(raw, server_hostname=NAME)
+
+
+async def blocked_session(running: RunningStore):
+    blocked = []
+
+    def found() -> bool:
+        blocked[:] = [one.session for one in running.listener._connections if one.session.sending_blocked]
+        return bool(blocked)
+
+    await running.until(found)
+    return blocked[0]
+
+
+def take_ids(peer: ssl.SSLSocket, count: int) -> list[int]:
+    receiver, taken = wire.FrameReceiver(), []
+    while len(taken) < count:
+        received = peer.recv_into(receiver.writable())
+        assert received
+        for type_code, payload in receiver.received(received):
+            command = wire.decode(type_code, payload)
+            if isinstance(command, wire.StreamSegmentInfo):
+                taken.append(command.request_id)
+    return taken
+
+
+def take_replies(peer: ssl.SSLSocket, count: int) -> list[bytes]:
+    """The data of the reads among the next replies."""
+    receiver, taken = wire.FrameReceiver(), []
+    while count:
+        received = peer.recv_into(receiver.writable())
+        assert received
+        for type_code, payload in receiver.received(received):
+            count -= 1
+            command = wire.decode(type_code, payload)
+            if isinstance(command, wire.SegmentRead):
+                taken.append(bytes(command.data))
+    return taken

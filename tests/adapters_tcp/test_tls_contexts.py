@@ -1,0 +1,61 @@
+"""The contexts of a store: what they demand, and certificates that are refused before any client sees them."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+
+import pytest
+from certificates_at_hand import Authority
+
+from headrace.adapters.tcp.tls_contexts import store_contexts
+from headrace.codec.certificates import LeafSecret, TrustBundle
+from headrace.model.errors import CorruptError
+from headrace.wire.tls import client_context
+
+NAME = "store-0.headrace.internal"
+AUTHORITY, OTHER = Authority(), Authority("Other")
+LEAF = AUTHORITY.issue(NAME)
+
+
+def test_contexts_are_strict() -> None:
+    found = store_contexts(LEAF, AUTHORITY.bundle, NAME)
+    for context in (found.server, found.link_server, found.link_client, client_context(AUTHORITY.bundle.pem)):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+        assert context.verify_flags & ssl.VERIFY_X509_STRICT
+        assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert client_context(AUTHORITY.bundle.pem).check_hostname
+    assert found.server.verify_mode is ssl.VerifyMode.CERT_NONE  # clients show no certificate
+    assert found.link_server.verify_mode is found.link_client.verify_mode is ssl.VerifyMode.CERT_REQUIRED
+    assert 13 < (found.expires_s - time.time()) / 86_400 < 15
+
+
+@pytest.mark.parametrize(
+    ("leaf", "bundle", "words"),
+    [
+        pytest.param(AUTHORITY.issue("store-1.headrace.internal"), AUTHORITY.bundle, "Hostname mismatch", id="name"),
+        pytest.param(AUTHORITY.issue(NAME, days=-1), AUTHORITY.bundle, "has expired", id="expired"),
+        pytest.param(LEAF, OTHER.bundle, "issuer|signature|self-signed", id="authority"),
+        pytest.param(
+            LeafSecret(LEAF.certificate, OTHER.issue(NAME).key), AUTHORITY.bundle, "with its key", id="another key"
+        ),
+        pytest.param(
+            LeafSecret(LEAF.certificate, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
+            AUTHORITY.bundle,
+            "with its key",
+            id="no key",
+        ),
+    ],
+)
+def test_a_certificate_that_clients_refuse_is_not_used(leaf: LeafSecret, bundle: TrustBundle, words: str) -> None:
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    with pytest.raises(CorruptError, match=words) as error:
+        store_contexts(leaf, bundle, NAME)
+    assert all(line not in repr(error.value) for line in leaf.key.splitlines()[1:-1])
+    assert before in (0, len(os.listdir("/proc/self/fd")))
+
+
+def test_authorities_that_are_none_are_refused() -> None:
+    with pytest.raises(CorruptError, match="cannot be used"):
+        client_context("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
