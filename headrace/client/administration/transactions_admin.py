@@ -213,6 +213,8 @@ class AsyncTransactionsAdmin:
             None if abort_labels is None else check_label(abort_labels, "beginning of the label"),
             check_set_note(note),
         ).to_json()
+        if note is None:
+            del body["note"]  # controllers of former releases refuse a field that they do not know
         return parsed(CommitSetView.from_json, await self._api.request("POST", _sets_path(scope, stream), body=body))
 
     async def committed_epoch(self, scope: str, stream: str, writer: str) -> int | None:
