@@ -10,6 +10,7 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.segments import segment_epoch, segment_id, segment_number
 
 _USER_NAME = re.compile(r"[A-Za-z0-9.\-]+")
+_OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9.\-]+")
 _KNOWN_NAME = re.compile(r"_?[A-Za-z0-9.\-]+")
 _SEGMENT_NAME_PART = re.compile(r"[A-Za-z0-9._\-]+")
 _DOT_SEGMENTS = (".", "..")
@@ -55,11 +56,12 @@ def check_known_name(kind: str, name: str) -> str:
 
 def check_name_prefix(kind: str, name: str) -> str:
     """Returns `name` if known names may begin so."""
-    if not _KNOWN_NAME.fullmatch(name) or len(name) > limits.SCOPE_NAME_CHARACTERS_MAX:
+    characters_max = limits.SCOPE_NAME_CHARACTERS_MAX
+    if not _KNOWN_NAME.fullmatch(name) or len(name) > characters_max:
         raise InvalidRequestError(
-            f"{kind} name {name[:300]!r} cannot exist: names are 1 to {limits.SCOPE_NAME_CHARACTERS_MAX} of the "
-            "letters A-Z and a-z, the digits, '.' and '-', after at most one '_'",
-            details={"kind": kind, "characters_max": limits.SCOPE_NAME_CHARACTERS_MAX},
+            f"{kind} name {name[:300]!r} cannot exist: names are 1 to {characters_max} of the letters A-Z and a-z, the "
+            f"digits, '.' and '-', after at most one '_'{_example(name, characters_max)}",
+            details={"kind": kind, "characters_max": characters_max},
             code="invalid_name",
         )
     return name
@@ -91,11 +93,17 @@ def _check_user_name(kind: str, name: str, characters_max: int) -> str:
     if not _USER_NAME.fullmatch(name) or len(name) > characters_max:
         raise InvalidRequestError(
             f"{kind} name {name[:300]!r} is not allowed: use 1 to {characters_max} of the letters A-Z and a-z, "
-            "the digits, '.' and '-'",
+            f"the digits, '.' and '-'{_example(name, characters_max)}",
             details={"kind": kind, "characters_max": characters_max},
             code="invalid_name",
         )
     return refuse_dot_segment(kind, name)
+
+
+def _example(name: str, characters_max: int) -> str:
+    """A possible name that is like this one, as the end of a message."""
+    similar = _OTHER_CHARACTERS.sub("-", name[:characters_max]).strip("-.")
+    return f", for example {similar}" if similar else ""
 
 
 def scoped_stream_name(scope: str, stream: str) -> str:

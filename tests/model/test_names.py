@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import names
 from headrace.model.errors import InvalidRequestError
+from headrace.model.names import check_known_name, check_stream_name
 from headrace.model.segments import segment_id
 
 NAME = st.text("abcXYZ019.-", min_size=1, max_size=20)
@@ -172,3 +175,31 @@ def test_names_of_parts_of_segments_are_allowed(name: str):
 def test_names_of_parts_of_such_parts_are_refused(name: str):
     with pytest.raises(InvalidRequestError, match="cannot exist"):
         names.check_nesting(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "similar"),
+    [
+        ("flight_delays", "flight-delays"),
+        ("Größe in cm", "Gr-e-in-cm"),
+        ("_x", "x"),
+        ("s" * 300, "s" * STREAM_NAME_CHARACTERS_MAX),
+    ],
+    ids=["underscore", "letters", "leading", "long"],
+)
+def test_a_refusal_suggests_a_name(name: str, similar: str):
+    with pytest.raises(InvalidRequestError, match=rf"'-', for example {re.escape(similar)}$"):
+        check_stream_name(name)
+    assert check_stream_name(similar) == similar
+
+
+def test_commands_suggest_a_name_too():
+    with pytest.raises(InvalidRequestError, match=r"for example flight-delays$"):
+        check_known_name("stream", "flight_delays")
+
+
+@pytest.mark.parametrize("name", ["", "..", "___", "/"])
+def test_a_refusal_without_a_similar_name(name: str):
+    with pytest.raises(InvalidRequestError) as refused:
+        check_stream_name(name)
+    assert "for example" not in refused.value.message
