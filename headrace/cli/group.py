@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -30,6 +30,7 @@ from headrace.cli.quantities import duration_text, rate_text, size_text
 from headrace.cli.session import Session
 from headrace.cli.watching import INTERVAL_S_DEFAULT, Interval, Times, watch
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.names import StreamSegmentName
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 from headrace.model.stream_cuts import StreamCut
 
@@ -357,6 +358,66 @@ def lag(
         return samples.take()
     watch(session, samples.take, interval, times)
     return None
+
+
+@action(app, "describe", examples=["headrace group describe shop/billing"])
+def describe(session: Session, group: GroupName) -> Outcome:
+    """Show who reads what in a reader group: readers, their segments, how far they are and what is unread.
+
+    Positions are those that the readers told last. LAG counts as in `group lag`, from the last checkpoint. A segment
+    without a reader is given to one soon. One that waits follows segments that are not read to their ends.
+    """
+    view = session.client.admin.reader_groups.get(*group)
+    opened = session.client.reader_group(*group, initialize=False, give_up_after_s=session.retry_s)
+    status, lag = opened.status(), opened.lag()
+    unread = {segment.segment: segment.bytes_unread for segment in lag.segments}
+    document = {
+        "scope": group.scope,
+        "readerGroup": group.name,
+        "readers": [
+            {
+                "reader": reader.reader,
+                "secondsBehind": reader.seconds_behind,
+                "segments": _positions(reader.positions, unread),
+            }
+            for reader in status.readers
+        ],
+        "unassigned": _positions(status.unassigned, unread),
+        "waiting": [_segment_fields(segment) for segment in status.waiting],
+    }
+    rows: list[tuple[Any, ...]] = []
+    for reader in status.readers:
+        behind = None if reader.seconds_behind is None else duration_text(reader.seconds_behind)
+        rows += [(reader.reader, *row, behind) for row in _position_rows(reader.positions, unread)]
+        if not reader.positions:
+            rows.append((reader.reader, "no segment", None, None, behind))
+    rows += [("no reader", *row, None) for row in _position_rows(status.unassigned, unread)]
+    rows += [("waits", _named(segment), None, None, None) for segment in status.waiting]
+    details = [("streams", [_stream_text(stream) for stream in view.configuration.streams])]
+    return Outcome(document, ("READER", "SEGMENT", "POSITION", "LAG", "BEHIND"), rows, details=details)
+
+
+def _segment_fields(segment: StreamSegmentName) -> dict[str, Any]:
+    return {"scope": segment.scope, "stream": segment.stream, "segmentId": segment.segment_id}
+
+
+def _positions(
+    positions: Mapping[StreamSegmentName, int], unread: Mapping[StreamSegmentName, int]
+) -> list[dict[str, Any]]:
+    return [
+        {**_segment_fields(segment), "position": offset, "lagBytes": unread.get(segment, 0)}
+        for segment, offset in positions.items()
+    ]
+
+
+def _position_rows(
+    positions: Mapping[StreamSegmentName, int], unread: Mapping[StreamSegmentName, int]
+) -> list[tuple[str, int, str]]:
+    return [(_named(segment), offset, size_text(unread.get(segment, 0))) for segment, offset in positions.items()]
+
+
+def _named(segment: StreamSegmentName) -> str:
+    return f"{segment.scope}/{segment.stream} {segment_text(segment.segment_id)}"
 
 
 class _Samples:

@@ -14,7 +14,7 @@ All errors are subclasses of `HeadraceError`; `error.retry` tells whether a retr
 neither boto3 nor Spark.
 """
 
-from headrace.client.groups.group_positions import GroupLag, SegmentLag
+from headrace.client.groups.group_positions import GroupLag, GroupStatus, ReaderStatus, SegmentLag
 from headrace.client.groups.group_reader import AsyncGroupReader, GroupBatch, GroupEvent, GroupReaderOptions
 from headrace.client.groups.reader_group import AsyncReaderGroup, Checkpoint
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect
@@ -80,6 +80,7 @@ __all__ = [
     "GroupLag",
     "GroupReader",
     "GroupReaderOptions",
+    "GroupStatus",
     "GroupStream",
     "Headrace",
     "KeyRange",
@@ -90,6 +91,7 @@ __all__ = [
     "ReaderGroup",
     "ReaderGroupConfiguration",
     "ReaderOptions",
+    "ReaderStatus",
     "RetentionMode",
     "RetentionPolicy",
     "RetentionType",

@@ -95,6 +95,25 @@ def test_lag_is_that_of_the_readers(run: Run, headrace: Headrace) -> None:
     assert run("lag", GROUP).out.splitlines() == ["STREAM       LAG   EVENTS", "shop/orders  44 B  4"]
 
 
+def test_describe_says_who_reads_what(run: Run, headrace: Headrace) -> None:
+    early = run("describe", GROUP)
+    assert early.code != 0
+    assert "no reader has joined" in early.err
+    with headrace.reader_group("shop", "billing") as group:
+        assert json.loads(run("describe", GROUP, "--json").out)["unassigned"][0]["lagBytes"] == 110
+        with group.reader("r-1") as reader:
+            _read(reader, 10)
+            shown = json.loads(run("describe", GROUP, "--json").out)
+            (told,) = shown["readers"]
+            (segment,) = told["segments"]
+            assert (told["reader"], segment["segmentId"], shown["unassigned"]) == ("r-1", 0, [])
+            table = run("describe", GROUP).out
+            assert "shop/orders" in table
+            assert "r-1" in table
+        assert json.loads(run("describe", GROUP, "--json").out)["readers"] == []
+        assert "no reader" in run("describe", GROUP).out
+
+
 def test_estimates_are_shown_as_estimates(run: Run, headrace: Headrace) -> None:
     _write(headrace, range(10_000))
     with headrace.reader_group("shop", "billing") as group, group.reader() as reader:

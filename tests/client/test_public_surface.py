@@ -40,7 +40,7 @@ PUBLIC = {
     "StateSynchronizer", "AsyncGroupReader", "AsyncReaderGroup", "Checkpoint", "GroupBatch", "GroupEvent", "GroupLag",
     "GroupReader", "GroupReaderOptions", "ReaderGroup", "StreamSegmentName", "LogClass",
     "AsyncByteReader", "AsyncByteStream", "AsyncByteWriter", "ByteReader", "ByteStream", "ByteWriter",
-    "AsyncRangeReader", "RangeReader", "SegmentRange", "TransformOptions", "Transformed",
+    "AsyncRangeReader", "RangeReader", "SegmentRange", "TransformOptions", "Transformed", "GroupStatus", "ReaderStatus",
 }  # fmt: skip
 ERRORS = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and name.endswith("Error")}
 

@@ -189,6 +189,52 @@ class GroupLag:
         return dict(found)
 
 
+@dataclass(frozen=True, slots=True)
+class ReaderStatus:
+    """A reader that is online: how far it has read in each of its segments, in bytes, as it told last.
+
+    A reader tells several times per lease. `seconds_behind` is None until it has told it.
+    """
+
+    reader: str
+    positions: Mapping[StreamSegmentName, int]
+    seconds_behind: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Who reads what in a group.
+
+    `unassigned` has the positions of segments that no reader owns yet. The segments in `waiting` are read when their
+    predecessors have been.
+    """
+
+    readers: tuple[ReaderStatus, ...]
+    unassigned: Mapping[StreamSegmentName, int]
+    waiting: tuple[StreamSegmentName, ...]
+
+
+def status_of_state(state: GroupState) -> GroupStatus:
+    """Returns who reads what, by the names of readers and segments."""
+    readers = [
+        ReaderStatus(
+            reader,
+            _by_name({segment: state.last_read.get(segment, offset) for segment, offset in positions.items()}),
+            None if (lag_ms := state.lags_ms.get(reader)) is None else lag_ms / 1000,
+        )
+        for reader, positions in sorted(state.assigned.items())
+    ]
+    return GroupStatus(tuple(readers), _by_name(state.unassigned), tuple(sorted(state.future, key=_name)))
+
+
+def _by_name(positions: Positions) -> dict[StreamSegmentName, int]:
+    return {segment: positions[segment] for segment in sorted(positions, key=_name)}
+
+
+def _name(segment: StreamSegmentName) -> tuple[str, str, int]:
+    return segment.scope, segment.stream, segment.segment_id
+
+
 async def lag_of_state(admin: AsyncAdmin, state: GroupState, give_up_after_s: float) -> GroupLag:
     """Returns how far the group with this state is behind the tails of its streams, or behind its end cuts."""
     segments: list[SegmentLag] = []

@@ -12,7 +12,14 @@ from typing import Literal
 from uuid import uuid4
 
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.groups.group_positions import GroupLag, lag_of_state, recorded_cuts, stream_cuts
+from headrace.client.groups.group_positions import (
+    GroupLag,
+    GroupStatus,
+    lag_of_state,
+    recorded_cuts,
+    status_of_state,
+    stream_cuts,
+)
 from headrace.client.groups.group_reader import AsyncGroupReader, GroupReaderOptions
 from headrace.client.groups.group_synchronizer import GroupSynchronizer
 from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S
@@ -81,6 +88,10 @@ class AsyncReaderGroup:
         """Returns the readers that are online, each with the segments that it owns."""
         state = await self._synchronizer.fetch()
         return {reader: tuple(owned) for reader, owned in state.assigned.items()}
+
+    async def status(self) -> GroupStatus:
+        """Returns which reader owns which segments, and how far it has read. No reader takes part."""
+        return status_of_state(await self._synchronizer.fetch())
 
     async def reader_offline(self, name: str, positions: Positions | None = None) -> bool:
         """Declares a reader dead. Other readers begin at `positions`, else at its last checkpoint.

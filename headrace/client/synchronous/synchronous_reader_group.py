@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from headrace.client.groups.group_positions import GroupLag
+from headrace.client.groups.group_positions import GroupLag, GroupStatus
 from headrace.client.groups.group_reader import GroupReaderOptions
 from headrace.client.groups.reader_group import CHECKPOINT_TIMEOUT_S, AsyncReaderGroup, Checkpoint, ResetTo
 from headrace.client.loop_thread import LoopCaller
@@ -42,6 +42,10 @@ class ReaderGroup:
     def readers(self) -> dict[str, tuple[StreamSegmentName, ...]]:
         """Returns the readers that are online, each with the segments that it owns."""
         return self._thread.run(self._core.readers())
+
+    def status(self) -> GroupStatus:
+        """Returns which reader owns which segments, and how far it has read. No reader takes part."""
+        return self._thread.run(self._core.status())
 
     def reader_offline(self, name: str, positions: Positions | None = None) -> bool:
         """Declares a reader dead. Other readers begin at `positions`, else at its last checkpoint.
