@@ -95,6 +95,8 @@ class AsyncTransform:
         self._name = check_reader_group_name(name)
         self._options = options
         self._epoch = -1
+        self._committed: StreamCut | None = None
+        """The position of the last epoch."""
         self._published_s = float("-inf")
         self._done = Transformed(0, 0, 0)
         self._repeats = 0
@@ -117,7 +119,8 @@ class AsyncTransform:
     async def _begin(self) -> StreamCut:
         """The position after the last commit of any process, or where a new transform begins."""
         committed = await self._admin.transactions.committed(*self._target, self._name)
-        start: Start = self._options.start if committed.epoch is None else self._position(committed.note)
+        self._committed = None if committed.epoch is None else self._position(committed.note)
+        start: Start = self._options.start if self._committed is None else self._committed
         self._epoch = -1 if committed.epoch is None else committed.epoch
         if not isinstance(start, StreamCut):
             start = await self._admin.stream_cut(*self._source, at=start)
@@ -150,7 +153,7 @@ class AsyncTransform:
                         await self._commit(epoch, reader.position)
                         epoch = None
                     if reader.ended:
-                        await self._publish(reader.position)
+                        await self._publish()
                         return
             except BaseException:
                 if epoch is not None:
@@ -171,7 +174,7 @@ class AsyncTransform:
         if inspect.iscoroutinefunction(self._handler):
             results = list(await self._handler(events))
         else:  # in a thread: leases are renewed and events are read meanwhile
-            results = await asyncio.to_thread(lambda: list(_iterable(self._handler(events))))
+            results = await asyncio.to_thread(_results, self._handler, events)
         if results:
             await epoch.transaction.write_batch([event for event, _ in results], [key for _, key in results])
         epoch.events += len(events)
@@ -199,19 +202,26 @@ class AsyncTransform:
         self._repeats = 0
         events, results, commits = self._done
         self._done = Transformed(events + epoch.events, results + epoch.results, commits + 1)
+        self._committed = position
         if _now_s() >= self._published_s + PUBLISH_EVERY_S:
-            await self._publish(position)
+            await self._publish()
 
     async def _is_committed(self, transaction: str) -> bool:
         """Whether an earlier attempt of the same request, whose answer was lost, has committed it."""
         view = await self._admin.transactions.get(*self._target, transaction)
         return view.state.is_commit
 
-    async def _publish(self, position: StreamCut) -> None:
-        """Retention may remove what is before. A failure costs nothing: the next publication makes up for it."""
+    async def _publish(self) -> None:
+        """Retention may remove what is before the committed position, where the next run begins.
+
+        The reader may be further, but only past the ends of segments: a start before the head would be refused. A
+        failure costs nothing: the next publication makes up for it.
+        """
+        if self._committed is None:
+            return
         self._published_s = _now_s()
         try:
-            await self._admin.subscribers.publish(*self._source, self._name, position)
+            await self._admin.subscribers.publish(*self._source, self._name, self._committed)
         except HeadraceError as error:
             _log.warning("event=transform_not_published transform=%s error=%r", self._name, error.message)
 
@@ -242,10 +252,16 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _iterable(results: Iterable[Result] | Awaitable[Iterable[Result]]) -> Iterable[Result]:
-    if isinstance(results, Awaitable):
-        raise InvalidRequestError("the handler returned an awaitable: make it an `async def` function")
-    return results
+def _results(handler: Handler, events: Sequence[bytes]) -> list[Result]:
+    """The results of a handler that is not a coroutine function."""
+    try:
+        results = handler(events)
+        if isinstance(results, Awaitable):
+            raise InvalidRequestError("the handler returned an awaitable: make it an `async def` function")
+        return list(results)
+    except StopIteration as error:
+        # No future takes this error, so the transform would wait for ever. A coroutine replaces it in the same way.
+        raise RuntimeError("the handler raised StopIteration") from error
 
 
 async def _abort(transaction: AsyncTransaction) -> None:

@@ -228,6 +228,18 @@ def test_an_error_of_the_handler_leaves_nothing(headrace_client: Headrace, strea
     assert tail(headrace_client, scope, "out").positions == ((0, 0), (1, 0))
 
 
+def test_a_handler_that_stops_an_iteration_is_an_error(headrace_client: Headrace, streams: Callable[[int], str]):
+    """As with `next` of an iterator that is empty: a future does not take this error."""
+    scope = streams(10)
+
+    def empty(events: Sequence[bytes]) -> list[tuple[bytes, str | None]]:
+        return [next(iter(()))]
+
+    end = tail(headrace_client, scope)
+    with pytest.raises(RuntimeError, match="the handler raised StopIteration"):
+        headrace_client.transform(f"{scope}/in", empty, into=f"{scope}/out", name="copy", end=end)
+
+
 def test_events_without_results_are_not_read_again(headrace_client: Headrace, streams: Callable[[int], str]):
     scope, seen = streams(50), 0
 
@@ -273,6 +285,28 @@ def test_retention_keeps_what_is_unread(headrace_client: Headrace, streams: Call
     write(headrace_client, scope, range(30, 60))
     (subscriber,) = headrace_client.admin.subscribers.list(scope, "in")
     assert (subscriber.subscriber, subscriber.offsets) == ("copy", middle.offsets)
+
+
+def test_retention_keeps_where_the_next_run_begins(headrace_client: Headrace, streams: Callable[[int], str]):
+    """A run without events may go on to other segments. It commits nothing, so the run after it begins before them."""
+    scope = streams(30)
+    thirds = [KeyRange(0, 0.3), KeyRange(0.3, 0.8), KeyRange(0.8, 1)]
+
+    def run() -> int:
+        end = tail(headrace_client, scope)
+        return headrace_client.transform(
+            f"{scope}/in", copy, into=f"{scope}/out", name="copy", end=end, options=AT_ONCE
+        ).events
+
+    assert run() == 30
+    headrace_client.admin.scale_stream(scope, "in", seal=range(3), ranges=thirds, wait=True)
+    assert run() == 0
+    (subscriber,) = headrace_client.admin.subscribers.list(scope, "in")
+    published = StreamCut.of(scope, "in", subscriber.offsets)
+    headrace_client.admin.truncate_stream(scope, "in", published, wait=True)
+    write(headrace_client, scope, range(30, 40))
+    assert run() == 10
+    assert written(headrace_client, scope, 40) == list(range(40))
 
 
 def test_wrong_uses_are_refused(headrace_client: Headrace, streams: Callable[[int], str]):
