@@ -36,6 +36,9 @@ READ: Final = "read"
 GIVE_TOKEN: Final = "token.give"
 """The action of a call whose answer has a delegation token, if it changes nothing."""
 
+LINES_S: Final = 5.0
+"""The time at the end of a bridge for lines that are not written yet: a disk may be slow."""
+
 _CANCELLED: Final = "cancelled"
 _INTERNAL: Final = "internal"
 _log = logging.getLogger(__name__)
@@ -165,9 +168,18 @@ class Audit(grpc.aio.ServerInterceptor):
         self._clock = clock
         self._principal = principal
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
+        self._calls: set[asyncio.Future[Any]] = set()
+        self._lines: set[asyncio.Future[Any]] = set()
+        """Those that are not written yet. A line may outlast its call."""
 
-    def close(self) -> None:
-        """Take no more lines. Those of calls that have ended are still written."""
+    async def close(self) -> None:
+        """Wait for calls that are ending, and for their lines, but not for a disk that hangs. Take no more lines."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + LINES_S
+        while (unfinished := self._calls | self._lines) and (left_s := end_s - loop.time()) > 0:
+            await asyncio.wait(unfinished, timeout=left_s)
+        if self._lines:
+            _log.error("event=audit_lines_lost count=%d", len(self._lines))
         self._thread.shutdown(wait=False)
 
     async def intercept_service(
@@ -184,6 +196,7 @@ class Audit(grpc.aio.ServerInterceptor):
 
         async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             call = self._begun(rpc, context)
+            _keep(self._calls, asyncio.current_task())
             token = _current.set(call)
             try:
                 return await handler.unary_unary(request, context)
@@ -233,6 +246,7 @@ class Audit(grpc.aio.ServerInterceptor):
             details={"grants": grants} if grants else {},
         )
         writing = asyncio.get_running_loop().run_in_executor(self._thread, self._try_to_write, line)
+        _keep(self._lines, writing)
         await asyncio.shield(writing)  # A client that goes now takes no line with it.
 
     def _try_to_write(self, line: AuditLine) -> None:
@@ -240,6 +254,13 @@ class Audit(grpc.aio.ServerInterceptor):
             self._write(line)
         except OSError as error:
             _log.error("event=audit_line_lost action=%s principal=%r error=%r", line.action, line.principal, error)
+
+
+def _keep(unfinished: set[asyncio.Future[Any]], one: asyncio.Future[Any] | None) -> None:
+    """Keep it until it is done."""
+    if one is not None:
+        unfinished.add(one)
+        one.add_done_callback(unfinished.discard)
 
 
 def _no_names(_request: Any) -> tuple[str, ...]:

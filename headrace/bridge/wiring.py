@@ -142,7 +142,7 @@ class BridgeProcess:
         """Serve until clients are gone if that is wanted, and then wait for running calls until the deadline."""
         await self._server.drain(self._config.drain_s)
         await self._server.stop(self._config.stop_deadline_s)
-        self._audit.close()
+        await self._audit.close()
         if self._certificate is not None:
             self._certificate.stop()
         if self._users is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -245,6 +246,42 @@ def test_a_client_that_goes_takes_no_line_with_it(world: StreamWorld):
         disk.free.set()
         bridge.close()
     assert [one.resource for one in disk] == ["n", "m"]
+
+
+def test_a_call_that_the_end_of_the_bridge_cancels_has_one_line(world: StreamWorld):
+    """It may have had its effect."""
+    begun = threading.Event()
+
+    async def endless(_: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    bridge = Bridge(world, replaced={"createScope": endless})
+    try:
+        call = bridge.begin("createScope", pb.ScopeInfo(scope="n"))
+        assert begun.wait(60)
+        bridge.stop()
+        assert call.code() is grpc.StatusCode.UNAVAILABLE
+    finally:
+        bridge.close()
+    assert [(one.action, one.resource, one.code) for one in bridge.audit] == [("scope.create", "n", "cancelled")]
+
+
+def test_a_hanging_disk_does_not_hold_up_the_end(
+    world: StreamWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("headrace.bridge.audit.LINES_S", 0.1)
+    disk = Hanging()
+    bridge = Bridge(world, audit=disk)
+    try:
+        call = bridge.begin("createScope", pb.ScopeInfo(scope="n"))
+        assert disk.asked.wait(60)
+        bridge.stop()
+        assert call.code() is grpc.StatusCode.UNAVAILABLE
+    finally:
+        disk.free.set()
+        bridge.close()
+    assert "event=audit_lines_lost count=1" in caplog.text
 
 
 def test_an_accepted_change_is_not_told_as_refused(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):

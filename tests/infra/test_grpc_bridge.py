@@ -13,6 +13,7 @@ from cdk_assembly import Assembly
 from syntax_trees import syntax_tree
 
 import headrace.bridge.config
+from headrace.bridge.audit import LINES_S
 from headrace.bridge.config import read_config
 from headrace.bridge.server import CONNECTION_AGE_S
 from headrace.model.tls_modes import TlsMode
@@ -48,7 +49,7 @@ def test_the_bridge_accepts_its_variables(variables: dict[str, str]):
     assert config.users.secret == "headrace-grpc-users"
     assert config.health_port == GRPC_BRIDGE.health_port
     assert config.drain_s > CONNECTION_AGE_S * 1.1
-    assert config.drain_s + config.stop_deadline_s < GRPC_BRIDGE.stop_timeout_s
+    assert config.drain_s + config.stop_deadline_s + LINES_S < GRPC_BRIDGE.stop_timeout_s
 
 
 def test_the_bridge_is_told_nothing_that_it_does_not_read(variables: dict[str, str]):

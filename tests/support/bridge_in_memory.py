@@ -130,10 +130,18 @@ class Bridge:
         code: grpc.StatusCode = raised.value.code()
         return code
 
+    def stop(self) -> None:
+        """End calls that are under way, as a bridge does at its deadline."""
+
+        async def stop() -> None:
+            await self.server.stop(0)
+            await self._lines.close()
+
+        asyncio.run_coroutine_threadsafe(stop(), self._loop).result()
+
     def close(self) -> None:
         self.channel.close()
-        asyncio.run_coroutine_threadsafe(self.server.stop(0), self._loop).result()
-        self._lines.close()
+        self.stop()
         if self._users is not None:
             self.credentials.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
