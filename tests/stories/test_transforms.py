@@ -175,6 +175,38 @@ def test_of_two_processes_one_is_refused(headrace_client: Headrace, streams: Cal
     assert written(headrace_client, scope, 100) == list(range(100))
 
 
+def test_a_process_that_comes_late_is_refused(
+    headrace_client: Headrace, streams: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
+):
+    """It is paused before it begins its transaction. So the other process could not abort that one."""
+    scope, honest = streams(100), AsyncTransactionsAdmin.create
+    asked, free = threading.Event(), threading.Event()
+
+    async def paused(self: Any, *arguments: Any, **options: Any) -> Any:
+        if not asked.is_set():
+            asked.set()
+            await asyncio.to_thread(free.wait)
+        return await honest(self, *arguments, **options)
+
+    def run() -> Any:
+        return headrace_client.transform(
+            f"{scope}/in", copy, into=f"{scope}/out", name="copy", end=end, options=TransformOptions(commit_every_s=9)
+        )
+
+    monkeypatch.setattr(AsyncTransactionsAdmin, "create", paused)
+    end = tail(headrace_client, scope)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(run)
+        try:
+            asked.wait()
+            assert run().commits == 1
+        finally:
+            free.set()
+        with pytest.raises(IllegalStateError, match="only one can run"):
+            late.result()
+    assert written(headrace_client, scope, 100) == list(range(100))
+
+
 @pytest.mark.parametrize("lost", ["answer", "request"])
 def test_a_lost_answer_of_a_commit_is_not_another_process(
     headrace_client: Headrace, streams: Callable[[int], str], monkeypatch: pytest.MonkeyPatch, lost: str
