@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -93,10 +93,11 @@ def why_unfit(
         key = serialization.load_pem_private_key(secret.key.encode("ascii"), password=None)
         alternatives = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uses = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except (ValueError, TypeError, x509.ExtensionNotFound, x509.DuplicateExtension):
+        is_its_key = _key_bytes(key.public_key()) == _key_bytes(leaf.public_key())
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension):
         # The cause is not shown: it could show the key.
         raise CorruptError("the secret of a certificate does not hold what this version issues") from None
-    if _key_bytes(key.public_key()) != _key_bytes(leaf.public_key()):
+    if not is_its_key:
         return "its key belongs to another certificate"
     if set(alternatives.get_values_for_type(x509.DNSName)) != set(names):
         return "its names are not those of now"
@@ -111,7 +112,7 @@ def is_issued_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     """Whether the authority has signed the certificate."""
     try:
         leaf.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 
@@ -177,7 +178,10 @@ def _usage(*, is_authority: bool) -> x509.KeyUsage:
 
 
 def _public_key(authority: x509.Certificate) -> ec.EllipticCurvePublicKey:
-    found = authority.public_key()
+    try:
+        found = authority.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise CorruptError("the certificate of an authority has a key of another kind") from None
     if not isinstance(found, ec.EllipticCurvePublicKey):
         raise CorruptError("the certificate of an authority has a key that is not on an elliptic curve")
     return found

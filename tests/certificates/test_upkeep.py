@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
+
 import pytest
 from certificate_world import LABELS, CertificateWorld, Interrupted
 
 from headrace.certificates.upkeep import PUBLISH_ATTEMPTS_MAX, CertificateUpkeep
+from headrace.codec.certificates import TrustBundle
 from headrace.metadata.trust import find_trust, trust_key, write_trust
 from headrace.model.certificate_authorities import ENDS_SOON_S
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, InvalidRequestError
@@ -49,6 +53,34 @@ def test_a_secret_of_another_label_is_replaced(world: CertificateWorld):
     world.upkeep().run(LABELS)
     world.secrets.texts["store-1"] = world.secrets.texts["store-0"]
     assert dict(world.upkeep().run(LABELS).issued) == {"store-1": "its names are not those of now"}
+
+
+def other_algorithm(pem: str, oid: str) -> str:
+    """The document with another object identifier of the same length, which no library knows."""
+    first, *lines, last = pem.splitlines()
+    der = base64.b64decode("".join(lines))
+    changed = der.replace(bytes.fromhex(oid), bytes.fromhex(oid)[:-1] + b"\x77")
+    assert changed != der
+    return "\n".join((first, base64.b64encode(changed).decode(), last, ""))
+
+
+@pytest.mark.parametrize("part", ["certificate", "key"])
+@pytest.mark.parametrize("oid", ["2a8648ce3d0201", "2a8648ce3d030107"], ids=["kind", "curve"])
+def test_a_key_of_an_unknown_kind_stops_no_other(world: CertificateWorld, part: str, oid: str):
+    world.upkeep().run(LABELS)
+    secret = json.loads(world.secrets.texts["store-0"])
+    secret[part] = other_algorithm(secret[part], oid)
+    world.secrets.texts |= {"store-0": json.dumps(secret), "store-1": "{}"}
+    assert dict(world.upkeep().run(LABELS).issued) == dict.fromkeys(LABELS[:2], "there is none yet")
+
+
+def test_an_authority_of_an_unknown_kind_is_refused(world: CertificateWorld):
+    world.upkeep().run(LABELS)
+    (text,) = world.bundle.certificates
+    bundle = TrustBundle((other_algorithm(text, "2a8648ce3d0201"),))
+    world.store.write(write_trust(bundle, 0))
+    with pytest.raises(CorruptError, match="a key of another kind"):
+        world.upkeep().run(LABELS)
 
 
 def test_a_label_that_is_refused_stops_no_other(world: CertificateWorld):
