@@ -16,6 +16,7 @@ from headrace import wire
 from headrace.adapters.tcp import arrivals
 from headrace.adapters.tcp.arrivals import ServerTls
 from headrace.adapters.tcp.tls_contexts import StoreContexts, store_contexts
+from headrace.adapters.tcp.tls_engine import Buffer, TlsEngine
 from headrace.model.tls_modes import TlsMode
 from headrace.wire.tls import client_context
 
@@ -239,6 +240,34 @@ async def test_thousands_of_tiny_records_are_handled_in_order(contexts: StoreCon
         finally:
             peer.close()
         assert replies == list(range(count))
+
+
+async def test_a_flood_of_small_requests_waits_in_the_kernel(
+    contexts: StoreContexts, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+):
+    """A session pauses again and again. What it cannot take must not pile up beside it, encrypted."""
+    waiting: list[int] = []
+    feed = TlsEngine.feed
+
+    def watched(engine: TlsEngine, ciphertext: Buffer) -> None:
+        feed(engine, ciphertext)
+        waiting.append(engine.waiting_bytes)
+
+    monkeypatch.setattr(TlsEngine, "feed", watched)
+    request = wire.encode(wire.GetStreamSegmentInfo(1, SEGMENT))
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        client = await running.connect(context=trusting, name=NAME)
+        await client.create(SEGMENT)
+        peer = await asyncio.to_thread(connected, running.port, trusting)
+        count = 20_000
+        try:
+            peer.sendall(HELLO)
+            sending = asyncio.to_thread(lambda: [peer.send(2 * request) for _ in range(count // 2)])
+            _, replies = await asyncio.gather(sending, asyncio.to_thread(take_ids, peer, count))
+        finally:
+            peer.close()
+        assert replies == [1] * count
+        assert max(waiting) < 300 << 10
 
 
 async def test_a_new_certificate_is_for_new_connections(contexts: StoreContexts, trusting: ssl.SSLContext):

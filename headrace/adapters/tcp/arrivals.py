@@ -31,6 +31,9 @@ HANDSHAKES_PER_TURN: Final = 8
 HANDSHAKE_BYTES_MAX: Final = 128 << 10
 """What a peer may send before its handshake is done. A certificate with its chain has a few KiB."""
 
+UNTAKEN_ANSWER_BYTES_MAX: Final = 64 << 10
+"""What OpenSSL answers to new keys while the peer takes nothing. An honest one makes a key after gigabytes."""
+
 FAILURES_LOGGED_EVERY_S: Final = 10.0
 
 _TLS_HANDSHAKE: Final = 0x16
@@ -325,8 +328,6 @@ class _Arrival(asyncio.BufferedProtocol):
         self._protocol = protocol
         self._opened = TlsTransport(transport, engine, protocol)
         protocol.connection_made(self._opened)
-        if self._opened.is_reading() and not transport.is_closing():
-            transport.resume_reading()
         self._opened.received(memoryview(b""))  # what came together with the end of the handshake
 
     def _open(self) -> asyncio.BufferedProtocol:
@@ -365,7 +366,9 @@ class _Arrival(asyncio.BufferedProtocol):
 class TlsTransport(asyncio.Transport):
     """The plaintext side of a connection. Limits and waiting bytes are those of the ciphertext in the transport below.
 
-    So a protocol that was not told to pause knows that the peer's kernel has everything, as it does without TLS.
+    So a protocol that was not told to pause knows that the peer's kernel has everything, as it does without TLS. The
+    transport below, which is paused at first, is read only while nothing waits that was received before. So no more
+    waits than one read and a part of a record, whatever the peer sends, and the end of a connection comes last.
     """
 
     def __init__(self, transport: asyncio.Transport, engine: TlsEngine, protocol: asyncio.BufferedProtocol) -> None:
@@ -375,18 +378,16 @@ class TlsTransport(asyncio.Transport):
         self._protocol = protocol
         self._is_paused = False
         self._rests = False
+        self._reads_below = False
+        self._answer_bytes = 0
 
     def received(self, ciphertext: memoryview) -> None:
         """Decrypt for the protocol, until nothing is left or the protocol pauses."""
-        if ciphertext:
-            self._engine.feed(ciphertext)
         try:
+            self._engine.feed(ciphertext)
             self._deliver()
         except ssl.SSLError as error:
-            _log.warning(
-                "event=tls_ended peer=%s detail=%r", self._transport.get_extra_info("peername"), _detail(error)
-            )
-            self._transport.abort()
+            self._end(_detail(error))
 
     def _deliver(self) -> None:
         engine, protocol = self._engine, self._protocol
@@ -394,31 +395,51 @@ class TlsTransport(asyncio.Transport):
             target = cast(memoryview, protocol.get_buffer(-1))
             count = engine.read_into(target)
             if output := engine.take_output():  # an answer to a new key of the peer
-                self._transport.write(output)
+                self._answer(output)
             if count:
                 protocol.buffer_updated(count)
             if engine.has_ended:
                 self._transport.close()
-            if engine.has_more:
+            elif engine.has_more:
                 self._rest()
             elif count < len(target):
+                self._read_below(wanted=not self._is_paused)
                 return
+
+    def _answer(self, output: bytes) -> None:
+        """Send what the peer has OpenSSL answer. The protocol does not count it, so it is bounded here."""
+        if not self._transport.get_write_buffer_size():
+            self._answer_bytes = 0
+        self._answer_bytes += len(output)
+        if self._answer_bytes > UNTAKEN_ANSWER_BYTES_MAX:
+            self._end("the peer does not take the answers to its new keys")
+        else:
+            self._transport.write(output)
 
     def _rest(self) -> None:
         """Leave the rest to the next turn of the event loop, so that other connections get theirs."""
         self._rests = True
-        if not self._is_paused:
-            self._transport.pause_reading()
+        self._read_below(wanted=False)
         asyncio.get_running_loop().call_soon(self._end_rest)
 
     def _end_rest(self) -> None:
         self._rests = False
-        if not self._is_paused and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._continue()
+
+    def _continue(self) -> None:
+        if not (self._is_paused or self._rests or self._transport.is_closing()):
             self.received(memoryview(b""))
 
-    def _end(self, error: ssl.SSLError) -> None:
-        _log.warning("event=tls_ended peer=%s detail=%r", self._transport.get_extra_info("peername"), _detail(error))
+    def _read_below(self, *, wanted: bool) -> None:
+        if wanted != self._reads_below and not self._transport.is_closing():
+            self._reads_below = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _end(self, detail: str) -> None:
+        _log.warning("event=tls_ended peer=%s detail=%r", self._transport.get_extra_info("peername"), detail)
         self._transport.abort()
 
     # asyncio.Transport
@@ -433,33 +454,20 @@ class TlsTransport(asyncio.Transport):
         try:
             self._engine.write(parts)
         except ssl.SSLError as error:
-            _log.warning(
-                "event=tls_ended peer=%s detail=%r", self._transport.get_extra_info("peername"), _detail(error)
-            )
-            self._transport.abort()
+            self._end(_detail(error))
             return
         self._transport.write(self._engine.take_output())
 
     def pause_reading(self) -> None:
-        if not self._is_paused:
-            self._is_paused = True
-            if not self._rests:
-                self._transport.pause_reading()
+        self._is_paused = True
+        self._read_below(wanted=False)
 
     def resume_reading(self) -> None:
-        if not self._is_paused:
-            return
-        self._is_paused = False
-        if self._rests:
-            return
-        self._transport.resume_reading()
-        # As without TLS, what the protocol itself has scheduled comes before further bytes.
-        loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self._continue)
-
-    def _continue(self) -> None:
-        if not self._is_paused and not self._transport.is_closing():
-            self.received(memoryview(b""))
+        if self._is_paused:
+            self._is_paused = False
+            # As without TLS, what the protocol itself has scheduled comes before further bytes.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._continue)
 
     def close(self) -> None:
         if not self._transport.is_closing():

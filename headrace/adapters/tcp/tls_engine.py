@@ -14,7 +14,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 RECORDS_AT_ONCE_MAX: Final = 64
-"""Each takes some microseconds. A peer can send thousands of records in one packet; a fast one sends 16 KiB in each."""
+"""Each takes some microseconds. A peer can send thousands of records in one packet; a fast one sends 16 KiB in each.
+
+OpenSSL handles all records without data that it is given in one call, and a new key takes it 20 microseconds."""
+
+_RECORD_HEADER_BYTES: Final = 5
+_LENGTH_AT: Final = 3
 
 Buffer = bytes | bytearray | memoryview
 
@@ -22,21 +27,35 @@ Buffer = bytes | bytearray | memoryview
 class TlsEngine:
     """The server's end of one connection. It encrypts at once, and keeps no reference to what it was given.
 
-    `has_ended`: the peer has said that it sends nothing more. `has_more`: the last `read_into` has left records.
+    `has_ended`: the peer has said that it sends nothing more. `has_more`: records wait behind those that the last
+    `read_into` has used up.
     """
 
-    __slots__ = ("_incoming", "_object", "_outgoing", "has_ended", "has_more")
+    __slots__ = ("_incoming", "_object", "_outgoing", "_owed_bytes", "_waiting", "has_ended", "has_more")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object: Any = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._waiting = bytearray()  # begins with a record, except for `_owed_bytes` of one that OpenSSL has in part
+        self._owed_bytes = 0
         self.has_ended = False
         self.has_more = False
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Ciphertext that was not decrypted yet."""
+        return self._incoming.pending + len(self._waiting)
+
     def feed(self, ciphertext: Buffer) -> None:
-        """Take bytes of the peer. They are copied."""
-        self._incoming.write(ciphertext)
+        """Take bytes of the peer, which are copied, and let some of the records that wait be decrypted."""
+        if self._waiting:
+            self._waiting += ciphertext
+        elif ciphertext:
+            view = memoryview(ciphertext)
+            self._waiting += view[self._pass_on(view) :]
+            return
+        self._pass_on_waiting()
 
     def shake_hands(self) -> bool:
         """Continue the handshake; return whether it is complete.
@@ -44,16 +63,18 @@ class TlsEngine:
         Raises:
             ssl.SSLError: it has failed. The alert for the peer is in `take_output`.
         """
-        try:
-            self._object.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
+        while True:
+            try:
+                self._object.do_handshake()
+                return True
+            except ssl.SSLWantReadError:
+                if not self._pass_on_waiting():
+                    return False
 
     def read_into(self, target: memoryview) -> int:
         """Decrypt some records into `target`; return the number of bytes.
 
-        If it is not full, more must be fed first, unless `has_more`.
+        If it is not full, more must be fed first: nothing if `has_more`, since more waits.
 
         Raises:
             ssl.SSLError: the peer sent something that is not TLS, or an alert.
@@ -61,18 +82,12 @@ class TlsEngine:
         filled = 0
         self.has_more = False
         try:
-            for _ in range(RECORDS_AT_ONCE_MAX):
-                if filled == len(target):
-                    break
+            while filled < len(target) and not self.has_ended:
                 count = self._object.read(len(target) - filled, target[filled:])  # at most one record
                 filled += count
-                if not count:
-                    self.has_ended = True
-                    break
-            else:
-                self.has_more = True
+                self.has_ended = not count
         except ssl.SSLWantReadError:
-            pass
+            self.has_more = len(self._waiting) >= _RECORD_HEADER_BYTES
         except ssl.SSLZeroReturnError:
             self.has_ended = True
         return filled
@@ -97,3 +112,29 @@ class TlsEngine:
         """The DNS names in the verified certificate of the peer; none if the context asks for no certificate."""
         found = self._object.getpeercert() or {}
         return [str(entry[1]) for entry in found.get("subjectAltName", ()) if entry[0] == "DNS"]
+
+    # Inside
+
+    def _pass_on_waiting(self) -> int:
+        with memoryview(self._waiting) as view:
+            passed_on = self._pass_on(view)
+        del self._waiting[:passed_on]
+        return passed_on
+
+    def _pass_on(self, view: memoryview) -> int:
+        """Give OpenSSL the next records if it has used those before, at most RECORDS_AT_ONCE_MAX; return their bytes.
+
+        The last record may be incomplete.
+        """
+        if self._incoming.pending:
+            return 0
+        end = self._owed_bytes
+        for _ in range(RECORDS_AT_ONCE_MAX):
+            body = end + _RECORD_HEADER_BYTES
+            if body > len(view):
+                break
+            end = body + int.from_bytes(view[end + _LENGTH_AT : body], "big")
+        passed_on = min(end, len(view))
+        self._incoming.write(view[:passed_on])
+        self._owed_bytes = end - passed_on
+        return passed_on
