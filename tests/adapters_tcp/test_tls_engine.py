@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from unittest.mock import Mock
 
 import key_updates
@@ -41,10 +42,8 @@ def connected() -> tuple[TlsEngine, Client]:
     engine, client = TlsEngine(SERVER), Client()
     is_complete = False
     while not is_complete:
-        try:
+        with suppress(ssl.SSLWantReadError):
             client.tls.do_handshake()
-        except ssl.SSLWantReadError:
-            pass
         engine.feed(client.outgoing.read())
         is_complete = engine.shake_hands()
         client.incoming.write(engine.take_output())
