@@ -261,8 +261,9 @@ async def test_a_flood_of_small_requests_waits_in_the_kernel(
         peer, tls, outgoing = await asyncio.to_thread(connected_over_memory, running.port, trusting)
         count = 40_000
         tls.write(HELLO)
-        for _ in range(count // 2):
-            tls.write(2 * request)
+        requests = count * request
+        for first in range(0, len(requests), 100):
+            tls.write(requests[first : first + 100])
         replies_bytes = count * len(wire.encode(await client.call(wire.GetStreamSegmentInfo(1, SEGMENT))))
         try:
             sending = asyncio.to_thread(peer.sendall, outgoing.read())
