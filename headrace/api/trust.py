@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from headrace.codec.certificates import TrustBundle
+from headrace.codec.certificates import TrustBundle, decode_trust_bundle
 from headrace.model.documents import Document, about
 
 
@@ -15,4 +15,5 @@ class TrustView(Document, frozen=True):
 
     @property
     def bundle(self) -> TrustBundle:
-        return TrustBundle(self.certificates)
+        """Raises CorruptError if there are none or too many, or one is not in its form."""
+        return decode_trust_bundle({"certificates": list(self.certificates)})

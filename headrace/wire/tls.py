@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.model.errors import CorruptError, UnavailableError
+from headrace.model.tls_modes import is_tls_name
 
 STORE_NOT_TRUSTED: Final = "store_not_trusted"
 """The code of the UnavailableError of a store whose certificate was refused. It may be repeated: the address may have
@@ -20,10 +21,18 @@ _WRONG_NAME: Final = 62
 
 @dataclass(frozen=True, slots=True)
 class StoreTls:
-    """How to connect to one store: `name` is that in its certificate."""
+    """How to connect to one store: `name` is that in its certificate.
+
+    Raises:
+        CorruptError: the store announces a name that is no DNS name. Python would raise errors of many kinds for it.
+    """
 
     context: ssl.SSLContext = field(repr=False)
     name: str
+
+    def __post_init__(self) -> None:
+        if not is_tls_name(self.name):
+            raise CorruptError(f"a segment store announces the name {self.name[:300]!r}, which is no DNS name")
 
 
 def client_context(authorities_pem: str) -> ssl.SSLContext:

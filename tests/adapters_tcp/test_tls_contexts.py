@@ -8,11 +8,12 @@ import time
 
 import pytest
 from certificates_at_hand import Authority
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from headrace.adapters.tcp.tls_contexts import store_contexts
 from headrace.codec.certificates import LeafSecret, TrustBundle
 from headrace.model.errors import CorruptError
-from headrace.wire.tls import client_context
+from headrace.wire.tls import StoreTls, client_context
 
 NAME = "store-0.headrace.internal"
 AUTHORITY, OTHER = Authority(), Authority("Other")
@@ -46,6 +47,8 @@ def test_contexts_are_strict() -> None:
             "with its key",
             id="no key",
         ),
+        pytest.param(AUTHORITY.issue(NAME, curve=ec.SECP256K1()), AUTHORITY.bundle, "accept: NO_", id="curve"),
+        pytest.param(AUTHORITY.issue(NAME, is_client=False), AUTHORITY.bundle, "purpose", id="use"),
     ],
 )
 def test_a_certificate_that_clients_refuse_is_not_used(leaf: LeafSecret, bundle: TrustBundle, words: str) -> None:
@@ -54,6 +57,17 @@ def test_a_certificate_that_clients_refuse_is_not_used(leaf: LeafSecret, bundle:
         store_contexts(leaf, bundle, NAME)
     assert all(line not in repr(error.value) for line in leaf.key.splitlines()[1:-1])
     assert before in (0, len(os.listdir("/proc/self/fd")))
+
+
+def test_the_bridge_identifies_no_client() -> None:
+    bridge = "controller.headrace.internal"
+    assert store_contexts(AUTHORITY.issue(bridge, is_client=False), AUTHORITY.bundle, bridge).expires_s > time.time()
+
+
+@pytest.mark.parametrize("name", ["", ".x", "x..y", "a\0b.c", "a" * 64 + ".x", "\ud800.x", "*.x", "localhost"])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(CorruptError, match="no DNS name"):
+        StoreTls(client_context(AUTHORITY.bundle.pem), name)
 
 
 def test_authorities_that_are_none_are_refused() -> None:

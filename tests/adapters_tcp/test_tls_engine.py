@@ -134,3 +134,28 @@ def test_a_peer_that_takes_no_answers_is_cut_off(peer: KeyUpdatingPeer) -> None:
     waiting_bytes, was_cut_off = asyncio.run(flood())
     assert was_cut_off
     assert waiting_bytes <= UNTAKEN_ANSWER_BYTES_MAX
+
+
+async def failing_after_a_pause() -> bool:
+    """Whether a connection has ended whose protocol fails in a later turn than the one that received."""
+    engine, client = connected()
+    below = Mock(spec=asyncio.Transport)
+    below.is_closing.side_effect = lambda: below.abort.called
+    protocol = Mock(spec=asyncio.BufferedProtocol)
+    protocol.get_buffer.return_value = memoryview(bytearray(1024))
+    protocol.buffer_updated.side_effect = RuntimeError("a defect")
+    transport = TlsTransport(below, engine, protocol)
+    transport.pause_reading()
+    transport.received(memoryview(client.written(b"x")))
+    transport.resume_reading()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return below.abort.called
+
+
+def test_a_protocol_that_fails_after_a_pause_ends_its_connection() -> None:
+    async def run() -> bool:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        return await failing_after_a_pause()
+
+    assert asyncio.run(run())

@@ -38,9 +38,11 @@ class Authority:
         )
         self.bundle = TrustBundle((_pem(self.certificate),))
 
-    def issue(self, *names: str, days: float = 14, is_client: bool = True) -> LeafSecret:
+    def issue(
+        self, *names: str, days: float = 14, is_client: bool = True, curve: ec.EllipticCurve | None = None
+    ) -> LeafSecret:
         """A certificate for DNS names; one with negative `days` has expired."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = ec.generate_private_key(curve or ec.SECP256R1())
         now = datetime.now(UTC)
         uses = [ExtendedKeyUsageOID.SERVER_AUTH, *([ExtendedKeyUsageOID.CLIENT_AUTH] if is_client else [])]
         certificate = (

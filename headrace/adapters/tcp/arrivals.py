@@ -388,6 +388,9 @@ class TlsTransport(asyncio.Transport):
             self._deliver()
         except ssl.SSLError as error:
             self._end(_detail(error))
+        except BaseException:  # the loop ends a connection for that only if it has received the bytes just now
+            self._transport.abort()
+            raise
 
     def _deliver(self) -> None:
         engine, protocol = self._engine, self._protocol

@@ -10,10 +10,11 @@ import os
 import ssl
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from headrace.adapters.tcp.tls_engine import TlsEngine
+from headrace.certificate_names import is_store_label
 from headrace.codec.certificates import LeafSecret, TrustBundle
 from headrace.model.errors import CorruptError
 from headrace.wire.tls import client_context, restrict
@@ -36,8 +37,9 @@ def store_contexts(secret: LeafSecret, bundle: TrustBundle, name: str) -> StoreC
     """Contexts for the certificate of the store with this name.
 
     Raises:
-        CorruptError: the certificate cannot be used: its key is another one, its name is not `name`, it has expired, or
-            no authority of the bundle has issued it. The message has nothing of the key.
+        CorruptError: the certificate cannot be used: its key is another one or of a kind that no peer accepts, its name
+            is not `name`, it has expired, no authority of the bundle has issued it, or it is that of a store and must
+            not identify a client. The message has nothing of the key.
     """
     server, link_server = _server_context(secret), _server_context(secret)
     # A store has a certificate for both directions, and a peer without one is refused in the handshake.
@@ -45,7 +47,10 @@ def store_contexts(secret: LeafSecret, bundle: TrustBundle, name: str) -> StoreC
     link_server.load_verify_locations(cadata=bundle.pem)
     link_client = client_context(bundle.pem)
     _load(link_client, secret)
-    return StoreContexts(server, link_server, link_client, _checked_end(server, bundle, name))
+    # Between stores both ends verify the certificate, so that its use by a client is checked, too.
+    is_store = is_store_label(name.partition(".")[0])
+    pair = (link_server, link_client) if is_store else (server, client_context(bundle.pem))
+    return StoreContexts(server, link_server, link_client, _checked_end(*pair, name))
 
 
 def _server_context(secret: LeafSecret) -> ssl.SSLContext:
@@ -82,22 +87,21 @@ def _in_memory(secret: LeafSecret) -> Iterator[str]:
         yield named.name
 
 
-def _checked_end(server: ssl.SSLContext, bundle: TrustBundle, name: str) -> float:
-    """Shake hands in memory as a client would; return when the certificate ends, in seconds since the Unix epoch."""
+def _checked_end(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> float:
+    """Shake hands in memory, as the processes will; return when the certificate ends, in seconds since the epoch."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = client_context(bundle.pem).wrap_bio(incoming, outgoing, server_hostname=name)
+    peer = client.wrap_bio(incoming, outgoing, server_hostname=name)
     engine = TlsEngine(server)
-    while True:
-        try:
-            client.do_handshake()
-            break
-        except ssl.SSLWantReadError:
+    is_complete = False
+    try:
+        while not is_complete:
+            with suppress(ssl.SSLWantReadError):
+                peer.do_handshake()
             engine.feed(outgoing.read())
-            engine.shake_hands()
+            is_complete = engine.shake_hands()
             incoming.write(engine.take_output())
-        except ssl.SSLCertVerificationError as error:
-            raise CorruptError(
-                f"the certificate is not one that clients of {name} accept: {error.verify_message}"
-            ) from None
-    found = client.getpeercert() or {}
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", "") or error.reason or type(error).__name__
+        raise CorruptError(f"the certificate is not one that clients of {name} accept: {reason}") from None
+    found = peer.getpeercert() or {}
     return ssl.cert_time_to_seconds(str(found["notAfter"]))
