@@ -70,7 +70,7 @@ class AsyncTrust:
 
         Raises:
             IllegalStateError: it publishes none.
-            CorruptError: what it publishes is no list of certificates, or too many.
+            CorruptError: what it publishes is not a list of certificates, or too many.
             UnauthorizedError: the credentials of this client may not ask for them.
         """
         try:

@@ -24,7 +24,7 @@ class StoreTls:
     """How to connect to one store: `name` is that in its certificate.
 
     Raises:
-        CorruptError: the store announces a name that is no DNS name. Python would raise errors of many kinds for it.
+        CorruptError: the store announces a name that is not a DNS name. Python would raise errors of many kinds for it.
     """
 
     context: ssl.SSLContext = field(repr=False)
@@ -32,7 +32,7 @@ class StoreTls:
 
     def __post_init__(self) -> None:
         if not is_tls_name(self.name):
-            raise CorruptError(f"a segment store announces the name {self.name[:300]!r}, which is no DNS name")
+            raise CorruptError(f"a segment store announces the name {self.name[:300]!r}, which is not a DNS name")
 
 
 def client_context(authorities_pem: str) -> ssl.SSLContext:

@@ -368,7 +368,7 @@ class TlsTransport(asyncio.Transport):
 
     So a protocol that was not told to pause knows that the peer's kernel has everything, as it does without TLS. The
     transport below, which is paused at first, is read only while nothing waits that was received before. So no more
-    waits than one read and a part of a record, whatever the peer sends, and the end of a connection comes last.
+    waits than one read and a part of a record of anything that a peer sends, and the end of a connection comes last.
     """
 
     def __init__(self, transport: asyncio.Transport, engine: TlsEngine, protocol: asyncio.BufferedProtocol) -> None:

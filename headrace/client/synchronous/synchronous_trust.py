@@ -25,6 +25,7 @@ class Trust:
 
         Raises:
             IllegalStateError: it publishes none.
+            CorruptError: what it publishes is not a list of certificates, or too many.
             UnauthorizedError: the credentials of this client may not ask for them.
         """
         return self._thread.run(self._core.authorities())
