@@ -109,8 +109,8 @@ VALUES: dict[str, Any] = {
 """Arguments of the methods of administration, by the names of their parameters."""
 
 NAMES_IN_PATHS = ("scope", "stream", "group", "table", "subscriber", "writer", "transaction", "letter")
-NEITHER_ASKS = ("delegation_tokens",)
-"""Parts of `admin` that only connections to the segment stores use."""
+NEITHER_ASKS = ("delegation_tokens", "trust")
+"""Parts of `admin` for connections to the segment stores. Their requests have no names of the caller."""
 
 
 def _bound(api: HttpApi, method: str) -> Any:
