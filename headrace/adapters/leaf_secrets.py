@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.adapters.token_keys import SecretsClient, secrets_client
+from headrace.adapters.token_keys import SecretsClient, secret_text, secrets_client
 from headrace.codec.certificates import LEAF_TEXT_BYTES_MAX, LeafSecret, parse_leaf_secret
-from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError, UnavailableError
+from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from headrace.model.tls_modes import TlsMode, is_tls_name
 from headrace.ports.leaf_secrets import LeafSecretSource
 
@@ -93,21 +93,8 @@ class LeafInSecretsManager:
         self._client = client
 
     def read(self) -> LeafSecret:
-        from botocore.exceptions import BotoCoreError, ClientError
+        return parse_leaf_secret(secret_text(self._connected, self._secret_id, "certificate"))
 
-        try:
-            if self._client is None:
-                self._client = secrets_client()
-            found = self._client.get_secret_value(SecretId=self._secret_id).get("SecretString")
-        except ClientError as error:
-            code = error.response.get("Error", {}).get("Code", "")
-            raise UnavailableError(
-                f"the secret {self._secret_id} with the certificate cannot be read: {code}", details={"cause": code}
-            ) from error
-        except BotoCoreError as error:
-            raise UnavailableError(
-                f"Secrets Manager does not answer for the secret {self._secret_id}: {type(error).__name__}"
-            ) from error
-        if not isinstance(found, str):
-            raise IllegalStateError(f"the secret {self._secret_id} has no text with a certificate")
-        return parse_leaf_secret(found)
+    def _connected(self) -> SecretsClient:
+        self._client = self._client or secrets_client()
+        return self._client

@@ -14,7 +14,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -95,24 +95,36 @@ class TokenKeySecret:
         return keys
 
     def _read(self) -> str:
-        from botocore.exceptions import BotoCoreError, ClientError
+        return secret_text(self._connected, self._secret_id, "token keys")
 
-        try:
-            if self._client is None:
-                self._client = secrets_client()
-            found = self._client.get_secret_value(SecretId=self._secret_id).get("SecretString")
-        except ClientError as error:
-            code = error.response.get("Error", {}).get("Code", "")
-            raise UnavailableError(
-                f"the secret {self._secret_id} with the token keys cannot be read: {code}", details={"cause": code}
-            ) from error
-        except BotoCoreError as error:
-            raise UnavailableError(
-                f"Secrets Manager does not answer for the secret {self._secret_id}: {type(error).__name__}"
-            ) from error
-        if not isinstance(found, str):
-            raise IllegalStateError(f"the secret {self._secret_id} has no text with token keys")
-        return found
+    def _connected(self) -> SecretsClient:
+        self._client = self._client or secrets_client()
+        return self._client
+
+
+def secret_text(connected: Callable[[], SecretsClient], secret_id: str, what: str) -> str:
+    """The text of a secret, which has `what`. `connected` returns the client, and may have to make it.
+
+    Raises:
+        UnavailableError: Secrets Manager refuses, or does not answer.
+        IllegalStateError: the secret has no text.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        found = connected().get_secret_value(SecretId=secret_id).get("SecretString")
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        raise UnavailableError(
+            f"the secret {secret_id} with the {what} cannot be read: {code}", details={"cause": code}
+        ) from error
+    except BotoCoreError as error:
+        raise UnavailableError(
+            f"Secrets Manager does not answer for the secret {secret_id}: {type(error).__name__}"
+        ) from error
+    if not isinstance(found, str):
+        raise IllegalStateError(f"the secret {secret_id} has no text with its {what}")
+    return found
 
 
 def secrets_client() -> Any:
