@@ -29,6 +29,7 @@ UNRESERVED_CONCURRENCY_MIN = 100
 
 CONTAINERS_MAX = 1_024
 COPIES = (1, 3)
+STORES_PER_ZONE_MAX = 32
 BUCKETS_MAX = 128
 """Each gets 19 ticks a minute, which one invocation sends, 10 at a time."""
 
@@ -64,9 +65,10 @@ _CA_KEY = re.compile(r"[1-9][0-9]?")
 class Settings:
     """Choices of one deployment.
 
-    `zones` are availability zone names, one segment store each; empty means the Region's first ones. `spark_job` adds
-    the Glue job and the NAT gateway that it needs, and `spark_jobs` names further jobs. `keep_data` keeps table and
-    bucket when their stack is deleted.
+    `zones` are availability zone names; empty means the Region's first ones. `stores_per_zone` is how many segment
+    stores run in each; `store_cpu` (vCPU), `store_memory` (GB) and `volume_gib` are the size of a store's task and
+    volume. `spark_job` adds the Glue job and the NAT gateway that it needs, and `spark_jobs` names further jobs.
+    `keep_data` keeps table and bucket when their stack is deleted.
     `account_concurrency` is the account's quota of Lambda executions at once, of which some are reserved if it allows.
     `metrics_from` is a security group or an IPv4 network that may read the metrics of stores. `copies` is how many
     stores keep each entry of a log until S3 has it; None: what the topology says for this number of zones.
@@ -88,6 +90,10 @@ class Settings:
     account_concurrency: int = ACCOUNT_CONCURRENCY
     metrics_from: str | None = None
     copies: int | None = None
+    stores_per_zone: int = topology.SEGMENT_STORES.stores_per_zone
+    store_cpu: int = topology.SEGMENT_STORES.cores
+    store_memory: int = topology.SEGMENT_STORES.memory_gb
+    volume_gib: int = topology.SEGMENT_STORES.volume_gib
     containers: int = topology.CONTAINER_COUNT
     s3_containers: int = 0
     buckets: int = topology.BUCKET_COUNT
@@ -124,6 +130,7 @@ class Settings:
         for name, most in (
             ("containers", CONTAINERS_MAX),
             ("buckets", BUCKETS_MAX),
+            ("stores_per_zone", STORES_PER_ZONE_MAX),
             ("calls_per_second", CALLS_PER_SECOND_MAX),
             ("completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS_MAX),
         ):
@@ -135,9 +142,15 @@ class Settings:
             raise ValueError(f"copies: {self.copies} must be 1 or 3")
         if self.log_copies > self.zone_count:
             raise ValueError(f"copies: {self.log_copies} need as many zones, there are {self.zone_count}")
-        if self.containers < self.zone_count:
-            raise ValueError(f"containers: {self.containers} are too few for {self.zone_count} zones")
+        self._check_stores()
         self._check_tls()
+
+    def _check_stores(self) -> None:
+        if self.stores_per_zone > 1 and not self.is_replicated:
+            raise ValueError("stores_per_zone: a log with one copy stays with its store, so it must be 1 with copies=1")
+        processes = self.zone_count * self.stores_per_zone * self.segment_stores.processes
+        if self.containers < processes:
+            raise ValueError(f"containers: {self.containers} are too few for {processes} processes of stores")
 
     def _check_tls(self) -> None:
         if self.tls not in TLS_MODES:
@@ -159,13 +172,18 @@ class Settings:
 
     @property
     def zone_count(self) -> int:
-        """Zones, and so segment stores, of this deployment."""
+        """Zones of this deployment, with an ECS service of segment stores each."""
         return len(self.zones) or topology.SEGMENT_STORES.stores
 
     @property
     def log_copies(self) -> int:
         """How many stores, in different zones, keep each entry of a log until S3 has it: 1 or 3."""
         return topology.SEGMENT_STORES.copies_in(self.zone_count) if self.copies is None else self.copies
+
+    @property
+    def segment_stores(self) -> topology.SegmentStoreService:
+        """The segment stores in the size of this deployment."""
+        return topology.SEGMENT_STORES.of_size(self.stores_per_zone, self.store_cpu, self.store_memory, self.volume_gib)
 
     @property
     def is_replicated(self) -> bool:
@@ -214,10 +232,7 @@ class Settings:
 
     @classmethod
     def from_context(cls, node: Node) -> Settings:
-        """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...
-        -c account_concurrency=... -c metrics_from=... -c copies=... -c containers=... -c s3_containers=...
-        -c buckets=... -c calls_per_second=... -c completed_transactions_hours=...
-        -c spark_jobs=replay,report -c tokens=required -c tls=required -c ca_keys=1,2 -c grpc_bridge=true -c nag=true`.
+        """Read `-c name=value` of the fields that are given.
 
         Raises:
             ValueError: a value is wrong, or there is no such setting. The message names the setting.
@@ -225,6 +240,7 @@ class Settings:
         _check_names(node)
         zones = str(node.try_get_context("zones") or "")
         jobs = str(node.try_get_context("spark_jobs") or "")
+        usual = cls()
         return cls(
             zones=tuple(zone.strip() for zone in zones.split(",") if zone.strip()),
             vpc_cidr=str(node.try_get_context("vpc_cidr") or DEFAULT_VPC_CIDR),
@@ -234,6 +250,10 @@ class Settings:
             account_concurrency=_number(node, "account_concurrency", ACCOUNT_CONCURRENCY),
             metrics_from=_text(node, "metrics_from"),
             copies=_number(node, "copies", 0) if node.try_get_context("copies") is not None else None,
+            stores_per_zone=_number(node, "stores_per_zone", usual.stores_per_zone),
+            store_cpu=_number(node, "store_cpu", usual.store_cpu),
+            store_memory=_number(node, "store_memory", usual.store_memory),
+            volume_gib=_number(node, "volume_gib", usual.volume_gib),
             containers=_number(node, "containers", topology.CONTAINER_COUNT),
             s3_containers=_number(node, "s3_containers", 0),
             buckets=_number(node, "buckets", topology.BUCKET_COUNT),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.topology.kinds import Grant
 
@@ -14,6 +14,16 @@ _IOPS_INCLUDED = 3_000
 _THROUGHPUT_INCLUDED_MIB_S = 125
 """Included in gp3's price. A process of one core writes less to its journal, own and foreign entries together."""
 _THROUGHPUT_MAX_MIB_S = 1_000
+
+TASK_MEMORY_GB = {1: range(2, 9), 2: range(4, 17), 4: range(8, 31), 8: range(16, 61, 4), 16: range(32, 121, 8)}
+"""The memory that Fargate offers, by vCPU. Its smaller tasks have less than the core that a process of a store needs.
+
+https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html"""
+VOLUME_GIB_MAX = 16_384
+"""Of a gp3 volume that ECS manages."""
+VOLUME_GIB_PER_PROCESS_MIN = 10
+"""A process throttles its writers at three quarters of its part: there they have room for two minutes of outage of S3
+at 60 MB/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +60,43 @@ class SegmentStoreService:
         "token-keys:read",
     )
 
+    def of_size(self, stores_per_zone: int, cores: int, memory_gb: int, volume_gib: int) -> SegmentStoreService:
+        """The same service with tasks of another size, or another number of them.
+
+        Raises:
+            ValueError: Fargate or EBS has no such size, or it is too small for a store. The message begins with the
+                name of the setting in `infra/settings.py`.
+        """
+        if cores not in TASK_MEMORY_GB:
+            raise ValueError(f"store_cpu: {cores} must be one of {', '.join(map(str, TASK_MEMORY_GB))}")
+        if memory_gb not in TASK_MEMORY_GB[cores]:
+            offered = TASK_MEMORY_GB[cores]
+            steps = "" if offered.step == 1 else f" in steps of {offered.step}"
+            between = f"between {offered[0]} and {offered[-1]}{steps}"
+            raise ValueError(f"store_memory: {memory_gb} must be {between} with store_cpu={cores}")
+        least_gib = VOLUME_GIB_PER_PROCESS_MIN * cores
+        if not least_gib <= volume_gib <= VOLUME_GIB_MAX:
+            raise ValueError(f"volume_gib: {volume_gib} must be between {least_gib} and {VOLUME_GIB_MAX}")
+        return replace(
+            self,
+            stores_per_zone=stores_per_zone,
+            cpu_units=cores * _CPU_UNITS_PER_CORE,
+            memory_mb=memory_gb * 1024,
+            volume_gib=volume_gib,
+        )
+
+    @property
+    def cores(self) -> int:
+        return self.cpu_units // _CPU_UNITS_PER_CORE
+
+    @property
+    def memory_gb(self) -> int:
+        return self.memory_mb // 1024
+
     @property
     def processes(self) -> int:
         """One for each core of a task."""
-        return max(1, self.cpu_units // _CPU_UNITS_PER_CORE)
+        return max(1, self.cores)
 
     @property
     def wire_ports(self) -> tuple[int, int]:
@@ -86,3 +129,6 @@ class SegmentStoreService:
 
 
 SEGMENT_STORES = SegmentStoreService()
+
+LARGEST_STORES = replace(SEGMENT_STORES, cpu_units=max(TASK_MEMORY_GB) * _CPU_UNITS_PER_CORE)
+"""Their ports are open in every deployment, so that stores of two sizes reach each other while the size changes."""

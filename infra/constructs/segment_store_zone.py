@@ -30,7 +30,7 @@ from constructs import Construct
 
 from headrace import topology
 from headrace.certificate_names import store_label
-from headrace.topology import SEGMENT_STORES
+from headrace.topology import SegmentStoreService
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.controller_function import tls_environment
 from infra.constructs.deployed_resources import DeployedResources, service_name
@@ -69,6 +69,8 @@ class StoreTaskShared:
     volume_role: iam.IRole
     security_group: ec2.ISecurityGroup
     log_group: logs.ILogGroup
+    size: SegmentStoreService
+    """How large a store is, and how many a zone has."""
     containers: int
     s3_environment: Mapping[str, str]
     copies: int
@@ -105,7 +107,7 @@ class SegmentStoreZone(Construct):
         self.name = store_label(index)
         self._task_role = task_role
         is_replicated = shared.copies > 1
-        volume = self._volume(shared.volume_role)
+        volume = self._volume(shared)
         self.task = self._task(shared, volume, _environment(self, index, count, zone_id, shared))
         self.service = ecs.FargateService(
             self,
@@ -114,7 +116,7 @@ class SegmentStoreZone(Construct):
             cluster=shared.cluster,
             task_definition=self.task,
             platform_version=ecs.FargatePlatformVersion.VERSION1_4,
-            desired_count=SEGMENT_STORES.stores_per_zone if is_replicated else 1,
+            desired_count=shared.size.stores_per_zone if is_replicated else 1,
             min_healthy_percent=100 if is_replicated else 0,
             max_healthy_percent=200 if is_replicated else 100,
             availability_zone_rebalancing=ecs.AvailabilityZoneRebalancing.DISABLED,
@@ -129,20 +131,20 @@ class SegmentStoreZone(Construct):
         )
         self.service.add_volume(volume)
 
-    def _volume(self, role: iam.IRole) -> ecs.ServiceManagedVolume:
+    def _volume(self, shared: StoreTaskShared) -> ecs.ServiceManagedVolume:
         """gp3: group commit needs few, large, sequential writes."""
         return ecs.ServiceManagedVolume(
             self,
             "Volume",
             name="journal",
             managed_ebs_volume=ecs.ServiceManagedEBSVolumeConfiguration(
-                size=cdk.Size.gibibytes(SEGMENT_STORES.volume_gib),
+                size=cdk.Size.gibibytes(shared.size.volume_gib),
                 volume_type=ec2.EbsDeviceVolumeType.GP3,
-                iops=SEGMENT_STORES.volume_iops,
-                throughput=SEGMENT_STORES.volume_throughput_mib_s,
+                iops=shared.size.volume_iops,
+                throughput=shared.size.volume_throughput_mib_s,
                 file_system_type=ecs.FileSystemType.XFS,
                 encrypted=True,
-                role=role,
+                role=shared.volume_role,
                 # CloudFormation tags no volumes: without this the costs of volumes have no application. The service has
                 # the same tag, so its tags are not propagated as well: a volume may have a key only once.
                 tag_specifications=[ecs.EBSTagSpecification(tags={APPLICATION_TAG: APPLICATION})],
@@ -156,8 +158,8 @@ class SegmentStoreZone(Construct):
             self,
             "Task",
             family=f"headrace-{self.name}",
-            cpu=SEGMENT_STORES.cpu_units,
-            memory_limit_mib=SEGMENT_STORES.memory_mb,
+            cpu=shared.size.cpu_units,
+            memory_limit_mib=shared.size.memory_mb,
             runtime_platform=ecs.RuntimePlatform(
                 cpu_architecture=ecs.CpuArchitecture.ARM64, operating_system_family=ecs.OperatingSystemFamily.LINUX
             ),
@@ -172,7 +174,7 @@ class SegmentStoreZone(Construct):
             environment=environment,
             secrets=_secrets(shared),
             readonly_root_filesystem=True,
-            stop_timeout=cdk.Duration.seconds(SEGMENT_STORES.stop_timeout_s),
+            stop_timeout=cdk.Duration.seconds(shared.size.stop_timeout_s),
             health_check=_health_check(),
             logging=ecs.LogDriver.aws_logs(
                 stream_prefix=self.name,
@@ -190,7 +192,7 @@ class SegmentStoreZone(Construct):
         container.add_ulimits(
             ecs.Ulimit(name=ecs.UlimitName.NOFILE, soft_limit=OPEN_FILES_MAX, hard_limit=OPEN_FILES_MAX)
         )
-        volume.mount_in(container, container_path=SEGMENT_STORES.volume_path, read_only=False)
+        volume.mount_in(container, container_path=shared.size.volume_path, read_only=False)
         task.add_volume(name=volume.name, configured_at_launch=True)
         return task
 
@@ -207,8 +209,8 @@ def dns_entry(namespace: servicediscovery.IPrivateDnsNamespace, label: str) -> e
 
 def _ports(shared: StoreTaskShared) -> list[tuple[int, int]]:
     """Ranges of ports that other tasks, clients and scrapers of metrics connect to."""
-    ports = [SEGMENT_STORES.wire_ports, SEGMENT_STORES.health_ports]
-    return [*ports, SEGMENT_STORES.replica_ports] if shared.copies > 1 else ports
+    ports = [shared.size.wire_ports, shared.size.health_ports]
+    return [*ports, shared.size.replica_ports] if shared.copies > 1 else ports
 
 
 def _secrets(shared: StoreTaskShared) -> dict[str, ecs.Secret]:
@@ -237,7 +239,7 @@ def _environment(scope: Construct, index: int, count: int, zone_id: str, shared:
     resources = DeployedResources.seen_from(scope)
     if shared.copies > 1:
         identity = {
-            "HEADRACE_REPLICA_PORT": str(SEGMENT_STORES.replica_port),
+            "HEADRACE_REPLICA_PORT": str(shared.size.replica_port),
             "HEADRACE_CLUSTER_ID": cluster_id(scope),
         }
     else:
@@ -251,20 +253,20 @@ def _environment(scope: Construct, index: int, count: int, zone_id: str, shared:
             "HEADRACE_COPIES": str(shared.copies),
             "HEADRACE_STORE_INDEX": str(index),
             "HEADRACE_STORE_COUNT": str(count),
-            "HEADRACE_PROCESSES": str(SEGMENT_STORES.processes),
+            "HEADRACE_PROCESSES": str(shared.size.processes),
             "HEADRACE_CONTAINER_COUNT": str(shared.containers),
-            "HEADRACE_DATA_DIR": SEGMENT_STORES.volume_path,
+            "HEADRACE_DATA_DIR": shared.size.volume_path,
             "HEADRACE_LISTEN_HOST": "0.0.0.0",
-            "HEADRACE_LISTEN_PORT": str(SEGMENT_STORES.wire_port),
-            "HEADRACE_HEALTH_PORT": str(SEGMENT_STORES.health_port),
-            "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX": str(SEGMENT_STORES.connections_per_address_max),
+            "HEADRACE_LISTEN_PORT": str(shared.size.wire_port),
+            "HEADRACE_HEALTH_PORT": str(shared.size.health_port),
+            "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX": str(shared.size.connections_per_address_max),
             "HEADRACE_RESERVED_NETWORKS": ",".join(shared.function_networks),
             "HEADRACE_ZONE": zone_id,
             "HEADRACE_METADATA_TABLE": topology.METADATA_TABLE.name,
             "HEADRACE_CHUNK_BUCKET": resources.chunk_bucket_name,
             "HEADRACE_SCALING_REPORTS_QUEUE_URL": resources.queue_url(topology.SCALING_REPORTS_QUEUE),
-            "HEADRACE_CACHE_BYTES": str(int(SEGMENT_STORES.memory_mb * CACHE_SHARE) * 1024 * 1024),
-            "HEADRACE_STOP_DEADLINE_S": str(SEGMENT_STORES.stop_timeout_s - STOP_MARGIN_S),
+            "HEADRACE_CACHE_BYTES": str(int(shared.size.memory_mb * CACHE_SHARE) * 1024 * 1024),
+            "HEADRACE_STOP_DEADLINE_S": str(shared.size.stop_timeout_s - STOP_MARGIN_S),
             "AWS_DEFAULT_REGION": cdk.Stack.of(scope).region,
         }
     )

@@ -33,9 +33,9 @@ from infra.constructs.endpoint_policies import (
 from infra.settings import Settings
 
 _HTTPS = ec2.Port.tcp(443)
-_WIRE_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.wire_ports)
-_REPLICA_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.replica_ports)
-_METRICS_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.health_ports)
+_WIRE_PORTS = ec2.Port.tcp_range(*topology.LARGEST_STORES.wire_ports)
+_REPLICA_PORTS = ec2.Port.tcp_range(*topology.LARGEST_STORES.replica_ports)
+_METRICS_PORTS = ec2.Port.tcp_range(*topology.LARGEST_STORES.health_ports)
 _BRIDGE_PORT = ec2.Port.tcp(GRPC_BRIDGE.port)
 _STORES, _CLIENTS, _PUBLIC = "stores", "clients", "public"
 
@@ -55,9 +55,9 @@ class StoreNetwork(Construct):
 
     Replica ports open to stores only.
 
-    What stores need does not depend on the settings `copies` and `tokens`, and the groups of the bridge are always
-    there. The network is deployed before the stores: their tasks of before still run in it, and may be started again
-    when a deployment is rolled back.
+    What stores need does not depend on the settings `copies` and `tokens` nor on their size, and the groups of the
+    bridge are always there. The network is deployed before the stores: their tasks of before still run in it, and may
+    be started again when a deployment is rolled back.
 
     Every endpoint has a policy: credentials of another account that reach a store or function are of no use there.
     """

@@ -73,7 +73,7 @@ class ObservabilityStack(cdk.Stack):
         for function in topology.FUNCTIONS:
             self._watch_function(function)
         for index in range(settings.zone_count):
-            self._watch_store(index)
+            self._watch_store(index, settings.stores_per_zone)
         self._watch_cluster(settings)
         self._tell_of_retirements()
         if settings.is_replicated:
@@ -152,15 +152,15 @@ class ObservabilityStack(cdk.Stack):
             periods=THROTTLED_PERIODS,
         )
 
-    def _watch_store(self, index: int) -> None:
+    def _watch_store(self, index: int, stores: int) -> None:
         store = f"headrace-store-{index}"
         add_alarm(
             self,
             self.topic,
             f"{store}-running",
-            "The segment store of this zone does not run: its segments cannot be written or read at the tail",
+            "A segment store of this zone does not run: its segments wait for another one to take them over",
             store_insight(index, "RunningTaskCount", "Minimum"),
-            threshold=1,
+            threshold=stores,
             comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             periods=5,
             missing=cloudwatch.TreatMissingData.BREACHING,

@@ -91,6 +91,7 @@ class SegmentStoresStack(cdk.Stack):
             volume_role=self._volume_role(),
             security_group=seen.stores_group,
             log_group=self._log_group,
+            size=settings.segment_stores,
             containers=settings.containers,
             s3_environment=settings.s3_environment,
             copies=settings.log_copies,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cdk_assembly import Assembly
 
-from headrace.topology import SEGMENT_STORES
+from headrace.topology import LARGEST_STORES, SEGMENT_STORES
 from infra.constructs.store_network import metrics_peer
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
@@ -39,7 +39,7 @@ def test_only_functions_clients_and_bridge_reach_the_wire_port(assembly: Assembl
     callers = ("NetworkFunctions", "NetworkClients", "NetworkBridge")
     assert sources == {_group(assembly, name).logical_id for name in callers}
     assert {(rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) for rule in rules} == {
-        ("tcp", *SEGMENT_STORES.wire_ports)
+        ("tcp", *LARGEST_STORES.wire_ports)
     }
 
 
@@ -57,7 +57,7 @@ def test_stores_reach_each_other_on_replica_ports_only(assembly: Assembly, small
         ]
 
     for each in (assembly, smallest_assembly):
-        assert between_stores(each) == [("tcp", *SEGMENT_STORES.replica_ports)]
+        assert between_stores(each) == [("tcp", *LARGEST_STORES.replica_ports)]
 
 
 WITH_SETTINGS = """
@@ -66,7 +66,10 @@ import aws_cdk as cdk
 from infra.settings import Settings
 from infra.stacks.network import NetworkStack
 found = []
-for settings in (Settings(), Settings(copies=1), Settings(tokens=True), Settings(spark_job=False)):
+for settings in (
+    Settings(), Settings(copies=1), Settings(tokens=True), Settings(store_cpu=2, stores_per_zone=2, containers=12),
+    Settings(spark_job=False),
+):
     app = cdk.App(outdir=f"{sys.argv[1]}/{len(found)}")
     NetworkStack(app, "HeadraceNetwork", settings)
     found.append(json.load(open(f"{app.synth().directory}/HeadraceNetwork.template.json"))["Resources"])
@@ -81,9 +84,10 @@ def test_the_network_keeps_what_older_tasks_need(
     program = f"import sys; sys.argv[1:] = [{str(tmp_path)!r}]\n" + WITH_SETTINGS
     finished = run_python(program)
     assert finished.returncode == 0, finished.stderr
-    usual, one_copy, with_tokens, without_job = json.loads(finished.stdout)
+    usual, one_copy, with_tokens, larger, without_job = json.loads(finished.stdout)
     assert one_copy == usual
     assert with_tokens == usual
+    assert larger == usual
     gone = {
         each["Properties"]["Name"] for name, each in usual.items() if _is_parameter(each) and name not in without_job
     }
@@ -149,7 +153,7 @@ def test_metrics_are_read_from_the_chosen_network_only(smallest_assembly: Assemb
         if "CidrIp" in rule
     ]
     assert rule["CidrIp"] == "10.1.2.0/24"
-    assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", *SEGMENT_STORES.health_ports)
+    assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", *LARGEST_STORES.health_ports)
 
 
 def test_a_security_group_can_read_metrics():

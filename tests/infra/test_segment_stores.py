@@ -340,3 +340,32 @@ def test_as_many_stores_as_zones_were_chosen(smallest_assembly: Assembly):
         assert environment["HEADRACE_STORE_ID"] == f"store-{environment['HEADRACE_STORE_INDEX']}"
     subnets = smallest_assembly.resources("AWS::EC2::Subnet")
     assert [subnet.properties["AvailabilityZone"] for subnet in subnets] == ["us-east-1a", "us-east-1d"]
+
+
+LARGER = """
+import json, sys
+import aws_cdk as cdk
+from infra import application
+from infra.settings import Settings
+context = json.load(open("cdk.json"))["context"]
+app = cdk.App(outdir=sys.argv[1], context=context)
+application.add_stacks(app, Settings(stores_per_zone=2, store_cpu=2, store_memory=8, volume_gib=100, containers=12))
+app.synth()
+"""
+
+
+def test_stores_have_the_size_of_the_settings(tmp_path: Path, run_python: Callable[..., Any]):
+    finished = run_python(f"import sys; sys.argv[1:] = [{str(tmp_path)!r}]\n" + LARGER)
+    assert finished.returncode == 0, finished.stderr
+    larger = Assembly(tmp_path)
+    for service in _stores(larger):
+        assert service.properties["DesiredCount"] == 2
+        volume = service.properties["VolumeConfigurations"][0]["ManagedEBSVolume"]
+        assert (volume["SizeInGiB"], volume["Iops"], volume["Throughput"]) == (100, 3000, 250)
+        task = larger.get(STACK, service.properties["TaskDefinition"]).properties
+        assert (task["Cpu"], task["Memory"]) == ("2048", "8192")
+        environment = _environment(larger, service)
+        assert (environment["HEADRACE_PROCESSES"], environment["HEADRACE_CACHE_BYTES"]) == ("2", str(4 << 30))
+        assert len(_container(larger, service)["PortMappings"]) == 6
+    alarms = larger.named("AWS::CloudWatch::Alarm", "AlarmName")
+    assert alarms["headrace-store-0-running"].properties["Threshold"] == 2

@@ -65,6 +65,14 @@ def test_tls_is_an_opt_in():
     assert Settings(tls="required").certificate_labels == ("store-0", "store-1", "store-2")
 
 
+def test_the_size_of_stores_is_a_choice():
+    choices = {"stores_per_zone": 2, "store_cpu": "2", "store_memory": "16", "volume_gib": "200"}
+    settings = Settings.from_context(_context(**choices, containers=12))
+    assert Settings().segment_stores == topology.SEGMENT_STORES
+    size = settings.segment_stores
+    assert (size.stores_per_zone, size.processes, size.memory_mb, size.volume_gib) == (2, 2, 16_384, 200)
+
+
 def test_cdk_nag_is_off_unless_asked_for():
     assert not Settings.from_context(_context()).nag
     assert Settings.from_context(_context(nag="true")).nag is True
@@ -136,7 +144,18 @@ def test_sizes_of_a_deployment_reach_its_functions():
         ({"ca_keys": ""}, "ca_keys"),
         ({"grpc_bridge": "true"}, "grpc_bridge: .* needs tls"),
         ({"containers": "0"}, "containers"),
-        ({"containers": "2"}, "too few"),
+        ({"containers": "2"}, "containers: 2 are too few for 3 processes"),
+        ({"store_cpu": "4", "store_memory": "16", "containers": "8"}, "containers: 8 are too few for 12 processes"),
+        ({"store_cpu": "3"}, "store_cpu: 3 must be one of 1, 2, 4, 8, 16"),
+        ({"store_cpu": "0"}, "store_cpu"),
+        ({"store_memory": "1"}, "store_memory: 1 must be between 2 and 8 with store_cpu=1"),
+        ({"store_memory": "9"}, "store_memory"),
+        ({"store_cpu": "8", "store_memory": "18"}, "store_memory: 18 must be between 16 and 60 in steps of 4"),
+        ({"store_cpu": "2", "volume_gib": "19"}, "volume_gib: 19 must be between 20 and 16384"),
+        ({"volume_gib": "16385"}, "volume_gib"),
+        ({"stores_per_zone": "0"}, "stores_per_zone"),
+        ({"stores_per_zone": "33", "containers": "1024"}, "stores_per_zone: 33 must be between 1 and 32"),
+        ({"stores_per_zone": "2", "copies": "1"}, "stores_per_zone: .* must be 1 with copies=1"),
         ({"containers": "1025"}, "containers"),
         ({"s3_containers": "65"}, "s3_containers"),
         ({"buckets": "0"}, "buckets"),
