@@ -5,13 +5,15 @@ from __future__ import annotations
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
+from infra.constructs.encryption_at_rest import encrypt_stack
 from infra.constructs.segment_store_zone import APPLICATION, APPLICATION_TAG
-from infra.settings import Settings
+from infra.settings import KMS_KEY_CREATED, Settings
 from infra.stacks.audit_log import AuditLogStack
 from infra.stacks.certificates import CertificatesStack
 from infra.stacks.chunks import ChunksStack
 from infra.stacks.controller_api import ControllerApiStack
 from infra.stacks.dashboard import DashboardStack
+from infra.stacks.encryption_key import EncryptionKeyStack
 from infra.stacks.grpc_bridge import GrpcBridgeStack
 from infra.stacks.metadata import MetadataStack
 from infra.stacks.network import NetworkStack
@@ -76,8 +78,21 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
         spark.add_stack_dependency(api)
     dashboard = DashboardStack(app, "HeadraceDashboard", settings)
     dashboard.add_stack_dependency(api)
+    if settings.kms_key is not None:
+        _encrypt_all(app, settings)
     cdk.Tags.of(app).add(APPLICATION_TAG, APPLICATION)
     judge_if_asked(app, settings)
+
+
+def _encrypt_all(app: cdk.App, settings: Settings) -> None:
+    """Encrypt what all stacks store with the key of the settings."""
+    stacks = [each for each in app.node.children if isinstance(each, cdk.Stack)]
+    created = settings.kms_key == KMS_KEY_CREATED
+    key = EncryptionKeyStack(app, "HeadraceEncryptionKey", settings) if created else None
+    for stack in stacks:
+        encrypt_stack(stack, None if created else settings.kms_key)
+        if key is not None:
+            stack.add_stack_dependency(key)
 
 
 def judge_if_asked(app: cdk.App, settings: Settings) -> None:

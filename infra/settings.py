@@ -58,6 +58,8 @@ _TOKENS = {"required": True, "off": False}
 TLS_MODES = ("off", "permissive", "required")
 CA_KEYS_MAX = 4
 """A replacement of a certification authority needs two keys."""
+KMS_KEY_CREATED = "create"
+_KMS_KEY = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CA_KEY = re.compile(r"[1-9][0-9]?")
 
 
@@ -79,6 +81,7 @@ class Settings:
     `tokens` segment stores demand a delegation token of each request. `tls` says whether segment stores have
     certificates, and whether they also accept connections without TLS. `ca_keys` numbers the keys of certification
     authorities, from the oldest to the newest. `grpc_bridge` adds the bridge for Pravega's clients, which needs TLS.
+    `kms_key` is the ARN of a customer managed key that encrypts all data, or "create"; None: AWS's own keys.
     `nag` checks the templates with cdk-nag, which takes most of the time of a synth.
     """
 
@@ -104,6 +107,7 @@ class Settings:
     tls: str = "off"
     ca_keys: tuple[int, ...] = (1,)
     grpc_bridge: bool = False
+    kms_key: str | None = None
     nag: bool = False
 
     def __post_init__(self) -> None:
@@ -144,6 +148,7 @@ class Settings:
             raise ValueError(f"copies: {self.log_copies} need as many zones, there are {self.zone_count}")
         self._check_stores()
         self._check_tls()
+        self._check_key()
 
     def _check_stores(self) -> None:
         if self.stores_per_zone > 1 and not self.is_replicated:
@@ -151,6 +156,11 @@ class Settings:
         processes = self.zone_count * self.stores_per_zone * self.segment_stores.processes
         if self.containers < processes:
             raise ValueError(f"containers: {self.containers} are too few for {processes} processes of stores")
+
+    def _check_key(self) -> None:
+        if self.kms_key not in (None, KMS_KEY_CREATED) and not _KMS_KEY.fullmatch(self.kms_key or ""):
+            expected = f"{KMS_KEY_CREATED} or the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/ID"
+            raise ValueError(f"kms_key: {self.kms_key!r} must be {expected}")
 
     def _check_tls(self) -> None:
         if self.tls not in TLS_MODES:
@@ -264,6 +274,7 @@ class Settings:
             tls=str(node.try_get_context("tls") or TLS_MODES[0]),
             ca_keys=_ca_keys(node),
             grpc_bridge=_switch(node, "grpc_bridge", default=False),
+            kms_key=_text(node, "kms_key"),
             nag=_switch(node, "nag", default=False),
         )
 

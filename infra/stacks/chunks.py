@@ -19,6 +19,7 @@ from constructs import Construct
 from headrace.deployment_defaults import LOG_OBJECTS_PREFIX
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import DeployedResources
+from infra.constructs.encryption_at_rest import ACCESS_LOGS_ID
 from infra.settings import Settings
 
 VERSION_DAYS = 7
@@ -32,8 +33,7 @@ ACCESS_LOGS_REASON = "This bucket holds the access logs of the chunk bucket; log
 class ChunksStack(cdk.Stack):
     """Chunk bucket and the bucket of its access logs, both private, encrypted and reachable over TLS only.
 
-    They are encrypted with S3's own keys. A KMS key would cost a request per chunk, and every reader of a link that the
-    controller signs would need a grant for it.
+    They are encrypted with S3's own keys, unless the setting `kms_key` says otherwise.
     """
 
     def __init__(self, scope: Construct, id_: str, settings: Settings, **kwargs: Any) -> None:
@@ -43,7 +43,7 @@ class ChunksStack(cdk.Stack):
         removal_policy = cdk.RemovalPolicy.RETAIN if settings.keep_data else cdk.RemovalPolicy.DESTROY
         access_logs = _private_bucket(
             self,
-            "AccessLogs",
+            ACCESS_LOGS_ID,
             removal_policy=removal_policy,
             lifecycle_rules=[s3.LifecycleRule(id="expire", expiration=cdk.Duration.days(ACCESS_LOG_DAYS))],
         )

@@ -19,7 +19,7 @@ class MetadataStack(cdk.Stack):
     """One on-demand table; it is kept when the stack is deleted unless the settings say otherwise.
 
     It is encrypted with AWS's own key for DynamoDB. CloudTrail records the use of this key, it costs nothing while it
-    is not used, and every principal that IAM allows to use the table may use it.
+    is not used, and every principal that IAM allows to use the table may use it. The setting `kms_key` names another.
     """
 
     def __init__(self, scope: Construct, id_: str, settings: Settings, **kwargs: Any) -> None:

@@ -241,7 +241,7 @@ class SegmentStoresStack(cdk.Stack):
         return [
             iam.PolicyStatement(
                 sid="UseVolumeKey",
-                actions=["kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"],
+                actions=["kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"],
                 resources=[keys],
                 conditions={"StringEquals": by_ec2},
             ),

@@ -215,7 +215,12 @@ def test_volumes_may_be_encrypted_with_a_key_of_the_account(assembly: Assembly, 
     (policy,) = role.properties["Policies"]
     statements = policy["PolicyDocument"]["Statement"]
     actions = {action: each for each in statements for action in _list(each["Action"])}
-    assert set(actions) == {"kms:CreateGrant", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"}
+    assert set(actions) == {
+        "kms:CreateGrant",
+        "kms:Decrypt",
+        "kms:DescribeKey",
+        "kms:GenerateDataKeyWithoutPlaintext",
+    }
     for each in statements:
         assert as_text(each["Condition"]["StringEquals"]["kms:ViaService"]) == "ec2.<AWS::Region>.<AWS::URLSuffix>"
         assert each["Condition"]["StringEquals"]["kms:CallerAccount"] == {"Ref": "AWS::AccountId"}

@@ -142,6 +142,8 @@ def test_sizes_of_a_deployment_reach_its_functions():
         ({"ca_keys": "1,2,3,4,5"}, "ca_keys"),
         ({"ca_keys": "0"}, "ca_keys"),
         ({"ca_keys": ""}, "ca_keys"),
+        ({"kms_key": "true"}, "kms_key: 'true' must be create or the ARN of a key"),
+        ({"kms_key": "arn:aws:kms:eu-west-1:111122223333:alias/headrace"}, "kms_key"),
         ({"grpc_bridge": "true"}, "grpc_bridge: .* needs tls"),
         ({"containers": "0"}, "containers"),
         ({"containers": "2"}, "containers: 2 are too few for 3 processes"),
