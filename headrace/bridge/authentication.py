@@ -18,14 +18,14 @@ from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.audit import ANYONE, call_under_way
 from headrace.bridge.credentials import Credentials
 from headrace.bridge.health import CHECK
-from headrace.bridge.required_rights import REQUIRED_RIGHTS, TABLE_SUFFIX, name_resources
+from headrace.bridge.required_rights import REQUIRED_RIGHTS, name_resources
 from headrace.bridge.status_codes import code_of
 from headrace.codec.grpc_users import User
 from headrace.controller.services.key_value_table_service import KeyValueTableService
 from headrace.controller.services.token_issue import DelegationTokens
 from headrace.model.access import Access, named_resource, scope_resource, stream_resource, table_resource
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError, UnauthorizedError
-from headrace.model.names import check_segment_name_part
+from headrace.model.names import TABLE_SUFFIX, check_segment_name_part
 
 # The delegation tokens in replies: what a user may do with the segments of the stream or table in a request.
 

@@ -20,8 +20,7 @@ from headrace.model.access import (
     stream_resource,
     table_resource,
 )
-
-TABLE_SUFFIX: Final = "_kvtable"
+from headrace.model.names import TABLE_SUFFIX
 
 ROOT: Final = "prn::/"
 """The resource that has all scopes: their list, their creation and deletion."""

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
+from headrace.model.names import TABLE_SUFFIX
+
 EVERYTHING: Final = "*"
 """The resource that contains all others."""
 
 _READER_GROUP_PREFIX: Final = "_RG"
 _MARK_PREFIX: Final = "_MARK"
-_TABLE_SUFFIX: Final = "_kvtable"
 
 
 class Access(IntEnum):
@@ -56,8 +57,8 @@ def named_resource(scope: str, name: str) -> str:
         return reader_group_resource(scope, name.removeprefix(_READER_GROUP_PREFIX))
     if name.startswith(_MARK_PREFIX):
         return stream_resource(scope, name.removeprefix(_MARK_PREFIX))
-    if name.endswith(_TABLE_SUFFIX):
-        return table_resource(scope, name.removesuffix(_TABLE_SUFFIX))
+    if name.endswith(TABLE_SUFFIX):
+        return table_resource(scope, name.removesuffix(TABLE_SUFFIX))
     return stream_resource(scope, name)
 
 
@@ -72,7 +73,7 @@ def is_table_segment(segment: str) -> bool:
     """Whether the name is one that clients give to the segments of tables."""
     _, _, rest = segment.partition("/")
     name, separator, _ = rest.partition("/")
-    return bool(separator) and name.endswith(_TABLE_SUFFIX)
+    return bool(separator) and name.endswith(TABLE_SUFFIX)
 
 
 def is_reader_group_segment(segment: str) -> bool:

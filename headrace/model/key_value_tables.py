@@ -15,11 +15,10 @@ from headrace.model.documents import Document, about
 from headrace.model.errors import ConflictError, InvalidRequestError
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_PARTITIONS_MAX
 from headrace.model.log_classes import LogClass, first_number_of_class
-from headrace.model.names import segment_name
+from headrace.model.names import TABLE_SUFFIX, segment_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import StreamSegment, equal_ranges, segment_id
 
-_SEGMENTS_SUFFIX = "_kvtable"
 _INT64_MAX = (1 << 63) - 1
 
 
@@ -138,7 +137,7 @@ def start_deleting(table: KeyValueTable) -> KeyValueTable:
 
 def segments_owner(table: str) -> str:
     """The name that takes the place of the stream's name in the names of a table's segments."""
-    return f"{table}{_SEGMENTS_SUFFIX}"
+    return f"{table}{TABLE_SUFFIX}"
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:

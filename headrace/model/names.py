@@ -1,4 +1,8 @@
-"""Names of scopes, streams and segments: the checks, the composition and the parsing, as Pravega has them."""
+"""Names of scopes, streams and segments: the composition and the parsing as Pravega has them, and the checks.
+
+Users may have '_' inside a name, which Pravega's Java client refuses. A '_' in front and the suffix TABLE_SUFFIX are
+reserved: clients give such names to state and segments of their own.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,12 @@ from headrace.model import limits, routing
 from headrace.model.errors import InvalidRequestError
 from headrace.model.segments import segment_epoch, segment_id, segment_number
 
-_USER_NAME = re.compile(r"[A-Za-z0-9.\-]+")
-_OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9.\-]+")
-_KNOWN_NAME = re.compile(r"_?[A-Za-z0-9.\-]+")
+TABLE_SUFFIX = "_kvtable"
+"""Segments of a table `t` are named as those of a stream `t_kvtable`; so is the state of a group of the Rust client."""
+
+_USER_NAME = re.compile(rf"[A-Za-z0-9.\-][A-Za-z0-9._\-]*(?<!{TABLE_SUFFIX})")
+_OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9._\-]+")
+_KNOWN_NAME = re.compile(r"_?[A-Za-z0-9.\-][A-Za-z0-9._\-]*")
 _SEGMENT_NAME_PART = re.compile(r"[A-Za-z0-9._\-]+")
 _DOT_SEGMENTS = (".", "..")
 """Names that HTTP clients and proxies take out of a path, so that the request would reach another resource."""
@@ -60,7 +67,7 @@ def check_name_prefix(kind: str, name: str) -> str:
     if not _KNOWN_NAME.fullmatch(name) or len(name) > characters_max:
         raise InvalidRequestError(
             f"{kind} name {name[:300]!r} cannot exist: names are 1 to {characters_max} of the letters A-Z and a-z, the "
-            f"digits, '.' and '-', after at most one '_'{_example(name, characters_max)}",
+            f"digits, '.', '_' and '-', with at most one '_' in front{_example(name, characters_max)}",
             details={"kind": kind, "characters_max": characters_max},
             code="invalid_name",
         )
@@ -93,7 +100,8 @@ def _check_user_name(kind: str, name: str, characters_max: int) -> str:
     if not _USER_NAME.fullmatch(name) or len(name) > characters_max:
         raise InvalidRequestError(
             f"{kind} name {name[:300]!r} is not allowed: use 1 to {characters_max} of the letters A-Z and a-z, "
-            f"the digits, '.' and '-'{_example(name, characters_max)}",
+            f"the digits, '.', '_' and '-', without a '_' in front or {TABLE_SUFFIX} at the end"
+            f"{_example(name, characters_max)}",
             details={"kind": kind, "characters_max": characters_max},
             code="invalid_name",
         )
@@ -102,8 +110,8 @@ def _check_user_name(kind: str, name: str, characters_max: int) -> str:
 
 def _example(name: str, characters_max: int) -> str:
     """A possible name that is like this one, as the end of a message."""
-    similar = _OTHER_CHARACTERS.sub("-", name[:characters_max]).strip("-.")
-    return f", for example {similar}" if similar else ""
+    similar = _OTHER_CHARACTERS.sub("-", name[:characters_max]).removesuffix(TABLE_SUFFIX).strip("-._")
+    return f", for example {similar}" if _USER_NAME.fullmatch(similar) else ""
 
 
 def scoped_stream_name(scope: str, stream: str) -> str:

@@ -19,7 +19,7 @@ TIME_MIN, TIME_MAX = -(1 << 63) + 1, (1 << 63) - 1
 """Bounds of an application's time. In Pravega's protocol the number below TIME_MIN means that there is no time."""
 
 _OFFSET_MAX = (1 << 63) - 1
-_WRITER_NAME = re.compile(r"[A-Za-z0-9.\-]+")
+_WRITER_NAME = re.compile(r"[A-Za-z0-9.\-][A-Za-z0-9._\-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def check_writer_name(name: str) -> str:
     if not _WRITER_NAME.fullmatch(name) or len(name) > WRITER_NAME_CHARACTERS_MAX:
         raise InvalidRequestError(
             f"writer id {name[:300]!r} is not allowed: use 1 to {WRITER_NAME_CHARACTERS_MAX} of the letters A-Z and "
-            "a-z, the digits, '.' and '-'",
+            "a-z, the digits, '.', '_' and '-', without a '_' in front",
             details={"kind": "writer", "characters_max": WRITER_NAME_CHARACTERS_MAX},
             code="invalid_name",
         )

@@ -161,7 +161,7 @@ def test_name_of_a_reader_is_in_use(headrace: Headrace) -> None:
     with group.reader("r1"):
         assert set(group.readers()) == {"r1"}
     with pytest.raises(InvalidRequestError):
-        group.reader("no_name")
+        group.reader("_name")
     with pytest.raises(InvalidRequestError):
         GroupReaderOptions(lease_s=0)
     with pytest.raises(NotFoundError):

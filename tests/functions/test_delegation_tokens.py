@@ -96,7 +96,7 @@ def test_issuing_reads_no_metadata(required: FunctionWorld, call: Call, monkeypa
 
 
 @pytest.mark.usefixtures("required")
-@pytest.mark.parametrize("name", ["a_b", "__x", "a%2Fb", "a%25", "x" * 256, "%20", "a*"])
+@pytest.mark.parametrize("name", ["__x", "a%2Fb", "a%25", "x" * 256, "%20", "a*"])
 @pytest.mark.parametrize("path", ["streams/{}", "key-value-tables/{}", "reader-groups/{}"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_names_that_cannot_exist_are_refused(call: Call, method: str, path: str, name: str):

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from headrace.model import names
 from headrace.model.errors import InvalidRequestError
+from headrace.model.key_value_tables import segments_owner
 from headrace.model.limits import STREAM_NAME_CHARACTERS_MAX
 from headrace.model.names import check_known_name, check_stream_name
 from headrace.model.segments import segment_id
 
-NAME = st.text("abcXYZ019.-", min_size=1, max_size=20)
+NAME = st.text("abcXYZ019._-", min_size=1, max_size=20)
 HALF = st.integers(0, 2**31 - 1)
 UINT128 = st.integers(0, 2**128 - 1)
 SEGMENT = "s/t/0.#epoch.0"
@@ -44,7 +45,7 @@ def test_scopes_may_be_a_little_longer_than_streams():
 
 def test_names_of_the_system_are_known_but_not_given():
     assert names.check_known_name("stream", "_MARKt") == "_MARKt"
-    for name in ("__a", "_", "a_b", "", "a/b", ".", "..", "x" * 256):
+    for name in ("__a", "_", "a b", "", "a/b", ".", "..", "x" * 256):
         with pytest.raises(InvalidRequestError):
             names.check_known_name("stream", name)
 
@@ -181,25 +182,39 @@ def test_names_of_parts_of_such_parts_are_refused(name: str):
 @pytest.mark.parametrize(
     ("name", "similar"),
     [
-        ("flight_delays", "flight-delays"),
+        ("flight delays", "flight-delays"),
+        ("flight_kvtable", "flight"),
         ("Größe in cm", "Gr-e-in-cm"),
         ("_x", "x"),
         ("s" * 300, "s" * STREAM_NAME_CHARACTERS_MAX),
     ],
-    ids=["underscore", "letters", "leading", "long"],
+    ids=["blank", "suffix", "letters", "leading", "long"],
 )
 def test_a_refusal_suggests_a_name(name: str, similar: str):
-    with pytest.raises(InvalidRequestError, match=rf"'-', for example {re.escape(similar)}$"):
+    with pytest.raises(InvalidRequestError, match=rf"at the end, for example {re.escape(similar)}$"):
         check_stream_name(name)
     assert check_stream_name(similar) == similar
 
 
 def test_commands_suggest_a_name_too():
     with pytest.raises(InvalidRequestError, match=r"for example flight-delays$"):
-        check_known_name("stream", "flight_delays")
+        check_known_name("stream", "flight delays")
 
 
-@pytest.mark.parametrize("name", ["", "..", "___", "/"])
+@pytest.mark.parametrize("name", ["flight_delays", "a__b_", "x_kvtable2", "kvtable"])
+def test_underscores_inside_names_are_allowed(name: str):
+    assert check_stream_name(name) == check_known_name("stream", name) == name
+
+
+def test_streams_and_tables_share_no_segment():
+    """Segments of the table `x` are those that a stream `x_kvtable` would have."""
+    for check in (names.check_stream_name, names.check_table_name, names.check_reader_group_name):
+        with pytest.raises(InvalidRequestError, match="without a '_' in front or _kvtable at the end"):
+            check("x_kvtable")
+    assert segments_owner("x") == "x_kvtable"
+
+
+@pytest.mark.parametrize("name", ["", "..", "___", "/", "x_kvtable_kvtable"])
 def test_a_refusal_without_a_similar_name(name: str):
     with pytest.raises(InvalidRequestError) as refused:
         check_stream_name(name)
