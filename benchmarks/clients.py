@@ -175,12 +175,12 @@ def main() -> int:
     options = parser.parse_args()
     scenarios: tuple[Scenario, ...] = QUICK if options.quick else SCENARIOS
     if options.reads:
-        scenarios = tuple(one for one in scenarios if one.read)
+        scenarios = tuple(scenario for scenario in scenarios if scenario.read)
     rounds = 1 if options.quick else options.rounds
     options.output.mkdir(parents=True, exist_ok=True)
     facts, results = machine_facts(), Results()
     measure(results, options.output, scenarios, rounds, reads=options.reads)
-    settings: dict[str, Any] = {"rounds": rounds, "scenarios": [asdict(one) for one in scenarios]}
+    settings: dict[str, Any] = {"rounds": rounds, "scenarios": [asdict(scenario) for scenario in scenarios]}
     written = document(results, machine=facts, versions=versions(), settings=settings)
     name = "clients-reading.json" if options.reads else "clients.json"
     (options.output / name).write_text(json.dumps(written, indent=2) + "\n")

@@ -122,7 +122,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it runs; figures mean nothing")
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="directory for results and data")
     options = parser.parse_args()
-    batches = [one for one in (QUICK if options.quick else BATCHES) if one.transactions <= options.most]
+    batches = [each for each in (QUICK if options.quick else BATCHES) if each.transactions <= options.most]
     options.output.mkdir(parents=True, exist_ok=True)
     facts, results = machine_facts(), Results()
     with (
@@ -142,7 +142,7 @@ def main() -> int:
         "rounds": options.rounds,
         "segments": SEGMENTS,
         "events": EVENTS,
-        "batches": [asdict(one) for one in batches],
+        "batches": [asdict(batch) for batch in batches],
     }
     written = document(results, machine=facts, versions=versions(), settings=settings)
     (options.output / "commit-sets.json").write_text(json.dumps(written, indent=2) + "\n")

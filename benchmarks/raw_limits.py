@@ -90,10 +90,10 @@ def busy_cores() -> Iterator[None]:
     try:
         yield
     finally:
-        for one in spinning:
-            one.kill()
-        for one in spinning:
-            one.wait()
+        for each in spinning:
+            each.kill()
+        for each in spinning:
+            each.wait()
 
 
 @contextmanager

@@ -227,7 +227,7 @@ def measure_batches(
         query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         try:
             processor_s, _ = SparkCost(spark).measure(query.processAllAvailable)
-            batches = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if one["numInputRows"]]
+            batches = [each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"]]
         finally:
             query.stop()
     results.add("micro-batch of 8 MiB, 4 segments", statistics.median(batches) / 1000, "s")
@@ -310,7 +310,7 @@ def main() -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     facts, results = machine_facts(), Results()
     measure(results, options.output, workloads, rounds)
-    settings: dict[str, Any] = {"rounds": rounds, "workloads": [asdict(one) for one in workloads]}
+    settings: dict[str, Any] = {"rounds": rounds, "workloads": [asdict(workload) for workload in workloads]}
     written = document(results, machine=facts, versions=versions(), settings=settings)
     (options.output / "spark.json").write_text(json.dumps(written, indent=2) + "\n")
     print(results.table())

@@ -70,7 +70,7 @@ class SinkRounds:
             try:
                 query.processAllAvailable()
                 processor_s = processor_s_of_tree(self._pid) - before_s
-                wall_ms = sum(one["durationMs"]["triggerExecution"] for one in query.recentProgress)
+                wall_ms = sum(each["durationMs"]["triggerExecution"] for each in query.recentProgress)
             finally:
                 query.stop()
         return processor_s, wall_ms / 1000

@@ -66,9 +66,11 @@ def document() -> dict[str, Any]:
     Raises:
         ValueError: two classes have one name in the document.
     """
-    operations = [one for declared in api_functions() for one in operations_of(declared)]
-    read = {parameter.type for one in operations for parameter in one.parameters if parameter.declared is None}
-    answered = {kind for one in operations for kinds in one.answers.values() for kind in kinds}
+    operations = [operation for declared in api_functions() for operation in operations_of(declared)]
+    read = {
+        parameter.type for operation in operations for parameter in operation.parameters if parameter.declared is None
+    }
+    answered = {kind for operation in operations for kinds in operation.answers.values() for kind in kinds}
     schemas = _schemas(read | answered)
     in_requests = _reached(schemas, {_name(kind) for kind in read})
     for name, schema in schemas.items():
@@ -81,9 +83,9 @@ def document() -> dict[str, Any]:
             for each in schema["properties"].values():
                 each.pop("default", None)
     paths: dict[str, dict[str, Any]] = {}
-    for one in operations:
-        path = one.path.replace("<", "{").replace(">", "}")
-        paths.setdefault(path, {})[one.method.lower()] = _operation(one)
+    for operation in operations:
+        path = operation.path.replace("<", "{").replace(">", "}")
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation)
     schemas["Error"] = _ERROR
     return {
         "openapi": "3.1.0",

@@ -80,7 +80,7 @@ class Operation:
     def parameters(self) -> tuple[Parameter, ...]:
         hints = get_type_hints(self.handler, include_extras=True)
         signature = inspect.signature(self.handler).parameters.values()
-        return tuple(_parameter(one.name, hints[one.name], one.default) for one in signature)
+        return tuple(_parameter(each.name, hints[each.name], each.default) for each in signature)
 
     @functools.cached_property
     def answers(self) -> dict[int, tuple[type[Document], ...]]:
@@ -96,8 +96,10 @@ class Operation:
 
         A handler ignores all other parts, which may be anything, such as the signature of a presigned URL.
         """
-        names = {one.shown_name for one in self.parameters if isinstance(one.declared, QueryParameter)}
-        reads_body = any(one.declared is None for one in self.parameters)
+        names = {
+            parameter.shown_name for parameter in self.parameters if isinstance(parameter.declared, QueryParameter)
+        }
+        reads_body = any(parameter.declared is None for parameter in self.parameters)
         return {name: value for name, value in query.items() if name in names}, body if reads_body else None
 
     def call(self, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> Document | None:
@@ -106,15 +108,15 @@ class Operation:
         Raises:
             InvalidRequestError: a parameter or the body is not what the handler declares.
         """
-        return self.handler(**{one.name: _value(one, path, query, body) for one in self.parameters})
+        return self.handler(**{parameter.name: _value(parameter, path, query, body) for parameter in self.parameters})
 
 
 def _parameter(name: str, hint: Any, default: Any) -> Parameter:
     extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    declared = next((one for one in extras if isinstance(one, PathParameter | QueryParameter)), None)
+    declared = next((extra for extra in extras if isinstance(extra, PathParameter | QueryParameter)), None)
     if declared is None:
         return Parameter(name, hint, default, None)
-    kept = tuple(one for one in extras if one is not declared)
+    kept = tuple(extra for extra in extras if extra is not declared)
     bare = get_args(hint)[0]
     if get_origin(bare) in (Union, UnionType):
         bare = Union[tuple(kind for kind in get_args(bare) if kind is not NoneType)]  # noqa: UP007  # of a tuple
@@ -176,7 +178,7 @@ def _problem(text: str, kind: Any, where: tuple[str | int, ...]) -> tuple[tuple[
     """Where a value is wrong, and what it must be. The value itself is not shown: it may be a secret."""
     found = _WHERE.search(text)
     problem = text if found is None else text[: found.start()]
-    steps = [one[1] or one[2] for one in _STEP.finditer(found["path"])] if found else []
+    steps = [each[1] or each[2] for each in _STEP.finditer(found["path"])] if found else []
     if missing := _NAMED_FIELD.match(problem):
         return (*where, *steps, missing["name"]), "is missing"
     if problem.startswith("Invalid enum value"):
@@ -204,7 +206,7 @@ def _allowed_values(kind: Any, steps: Sequence[str]) -> list[Any]:
 
     reached = [types.type_info(kind)]
     for step in steps:
-        reached = [each for one in reached for each in inner(one, step)]
+        reached = [each for outer in reached for each in inner(outer, step)]
     allowed: list[Any] = []
     while reached:
         one = reached.pop()
@@ -223,7 +225,7 @@ def _invalid(problems: Sequence[tuple[tuple[str | int, ...], str]]) -> InvalidRe
     """An error that names the field and the problem of each mistake."""
     named = [{"field": _field(path), "problem": problem} for path, problem in problems]
     shown = named[:_PROBLEMS_SHOWN_MAX]
-    text = "; ".join(f"{one['field']}: {one['problem']}" for one in shown)
+    text = "; ".join(f"{each['field']}: {each['problem']}" for each in shown)
     more = f"; and {len(named) - len(shown)} more" if len(named) > len(shown) else ""
     return InvalidRequestError(f"the request is not valid: {text}{more}", details={"problems": shown})
 

@@ -98,7 +98,7 @@ class ClientController(httpx.AsyncBaseTransport):
                 return {"token": token, "expiresMs": expires_ms}
             case "GET", ["segments"]:
                 shown = [] if stream.is_sealed and "epoch" not in query else stream.active
-                segments = tuple(StartedSegment(*_fields(stream, one), 0) for one in shown)
+                segments = tuple(StartedSegment(*_fields(stream, each), 0) for each in shown)
                 return EpochSegments(stream.epoch, segments, stream.is_sealed).to_json()
             case "GET", ["segments", identifier, "successors"]:
                 return self._successors(stream, stream.segments[int(identifier)])
@@ -126,7 +126,8 @@ class ClientController(httpx.AsyncBaseTransport):
         if not self.is_calm and self._random.random() < _UNRECORDED_SHARE:
             return Successors((), False).to_json()
         found = [
-            Successor(*_fields(stream, one), tuple(stream.segments[one].predecessors)) for one in segment.successors
+            Successor(*_fields(stream, successor), tuple(stream.segments[successor].predecessors))
+            for successor in segment.successors
         ]
         return Successors(tuple(found), stream.is_sealed and not found).to_json()
 
@@ -189,7 +190,7 @@ def cut_at(stream: StoredStream, at: str) -> StreamCut:
     """Return the cut at the head or the tail."""
     if at == "head":
         return StreamCut.of(SCOPE, stream.name, dict.fromkeys(stream.first, 0))
-    return StreamCut.of(SCOPE, stream.name, {one: len(stream.segments[one].data) for one in stream.active})
+    return StreamCut.of(SCOPE, stream.name, {each: len(stream.segments[each].data) for each in stream.active})
 
 
 def _between(stream: StoredStream, start: dict[int, int], end: dict[int, int] | None) -> RangesBetween:
@@ -201,16 +202,16 @@ def _between(stream: StoredStream, start: dict[int, int], end: dict[int, int] | 
     for identifier in reversed(stream.segments):
         if identifier in before:
             before.update(stream.segments[identifier].predecessors)
-    found = [one for one in stream.segments if one in after and one in before]
+    found = [segment for segment in stream.segments if segment in after and segment in before]
     ranges = [
         RangeBetween(
-            *_fields(stream, one),
-            start.get(one, 0),
-            end.get(one, len(stream.segments[one].data)),
-            tuple(each for each in stream.segments[one].predecessors if each in found),
-            tuple(each for each in stream.segments[one].successors if each in found),
+            *_fields(stream, identifier),
+            start.get(identifier, 0),
+            end.get(identifier, len(stream.segments[identifier].data)),
+            tuple(each for each in stream.segments[identifier].predecessors if each in found),
+            tuple(each for each in stream.segments[identifier].successors if each in found),
         )
-        for one in found
+        for identifier in found
     ]
     cut_from, cut_to = (StreamCut.of(SCOPE, stream.name, offsets) for offsets in (start, end))
     return RangesBetween.between(cut_from, cut_to, tuple(ranges))

@@ -85,7 +85,7 @@ class ClientNetwork:
     @property
     def open(self) -> list[MemoryTransport]:
         """The connections that no client has closed."""
-        return [one for store in self._stores for one in store.connections if not one.is_closing()]
+        return [connection for store in self._stores for connection in store.connections if not connection.is_closing()]
 
     def pause(self, store: StoreState) -> None:
         self.happened["silent stores"] += 1

@@ -66,8 +66,8 @@ class ReaderUser:
         return True
 
     async def _events(self, reader: AsyncEventReader) -> bool:
-        async for one in reader:
-            self._take(one.event)
+        async for each in reader:
+            self._take(each.event)
             if self._random.random() < 0.02:
                 return False
         return True

@@ -72,7 +72,7 @@ class StoreSide:
         return None
 
     def stream_of(self, segment: StoredSegment) -> StoredStream:
-        return next(one for one in self.streams.values() if one.by_name.get(segment.name) is segment)
+        return next(stream for stream in self.streams.values() if stream.by_name.get(segment.name) is segment)
 
 
 class ClientSession:

@@ -135,8 +135,8 @@ class StoredStream:
             self.epoch += 1
             new = self._create(ranges, old)
             await asyncio.sleep(pause())
-            for one in old:
-                self._seal(one)
+            for each in old:
+                self._seal(each)
                 await asyncio.sleep(pause())
             self._replace(old, new)
             return True
@@ -147,11 +147,11 @@ class StoredStream:
         for transaction in self.transactions.values():
             if transaction.state is TransactionState.OPEN:
                 self.abort(transaction)
-        while any(one.state is TransactionState.COMMITTING for one in self.transactions.values()):
+        while any(transaction.state is TransactionState.COMMITTING for transaction in self.transactions.values()):
             await asyncio.sleep(_COMMITTED_POLL_S)
         async with self._changing:
-            for one in self.active:
-                self._seal(one)
+            for each in self.active:
+                self._seal(each)
                 await asyncio.sleep(pause())
             self.is_sealed = True
 
@@ -187,18 +187,18 @@ class StoredStream:
 
     def _roll(self, active: list[int], between: list[int]) -> None:
         """Replace the active segments by those with the transaction, and these by copies of the active ones."""
-        for one in [*active, *between]:
-            self._seal(one)
+        for each in [*active, *between]:
+            self._seal(each)
         self._replace(active, between)
         self.epoch += 1
-        self._replace(between, self._create([self.segments[one].key_range for one in active], between))
+        self._replace(between, self._create([self.segments[each].key_range for each in active], between))
 
     def _create(self, ranges: Sequence[KeyRange], old: Sequence[int]) -> list[int]:
         new = []
         for key_range in ranges:
             identifier = segment_id(self.epoch, self._number)
             self._number += 1
-            before = [one for one in old if self.segments[one].key_range.overlaps(key_range)]
+            before = [each for each in old if self.segments[each].key_range.overlaps(key_range)]
             segment = StoredSegment(segment_name(SCOPE, self.name, identifier), key_range, before)
             segment.place = self._random.randrange(STORES)
             self.segments[identifier] = segment
@@ -209,9 +209,9 @@ class StoredStream:
     def _replace(self, old: Sequence[int], new: Sequence[int]) -> None:
         """Record which segments follow."""
         for identifier in new:
-            for one in self.segments[identifier].predecessors:
-                self.segments[one].successors.append(identifier)
-        self.active = [one for one in self.active if one not in old] + list(new)
+            for predecessor in self.segments[identifier].predecessors:
+                self.segments[predecessor].successors.append(identifier)
+        self.active = [each for each in self.active if each not in old] + list(new)
 
     def _seal(self, identifier: int) -> None:
         self.segments[identifier].is_sealed = True

@@ -135,7 +135,7 @@ class ClientWorld:
 
     def _move_all(self, store: StoreState) -> None:
         """Another store takes over what a store has."""
-        others = [one.number for one in self.stores if one is not store]
+        others = [each.number for each in self.stores if each is not store]
         for stream in (self.events, self.bytes):
             for segment in stream.segments.values():
                 if segment.place == store.number:

@@ -73,9 +73,9 @@ class Ages:
     def _read(self, stream: str) -> None:
         """All subscribers read their segments to the ends, and go to no segment that follows."""
         stores = self._plane.bare_segment_stores
-        for one in self._records.all(self._plane.records.get(SCOPE, stream).stream):
-            names = {each: segment_name(SCOPE, stream, each) for each in one.position.cut.offsets}
+        for subscriber in self._records.all(self._plane.records.get(SCOPE, stream).stream):
+            names = {each: segment_name(SCOPE, stream, each) for each in subscriber.position.cut.offsets}
             present = set(stores.names())
             ends = {each: stores.segment_info(name).length for each, name in names.items() if name in present}
-            offsets = {**one.position.cut.offsets, **ends}
-            self._subscribers.update_stream_cut(SCOPE, stream, one.name, one.generation, offsets)
+            offsets = {**subscriber.position.cut.offsets, **ends}
+            self._subscribers.update_stream_cut(SCOPE, stream, subscriber.name, subscriber.generation, offsets)

@@ -87,9 +87,9 @@ class ControllerChecks:
             if known is not None and self._model.is_present(known):
                 members.setdefault((stream, decision), []).append(identifier)
         for (stream, decision), identifiers in members.items():
-            states = {one: self._model.state((stream, one)) for one in identifiers}
+            states = {identifier: self._model.state((stream, identifier)) for identifier in identifiers}
             aborted = {one for one, state in states.items() if state is TransactionState.ABORTED}
-            lost = {one for one in identifiers if (stream, one) in self._model.lost}
+            lost = {identifier for identifier in identifiers if (stream, identifier) in self._model.lost}
             where = f"{decision} in {stream} is {Counter(states.values())}"
             require(bool(lost) or not aborted, f"{where}, and lost nothing")
             is_whole = len(aborted) == len(identifiers)
@@ -100,12 +100,16 @@ class ControllerChecks:
 
     def _check_answer(self, call: SetCall) -> None:
         if call.is_new:
-            absent = [one for one in call.places() if one not in self._model.decided]
+            absent = [place for place in call.places() if place not in self._model.decided]
             require(not absent, f"{call} was new, and {absent} are in no decided set")
         elif call.is_new is False:
-            later = [one for one in self._model.decisions if (one.writer, one.home) == (call.writer, call.home)]
+            later = [
+                decision
+                for decision in self._model.decisions
+                if (decision.writer, decision.home) == (call.writer, call.home)
+            ]
             require(
-                any(one.epoch >= call.epoch for one in later), f"{call}: no set of this or a later epoch was decided"
+                any(each.epoch >= call.epoch for each in later), f"{call}: no set of this or a later epoch was decided"
             )
             for place in call.places():
                 is_open = self._model.state(place) is TransactionState.OPEN
@@ -116,36 +120,36 @@ class ControllerChecks:
 
     def check_events(self, stream: str) -> None:
         """A reader sees the events of each committed transaction once, in an order that agrees with the answers."""
-        present = [one for one in self._model.transactions.values() if one.place[0] == stream]
-        present = [one for one in present if self._model.is_present(one)]
-        committed = [one for one in present if self._model.state(one.place) is TransactionState.COMMITTED]
+        present = [transaction for transaction in self._model.transactions.values() if transaction.place[0] == stream]
+        present = [each for each in present if self._model.is_present(each)]
+        committed = [each for each in present if self._model.state(each.place) is TransactionState.COMMITTED]
         self._check_merges(stream, present)
         read = self._read(stream)
         self._check_readings(stream, read)
         for key, events in enumerate(read):
-            owners = {event: one for one in committed for its, event in one.events if its == key}
+            owners = {event: each for each in committed for its, event in each.events if its == key}
             shown = self._without_partly_lost(stream, key, events)
             where = f"{stream}, key {key}"
             surplus = Counter(shown) - Counter(owners.keys())
             require(not surplus, f"{where}: too many of {dict(surplus)}")
-            expected = {one for one in owners if self._is_behind_head(stream, (key, one))}
+            expected = {owner for owner in owners if self._is_behind_head(stream, (key, owner))}
             require(expected == set(shown), f"{where}: {sorted(expected - set(shown))} are missing")
-            order = [owners[one] for one in shown]
+            order = [owners[each] for each in shown]
             self._check_order(where, order)
-            for one in committed:
-                its = [event for event in shown if owners[event] is one]
-                require(its == sorted(its), f"{where}: the events of {one.place} are {its}")
+            for each in committed:
+                its = [event for event in shown if owners[event] is each]
+                require(its == sorted(its), f"{where}: the events of {each.place} are {its}")
 
     def _check_merges(self, stream: str, present: list[ModelTransaction]) -> None:
         """Each event of a committed transaction was merged once, and no other one. It may be before the head now."""
-        for one in present:
-            times = {event: len(self._run.merges.positions.get(event, ())) for event in one.events}
-            is_committed = self._model.state(one.place) is TransactionState.COMMITTED
+        for each in present:
+            times = {event: len(self._run.merges.positions.get(event, ())) for event in each.events}
+            is_committed = self._model.state(each.place) is TransactionState.COMMITTED
             wrong = {event: count for event, count in times.items() if count != is_committed}
-            if wrong and self._may_be_partly_merged(one):
+            if wrong and self._may_be_partly_merged(each):
                 wrong = {event: count for event, count in wrong.items() if count > 1}
             what = "committed" if is_committed else "not committed"
-            require(not wrong, f"{stream}: events of {one.place}, which is {what}, were merged so often: {wrong}")
+            require(not wrong, f"{stream}: events of {each.place}, which is {what}, were merged so often: {wrong}")
 
     def _is_behind_head(self, stream: str, event: Event) -> bool:
         """Whether readers see this event, which was merged once."""
@@ -162,9 +166,9 @@ class ControllerChecks:
     def _read(self, stream: str) -> list[list[int]]:
         """The numbers of the events of each key, in order."""
         found: list[list[int]] = [[] for _ in KEYS]
-        for one in self._plane.segments.between(SCOPE, stream, None, None).ranges:
-            length = one.end_offset - one.start_offset
-            data = self._plane.bare_segment_stores.read(one.name, one.start_offset, length)
+        for span in self._plane.segments.between(SCOPE, stream, None, None).ranges:
+            length = span.end_offset - span.start_offset
+            data = self._plane.bare_segment_stores.read(span.name, span.start_offset, length)
             for key, event in parse_events(data):
                 found[key].append(event)
         return found
@@ -182,10 +186,12 @@ class ControllerChecks:
 
     def _without_partly_lost(self, stream: str, key: int, events: list[int]) -> list[int]:
         """Without the events of transactions of which a part may have been merged before they were aborted."""
-        late = [self._model.transactions[one] for one in self._model.lost_late if one[0] == stream]
-        partly = {event for one in late if self._may_be_partly_merged(one) for its, event in one.events if its == key}
+        late = [self._model.transactions[each] for each in self._model.lost_late if each[0] == stream]
+        partly = {
+            event for each in late if self._may_be_partly_merged(each) for its, event in each.events if its == key
+        }
         counts = Counter(events)
-        return [one for one in events if one not in partly or counts[one] > 1]
+        return [event for event in events if event not in partly or counts[event] > 1]
 
     def _may_be_partly_merged(self, transaction: ModelTransaction) -> bool:
         """Whether it lost a segment after its commit could have begun, so that others may have been merged by then."""
@@ -265,13 +271,13 @@ class ControllerChecks:
         """
         opened = {sort.partition("/")[2] for partition, sort in self._plane.everything() if sort.startswith("open/")}
         names = self._plane.bare_segment_stores.names()
-        ended = [one for one in names if TRANSACTION in one and one.partition(TRANSACTION)[2] not in opened]
-        left = [one for one in ended if not self._run.late.may_exist(one, after_all=orphans)]
+        ended = [name for name in names if TRANSACTION in name and name.partition(TRANSACTION)[2] not in opened]
+        left = [each for each in ended if not self._run.late.may_exist(each, after_all=orphans)]
         require(not left, f"segments of transactions that have ended: {left}")
         for stream in STREAMS:
             mark = mark_segment_name(SCOPE, stream)
             prefix = f"{SCOPE}/{stream}/"
-            present = {one for one in names if TRANSACTION not in one and one.startswith(prefix) and one != mark}
+            present = {name for name in names if TRANSACTION not in name and name.startswith(prefix) and name != mark}
             expected = self._expected_segments(stream)
             require(expected <= present, f"{stream}: segments {sorted(expected - present)} are missing")
             unknown = present - expected
@@ -286,14 +292,14 @@ class ControllerChecks:
         stored, truncation = self._plane.records.get_with_truncation(SCOPE, stream)
         found = stored.stream
         epochs = self._plane.records.history.epochs(found, range(found.epoch.number + 1))
-        every = {one.segment_id: one for epoch in epochs for one in epoch.segments}
+        every = {segment.segment_id: segment for epoch in epochs for segment in epoch.segments}
         left = segments_left(every.values(), truncation)
-        return {segment_name(SCOPE, stream, one.segment_id) for one in left}
+        return {segment_name(SCOPE, stream, segment.segment_id) for segment in left}
 
     def _noted_segments(self, stream: str) -> set[str]:
         stored = self._plane.records.find(SCOPE, stream)
         leftovers = None if stored is None else find_leftovers(self._plane.bare_store, stored.stream)
-        return {segment_name(SCOPE, stream, one) for one in (leftovers.identifiers if leftovers else ())}
+        return {segment_name(SCOPE, stream, identifier) for identifier in (leftovers.identifiers if leftovers else ())}
 
     def check_forgotten(self) -> None:
         """When all leases and the memory of outcomes have ended, only the committed epochs of writers are left."""
@@ -310,7 +316,7 @@ class ControllerChecks:
             if partition.startswith("streams/"):
                 require(sort == "current", f"{partition} {sort} is left of deleted streams: {body}")
         names = self._plane.bare_segment_stores.names()
-        left_segments = [one for one in names if not self._run.late.may_exist(one, after_all=True)]
+        left_segments = [name for name in names if not self._run.late.may_exist(name, after_all=True)]
         require(not left_segments, f"segments of deleted streams are left: {left_segments}")
 
 

@@ -52,7 +52,7 @@ class Clients:
     ) -> None:
         """Append an event of any key, and first create its segment if that is done on demand."""
         key = self._random.randrange(len(KEYS))
-        (owner,) = [one for one in segments if one.key_range.low <= KEYS[key] < one.key_range.high]
+        (owner,) = [segment for segment in segments if segment.key_range.low <= KEYS[key] < segment.key_range.high]
         if on_demand:
             self._run.retry(lambda: self._create(self._run.service(), transaction, owner))
         self._run.give_turn()
@@ -116,7 +116,7 @@ class Clients:
             place = self.begin(stream, f"{writer}/{epoch}/{attempt}").place
             members.setdefault(stream, []).append(place[1])
         known = self._model.transactions.values()
-        others = [one.place for one in known if not one.may_expire and one.has_segments]
+        others = [each.place for each in known if not each.may_expire and each.has_segments]
         if others and random.random() < 0.25:  # perhaps a transaction of another writer
             stream, identifier = random.choice(others)
             if identifier not in members.get(stream, ()):

@@ -34,12 +34,12 @@ class EpochChecks:
         epochs = list(self._plane.records.history.epochs(stream, range(stream.epoch.number + 1)))
         require(epochs[-1] == stream.epoch, f"{stream.name}: {stream.epoch} is not its last epoch, {epochs[-1]}")
         for epoch in epochs:
-            ranges = [one.key_range for one in epoch.segments]
+            ranges = [segment.key_range for segment in epoch.segments]
             require(_are_whole(ranges), f"{stream.name}: epoch {epoch.number} has the key ranges {ranges}")
         for before, after in pairwise(epochs):
             _check_follows(stream, before, after)
-            for one in segments_left(after.replaced, truncation):
-                self._check_replaced(stream, one)
+            for each in segments_left(after.replaced, truncation):
+                self._check_replaced(stream, each)
         self._check_active(stream)
 
     def _check_replaced(self, stream: Stream, segment: StreamSegment) -> None:
@@ -48,21 +48,21 @@ class EpochChecks:
         info = self._plane.bare_segment_stores.segment_info(name)
         require(info.is_sealed, f"{name} was replaced, and is not sealed")
         following = self._plane.segments.successors(SCOPE, stream.name, segment.segment_id).segments
-        reached = [one.key_range for one in following]
+        reached = [segment.key_range for segment in following]
         is_covered = bool(reached) and _are_adjacent(reached)
         is_covered = is_covered and reached[0].low <= segment.key_range.low
         require(is_covered and segment.key_range.high <= reached[-1].high, f"{name} leads to {reached}")
-        for one in following:
-            require(segment.segment_id in one.predecessors, f"{name} is not before {one}")
-            earlier = self._plane.segments.predecessors(SCOPE, stream.name, one.segment_id)
+        for successor in following:
+            require(segment.segment_id in successor.predecessors, f"{name} is not before {successor}")
+            earlier = self._plane.segments.predecessors(SCOPE, stream.name, successor.segment_id)
             identifiers = [each.segment_id for each in earlier]
-            where = f"{one.segment_id} of {stream.name} follows {identifiers}"
+            where = f"{successor.segment_id} of {stream.name} follows {identifiers}"
             require(segment.segment_id in identifiers, where)
 
     def _check_active(self, stream: Stream) -> None:
         is_sealed = stream.state is StreamState.SEALED
-        for one in stream.epoch.segments:
-            name = segment_name(SCOPE, stream.name, one.segment_id)
+        for segment in stream.epoch.segments:
+            name = segment_name(SCOPE, stream.name, segment.segment_id)
             info = self._plane.bare_segment_stores.segment_info(name)
             require(info.is_sealed is is_sealed, f"{name} is sealed: {info.is_sealed}, in a stream {stream.state}")
         least, count = stream.configuration.scaling.min_segments, len(stream.epoch.segments)
@@ -77,11 +77,11 @@ def _check_follows(stream: Stream, before: Epoch, after: Epoch) -> None:
     """The new epoch keeps a segment as it was, or replaces it. New segments have its number, and no former one."""
     where = f"{stream.name}: {after} follows {before}"
     require(after.number == before.number + 1, where)
-    kept = [one for one in after.segments if one.segment_id in before.by_id]
-    require(all(before.by_id[one.segment_id] == one for one in kept), where)
-    replaced = [one for one in before.segments if one.segment_id not in after.by_id]
+    kept = [segment for segment in after.segments if segment.segment_id in before.by_id]
+    require(all(before.by_id[segment.segment_id] == segment for segment in kept), where)
+    replaced = [segment for segment in before.segments if segment.segment_id not in after.by_id]
     require(list(after.replaced) == replaced, where)
-    require(all(one.epoch == after.number for one in after.segments if one not in kept), where)
+    require(all(segment.epoch == after.number for segment in after.segments if segment not in kept), where)
 
 
 def _are_whole(ranges: Sequence[KeyRange]) -> bool:

@@ -42,9 +42,9 @@ class Followers:
         if offsets is None:  # The stream may have been deleted and created again meanwhile.
             reading.incarnation = self._run.model.incarnation(reading.stream)
         found: list[tuple[int, int]] = []
-        for one in view.ranges:
-            length = one.end_offset - one.start_offset
-            found += parse_events(self._run.plane.bare_segment_stores.read(one.name, one.start_offset, length))
+        for span in view.ranges:
+            length = span.end_offset - span.start_offset
+            found += parse_events(self._run.plane.bare_segment_stores.read(span.name, span.start_offset, length))
         for key, event in found:
             reading.events[key].append(event)
         return view.end.offsets

@@ -52,11 +52,11 @@ class GroupChecks:
 
     def _check_subscribers(self, stream: Stream) -> None:
         """The groups among the subscribers are those that the stream's retention waits for, in their generation."""
-        found = {one.name: one.generation for one in self._subscribers.all(stream) if "/" in one.name}
+        found = {each.name: each.generation for each in self._subscribers.all(stream) if "/" in each.name}
         wanted = {
-            one.scoped_name: one.generation
-            for one in map(self.group, GROUPS)
-            if one is not None and stream.scoped_name in one.configuration.subscribed
+            each.scoped_name: each.generation
+            for each in map(self.group, GROUPS)
+            if each is not None and stream.scoped_name in each.configuration.subscribed
         }
         require(found.items() <= wanted.items(), f"{stream.name} has the subscribers {found}, and not {wanted}")
         is_first = stream.first_segment_number == 0  # Groups do not subscribe to a stream that was created again.
@@ -70,11 +70,13 @@ class GroupChecks:
         info = stores.segment_info(name)
         payloads, consumed = iter_events(stores.read(name, info.start_offset, info.length))
         require(consumed == info.length - info.start_offset, f"{name} ends in the middle of a watermark")
-        for before, after in pairwise([watermark_of_payload(one) for one in payloads]):
+        for before, after in pairwise([watermark_of_payload(payload) for payload in payloads]):
             is_later = before.lower_time <= after.lower_time and before.upper_time <= after.upper_time
             require(is_later, f"{name}: {after} follows {before}")
-            earlier = {one.segment.segment_id: one.offset for one in before.cut}
-            behind = [one for one in after.cut if one.offset < earlier.get(one.segment.segment_id, 0)]
+            earlier = {position.segment.segment_id: position.offset for position in before.cut}
+            behind = [
+                position for position in after.cut if position.offset < earlier.get(position.segment.segment_id, 0)
+            ]
             require(not behind, f"{name}: {after} follows {before}")
 
     def _check_tables(self) -> None:
@@ -84,6 +86,6 @@ class GroupChecks:
             table = None if stored is None else stored.table
             require(table is None or table.state is TableState.ACTIVE, f"table {name} is at work: {table}")
             prefix = f"{SCOPE}/{name}_kvtable/"
-            wanted = {f"{prefix}{one.segment_id}.#epoch.0" for one in table.segments} if table else set()
-            found = {one for one in self._plane.bare_segment_stores.names() if one.startswith(prefix)}
+            wanted = {f"{prefix}{segment.segment_id}.#epoch.0" for segment in table.segments} if table else set()
+            found = {name for name in self._plane.bare_segment_stores.names() if name.startswith(prefix)}
             require(found == wanted, f"table {name} has the segments {sorted(found)}, and not {sorted(wanted)}")

@@ -48,7 +48,7 @@ class Losses:
 
     def lose_one(self, part_of_name: str) -> None:
         """Lose a segment of a transaction that a client knows, with this text in its name."""
-        names = [one for one in self._stores.names() if TRANSACTION in one and part_of_name in one]
+        names = [name for name in self._stores.names() if TRANSACTION in name and part_of_name in name]
         if not names:
             return
         name = self._random.choice(names)

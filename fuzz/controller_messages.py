@@ -92,7 +92,7 @@ class Messages:
         """Process the waiting requests on a stream, or the messages of another kind."""
         self._run.collect()
         self._run.give_turn()
-        for message in [one for one in self._run.waiting if one[0] == kind and one[1].get("stream") == stream]:
+        for message in [each for each in self._run.waiting if each[0] == kind and each[1].get("stream") == stream]:
             if message in self._run.waiting:  # Another process may have taken it.
                 self._run.waiting.remove(message)
                 self._consume(message)

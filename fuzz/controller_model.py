@@ -76,7 +76,7 @@ class SetCall:
     is_new: bool | None = None
 
     def places(self) -> list[Place]:
-        return [(stream, one) for stream, ids in self.members.items() for one in ids]
+        return [(stream, each) for stream, ids in self.members.items() for each in ids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ class ControllerModel:
 
     def pending_sets(self) -> set[str]:
         """The sets that are begun and not decided."""
-        found = (find_commit_writer(self._plane.bare_store, SCOPE, *one) for one in self.writers())
-        return {one.writer.pending.set_id for one in found if one is not None and one.writer.pending is not None}
+        found = (find_commit_writer(self._plane.bare_store, SCOPE, *writer) for writer in self.writers())
+        return {each.writer.pending.set_id for each in found if each is not None and each.writer.pending is not None}
 
     def follow(self) -> None:
         """Learn of the transaction that the last call has begun, or the set that it has decided.

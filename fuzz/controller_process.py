@@ -43,7 +43,7 @@ class SuddenEnd:
         write = DynamoMetadataStore.write
 
         def watched(store: DynamoMetadataStore, *writes: Write) -> None:
-            if not any(one.key.sort.startswith(_WRITER) for one in writes) or (point := self._point()) is None:
+            if not any(write.key.sort.startswith(_WRITER) for write in writes) or (point := self._point()) is None:
                 return write(store, *writes)
             with self._lock:
                 before, after = COMMIT_POINTS[self._writes % 4 : self._writes % 4 + 2]

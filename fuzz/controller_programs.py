@@ -269,8 +269,8 @@ class _ControllerProgram:
             service.sets.commit_all(SCOPE, stream, {stream: [first, second]}, writer=_LAST_WRITER, epoch=1)
             plane.drain_transactions()
             self._scaling.use(stream)
-            for one in (first, second):
-                state = self._run.model.state((stream, one))
-                require(state is TransactionState.COMMITTED, f"the last transaction {one:x} of {stream} is {state}")
+            for each in (first, second):
+                state = self._run.model.state((stream, each))
+                require(state is TransactionState.COMMITTED, f"the last transaction {each:x} of {stream} is {state}")
             plane.streams.seal_stream(SCOPE, stream)
             plane.drain()

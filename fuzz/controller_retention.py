@@ -70,11 +70,11 @@ class WatchedRetention:
         if self._by_time is not None:
             self._check_by_time(stream, running, self._by_time)
             return
-        for one in self._subscribers.all(stream):
-            cuts = [one.position] if running.before is None else [one.position, running.before.head]
+        for each in self._subscribers.all(stream):
+            cuts = [each.position] if running.before is None else [each.position, running.before.head]
             if compare_cuts(upper_bound(cuts), running.target) is not CutOrder.EQUAL_OR_AFTER:
                 raise WrongStateError(
-                    f"retention truncates {stream.scoped_name} at {running.target}, and {one} is before"
+                    f"retention truncates {stream.scoped_name} at {running.target}, and {each} is before"
                 )
 
     def _check_by_time(self, stream: Stream, running: RunningTruncation, policy: RetentionPolicy) -> None:
@@ -87,8 +87,8 @@ class WatchedRetention:
         if young:
             raise WrongStateError(f"{where}, and the ages of {young} are less than the minimum")
         unread: set[Event] = set()
-        for one in self._subscribers.all(stream):
-            unread |= kept & self._behind(stream, one.position)
+        for subscriber in self._subscribers.all(stream):
+            unread |= kept & self._behind(stream, subscriber.position)
         is_old = policy.maximum is not None and any(ages[event] > policy.maximum for event in unread)
         if gone & unread and not is_old:
             raise WrongStateError(f"{where}, and {gone & unread} are unread: {[ages[each] for each in unread]}")
@@ -124,7 +124,7 @@ class WatchedRetention:
         if limit_ms is None:
             return
         last_ms = self._plane.clock.now_ms() - limit_ms - slack_ms
-        left = {one: at_ms for one in self._behind(stream, head) if (at_ms := self._merges.times_ms[one]) < last_ms}
+        left = {each: at_ms for each in self._behind(stream, head) if (at_ms := self._merges.times_ms[each]) < last_ms}
         if left:
             raise WrongStateError(f"retention has left {left} in {stream.scoped_name}, from before {last_ms}")
 

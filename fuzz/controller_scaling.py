@@ -55,8 +55,8 @@ class AutoScaling:
         """Most reports are on streams that scale by rate. Others may have been updated meanwhile."""
         random = self._random
         stored = (self._plane.records.find(SCOPE, name) for name in STREAMS)
-        found = [one.stream for one in stored if one is not None]
-        wanted = [one for one in found if is_by_rate(one)] if random.random() < 0.9 else found
+        found = [each.stream for each in stored if each is not None]
+        wanted = [each for each in found if is_by_rate(each)] if random.random() < 0.9 else found
         if not wanted:
             return
         stream = random.choice(wanted)
@@ -67,8 +67,8 @@ class AutoScaling:
             name = _name(stream, segments[place].segment_id)
             self._waiting.append(ScalingReport(name, "hot", at_ms, splits=random.choice(_SPLITS)))
             return
-        for one in segments[place : place + random.randint(1, 3)]:
-            name, is_silent = _name(stream, one.segment_id), random.random() < 0.4
+        for segment in segments[place : place + random.randint(1, 3)]:
+            name, is_silent = _name(stream, segment.segment_id), random.random() < 0.4
             self._waiting.append(ScalingReport(name, "cold", at_ms, silent=is_silent))
 
     def _deliver(self, report: ScalingReport) -> None:
@@ -97,21 +97,23 @@ class AutoScaling:
         if not is_by_rate(stream):
             return
         self._handle_now(stream, [stream.epoch.segments[0].segment_id], "hot", ReportOutcome.SPLIT)
-        parts = [one.segment_id for one in self._plane.records.get(SCOPE, name).stream.epoch.created]
+        parts = [segment.segment_id for segment in self._plane.records.get(SCOPE, name).stream.epoch.created]
         self._handle_now(stream, parts[:2], "cold", ReportOutcome.MERGED)
 
     def _handle_now(
         self, stream: Stream, identifiers: Sequence[int], kind: Literal["hot", "cold"], wanted: ReportOutcome
     ) -> None:
         now_ms = self._plane.clock.now_ms()
-        outcome = [self.handle(ScalingReport(_name(stream, one), kind, now_ms)) for one in identifiers][-1]
+        outcome = [self.handle(ScalingReport(_name(stream, identifier), kind, now_ms)) for identifier in identifiers][
+            -1
+        ]
         require(outcome is wanted, f"{stream.name}: {identifiers} are {kind}, and the last report was {outcome}")
         self._plane.drain()
 
     def _check(self, stream: Stream, planned: Epoch, report: ScalingReport, start_ms: int) -> None:
         """Raises WrongStateError unless the report, and those of the neighbours, justify the scale of the stream."""
         policy, sealed, created = stream.configuration.scaling, planned.replaced, planned.created
-        names = [_name(stream, one.segment_id) for one in sealed]
+        names = [_name(stream, segment.segment_id) for segment in sealed]
         where = f"{stream.scoped_name}: {report} at {start_ms} seals {names} for {len(created)} segments"
         require(is_by_rate(stream) and report.segment in names and start_ms - report.at_ms <= REPORT_VALID_MS, where)
         if report.kind == "hot":
@@ -124,8 +126,8 @@ class AutoScaling:
         require(len(planned.segments) >= policy.min_segments, f"{where}, fewer than {policy}")
 
     def _is_cold(self, segment: str, now_ms: int) -> bool:
-        reports = [one for one in self._delivered if (one.segment, one.kind) == (segment, "cold")]
-        return any(one.silent or now_ms < one.at_ms + COLD_VALID_MS for one in reports)
+        reports = [each for each in self._delivered if (each.segment, each.kind) == (segment, "cold")]
+        return any(report.silent or now_ms < report.at_ms + COLD_VALID_MS for report in reports)
 
 
 class _CheckedAcceptance(Acceptance):

@@ -47,7 +47,7 @@ class SealStorms:
         self._commit(stream, 0)
         self._plane.streams.seal_stream(SCOPE, stream)
         self._run.collect()
-        waiting = [one for one in self._run.waiting if one[0] == "request" and one[1].get("stream") == stream]
+        waiting = [each for each in self._run.waiting if each[0] == "request" and each[1].get("stream") == stream]
         works = [partial(self._messages.process_twice, waiting[-1]) for _ in range(self._random.randint(2, 4))]
         slow_at = itertools.cycle(_SLOW_AT_SEALS)
         self._run.note("storm of seals")
@@ -58,8 +58,8 @@ class SealStorms:
         for number in range(2):
             self._commit(stream, number)
         self._run.collect()
-        waiting = [one for one in self._run.waiting if one[0] == "commit" and one[1].get("stream") == stream]
-        found = [Process("processor", partial(self._messages.process_twice, one)) for one in waiting[:3]]
+        waiting = [each for each in self._run.waiting if each[0] == "commit" and each[1].get("stream") == stream]
+        found = [Process("processor", partial(self._messages.process_twice, each)) for each in waiting[:3]]
         for number in range(2, 2 + self._random.randint(1, 2)):
             work = partial(self._commit_noted, stream, number)
             found.append(Process("set writer", work, slow_at=_SLOW_AT_QUERIES))

@@ -67,8 +67,8 @@ class Storms:
     def _commit_large_set(self, stream: str, epoch: int) -> None:
         random = self._random
         members: dict[str, list[int]] = {}
-        for one in random.choices((stream, stream, stream, *STREAMS), k=random.randint(3, 8)):
-            members.setdefault(one, []).append(self._clients.begin(one, f"{WRITERS[0]}/{epoch}/0").place[1])
+        for choice in random.choices((stream, stream, stream, *STREAMS), k=random.randint(3, 8)):
+            members.setdefault(choice, []).append(self._clients.begin(choice, f"{WRITERS[0]}/{epoch}/0").place[1])
         self._clients.commit_set(WRITERS[0], random.choice(self._run.model.homes), epoch, members, attempts=1)
         if random.random() < _LOSSES_SHARE:
             lost = random.choice(members.get(stream, [0]))
@@ -85,8 +85,8 @@ class Storms:
         if random.random() < _UNTOUCHED_SHARE:
             return []
         self._losses.begin_storm()
-        waiting = [one for one in run.waiting if one[0] != "abort"]
-        works = [partial(messages.process_twice, one) for one in waiting for _ in range(random.randint(1, 3))]
+        waiting = [each for each in run.waiting if each[0] != "abort"]
+        works = [partial(messages.process_twice, each) for each in waiting for _ in range(random.randint(1, 3))]
         works = works[:_PROCESSORS_MAX]
         slow_at = _SLOW_AT_COMMITS if random.random() < _SLOW_SHARE else ((),)
         found = [
@@ -98,7 +98,7 @@ class Storms:
 
     def _process_requests(self) -> None:
         self._run.collect()
-        self._run.waiting = [one for one in self._run.waiting if one[0] != "request" or not self._is_processed(one)]
+        self._run.waiting = [each for each in self._run.waiting if each[0] != "request" or not self._is_processed(each)]
 
     def _is_processed(self, message: Message) -> bool:
         try:
@@ -128,8 +128,8 @@ class Storms:
                 found.append(
                     Process("set writer", work, slow_at=_SLOW_AT_SETS if random.random() < _SLOW_SHARE else ())
                 )
-                aborted = [one for one in others if random.random() < 0.8]
-                found += [Process("aborter", partial(successors.abort, one, shared)) for one in aborted]
+                aborted = [other for other in others if random.random() < 0.8]
+                found += [Process("aborter", partial(successors.abort, each, shared)) for each in aborted]
             self._shared = found
             self._run.note("storm on a transaction")
 

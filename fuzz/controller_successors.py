@@ -32,7 +32,7 @@ class Successors:
         for _ in range(self._random.randint(2, 6)):
             with self._run.refusals_noted("successor"):
                 found = self._run.service().list_open(SCOPE, stream, _LISTED_MAX).items
-                opened = [one for one in found if one.state is TransactionState.OPEN]
+                opened = [each for each in found if each.state is TransactionState.OPEN]
                 if opened:
                     one = self._random.choice(opened)
                     is_long = one.lease_end_ms - one.created_ms >= LONG_MS

@@ -49,7 +49,7 @@ class Checkpoint:
         self.query_id: str = json.loads(metadata.read_text())["id"]
 
     def last(self, name: str) -> int:
-        return max((int(one.name) for one in (self._directory / name).glob("[0-9]*")), default=-1)
+        return max((int(each.name) for each in (self._directory / name).glob("[0-9]*")), default=-1)
 
     def plan(self, number: int, start: str, end: str) -> None:
         self._write(self._directory / "offsets" / str(number), {"start": start, "end": end})
@@ -110,9 +110,9 @@ class Query:
     def _run_batch(self, number: int, threads: ThreadPoolExecutor) -> None:
         batch = BatchName.of_query(self._checkpoint.query_id, number, None)
         partitions = self._batches.partitions(*self._checkpoint.planned(number))
-        inputs = self._sorted(partitions) if self._arguments.ordered else [[one] for one in partitions]
+        inputs = self._sorted(partitions) if self._arguments.ordered else [[partition] for partition in partitions]
         tasks = [threads.submit(self._run_task, batch, index, rows) for index, rows in enumerate(inputs)]
-        commit_batch(self._access, self._writing, batch, [one.result() for one in tasks], Event().wait)
+        commit_batch(self._access, self._writing, batch, [task.result() for task in tasks], Event().wait)
 
     def _run_task(self, batch: BatchName, index: int, rows: Sequence[Partition | pa.RecordBatch]) -> TaskReport:
         """One attempt, or two: the first one fails after it has written, or both write at the same time."""
@@ -136,11 +136,11 @@ class Query:
         return write_task(self._access, self._writing, attempt, self._rows(rows), is_repeated)
 
     def _rows(self, rows: Sequence[Partition | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for one in rows:
-            if isinstance(one, pa.RecordBatch):
-                yield one
+        for row in rows:
+            if isinstance(row, pa.RecordBatch):
+                yield row
             else:
-                yield from read_partition(self._reading, one)
+                yield from read_partition(self._reading, row)
 
     def _sorted(self, partitions: Sequence[Partition]) -> list[list[pa.RecordBatch]]:
         """The events by key, so that those of a key are in one task, in order."""

@@ -108,10 +108,10 @@ class Turns:
         processes keep each other from ending, the error is WrongStateError.
         """
         self._running = list(processes)
-        for one in processes:
-            if not one.slow_at and self._random.random() < _SLOW_SHARE:
-                one.slow_at = self._random.choice(_SLOW_AT)
-        threads = [threading.Thread(target=self._run_process, args=(one,), daemon=True) for one in processes]
+        for process in processes:
+            if not process.slow_at and self._random.random() < _SLOW_SHARE:
+                process.slow_at = self._random.choice(_SLOW_AT)
+        threads = [threading.Thread(target=self._run_process, args=(process,), daemon=True) for process in processes]
         self._calls.before, self._calls.after = self._before, self._after
         for thread in threads:
             thread.start()
@@ -128,7 +128,7 @@ class Turns:
             self._calls.calm()
         if self._failure is not None:
             raise self._failure
-        return sum(one.is_dead for one in processes)
+        return sum(process.is_dead for process in processes)
 
     def _wake_next(self) -> None:
         """Give the turn to a process, or end the run if none is left."""
@@ -140,7 +140,7 @@ class Turns:
 
     def _choose(self) -> Process:
         self._turns += 1
-        awake = [one for one in self._running if one.wakes_at <= self._turns]
+        awake = [each for each in self._running if each.wakes_at <= self._turns]
         if not awake:
             first = min(self._running, key=lambda one: one.wakes_at)
             self._turns = first.wakes_at

@@ -35,7 +35,7 @@ def below(*ancestors: int) -> list[Process]:
     while waiting:
         offspring = children.get(waiting.pop(0), [])
         found += offspring
-        waiting += [one.pid for one in offspring]
+        waiting += [each.pid for each in offspring]
     return found
 
 
@@ -56,7 +56,7 @@ def owner_of_port(port: int, candidates: list[Process]) -> int | None:
     inode = _inode_of_port(port)
     for process in candidates if inode is not None else ():
         with suppress(OSError):
-            if any(os.readlink(one) == f"socket:[{inode}]" for one in Path(f"/proc/{process.pid}/fd").iterdir()):
+            if any(os.readlink(each) == f"socket:[{inode}]" for each in Path(f"/proc/{process.pid}/fd").iterdir()):
                 return process.pid
     return None
 

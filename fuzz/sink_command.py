@@ -49,7 +49,9 @@ def copy_streams(options: Namespace) -> int:
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="headrace-spark-sink-", ignore_cleanup_errors=True) as name:
         with sink_stack(Path(name)) as stack:
-            wrong = [one for engine in engines for one in _copy_on(engine, stack, Path(name) / engine.version, options)]
+            wrong = [
+                each for engine in engines for each in _copy_on(engine, stack, Path(name) / engine.version, options)
+            ]
         if wrong:
             print(f"wrong: {', '.join(wrong)}")
     return 1 if wrong else 0
@@ -93,4 +95,4 @@ def _copy_on(engine: Engine, stack: SinkStack, directory: Path, options: Namespa
 
 def _not_evidence(directory: str, names: list[str]) -> list[str]:
     """Everything but logs and checkpoints."""
-    return [one for one in names if one in ("data", "spark", "warehouse") or one.startswith(_NOT_EVIDENCE)]
+    return [name for name in names if name in ("data", "spark", "warehouse") or name.startswith(_NOT_EVIDENCE)]

@@ -107,7 +107,7 @@ class RunWatch:
                 self._seen[kind, request.forwarded] += 1
                 if kind == "begin" and request.forwarded:
                     self._note_label(request)
-                now += [one for one in self.faults if self._is_time(one, kind, request)]
+                now += [fault for fault in self.faults if self._is_time(fault, kind, request)]
             self._begun.update(now)
         for fault in now:
             if fault.delay_s:
@@ -119,7 +119,7 @@ class RunWatch:
     @property
     def left(self) -> list[Fault]:
         """What has not happened."""
-        return [one for one in self.faults if one not in self.done]
+        return [fault for fault in self.faults if fault not in self.done]
 
     def join(self) -> None:
         """Waits for what is happening."""

@@ -109,7 +109,9 @@ def _rows(events: DataFrame, arguments: Namespace) -> DataFrame:
         fails=arguments.fail_first_attempts,
         straggles=arguments.speculation,
     )
-    return events.mapInArrow(plan, ", ".join(f"{one} {'binary' if one == 'event' else 'string'}" for one in columns))
+    return events.mapInArrow(
+        plan, ", ".join(f"{column} {'binary' if column == 'event' else 'string'}" for column in columns)
+    )
 
 
 def _await_finish(query: StreamingQuery, finish: Path) -> None:

@@ -35,7 +35,7 @@ class CopiedStreams:
         with self._writing, self._client.writer(self._scope, "in") as writer:
             for first in range(self.written, self.written + count, _EVENTS_PER_APPEND):
                 numbers = range(first, min(first + _EVENTS_PER_APPEND, self.written + count))
-                writer.write_batch([b"%08d" % number for number in numbers], [str(one % KEYS) for one in numbers])
+                writer.write_batch([b"%08d" % number for number in numbers], [str(number % KEYS) for number in numbers])
                 writer.flush()
             self.written += count
             self._cuts.append((self.written, self._client.admin.stream_cut(self._scope, "in")))
@@ -107,7 +107,7 @@ class CopiedStreams:
             if not (left := self._client.admin.transactions.list_open(self._scope, "out")):
                 return
             threading.Event().wait(_POLL_S)
-        raise AssertionError(f"{len(left)} transactions are still open: {[one.label for one in left]}")
+        raise AssertionError(f"{len(left)} transactions are still open: {[each.label for each in left]}")
 
     def _numbers(self) -> list[int]:
         try:

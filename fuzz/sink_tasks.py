@@ -42,11 +42,11 @@ class TaskPlan:
         assert context is not None
         batch = int(context.getLocalProperty("streaming.sql.batchId") or "0")
         rows = 0
-        for one in self._rows(batches):
+        for row in self._rows(batches):
             if not rows and self.straggles and context.partitionId() == 0 and batch % _EVERY == 1:
                 self._straggle(str(batch), context.attemptNumber())
-            rows += one.num_rows
-            yield one
+            rows += row.num_rows
+            yield row
         if self.fails and rows and batch % _EVERY == 0 and context.attemptNumber() == 0:
             name = f"{batch}-{context.partitionId()}-{context.taskAttemptId()}"
             if self._await(BEGAN, name, _MEETS_POLLS):
@@ -55,7 +55,7 @@ class TaskPlan:
 
     def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the task, in batches that do not all fit into the buffer of this process."""
-        filled = [one for one in batches if one.num_rows] if self.is_sorted else batches
+        filled = [batch for batch in batches if batch.num_rows] if self.is_sorted else batches
         if not self.is_sorted:
             yield from filled
             return

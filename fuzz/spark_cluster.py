@@ -35,7 +35,7 @@ class SparkCluster:
 
     def executors(self) -> list[Process]:
         """The JVMs of executors."""
-        return [one for one in below(*self._workers) if _EXECUTOR in one.command]
+        return [each for each in below(*self._workers) if _EXECUTOR in each.command]
 
     def processes(self) -> list[Process]:
         """All processes of executors, those of Python included."""
@@ -68,12 +68,12 @@ def spark_cluster(engine: Engine, directory: Path) -> Iterator[SparkCluster]:
         sizes = ["--cores", str(CORES_PER_HOST), "--memory", "2g"]
         for host in HOSTS:
             start("Worker", host, *sizes, "--work-dir", str(directory / f"work-{host}"), url)
-        yield SparkCluster(url, [one.pid for one in running[1:]])
+        yield SparkCluster(url, [each.pid for each in running[1:]])
     finally:
-        left = below(*(one.pid for one in running))
-        for one in running:
-            kill_group(one.pid)
-            one.wait()
+        left = below(*(each.pid for each in running))
+        for each in running:
+            kill_group(each.pid)
+            each.wait()
         for process in left:  # Python's daemons have groups of their own
             kill_group(process.pid)
 

@@ -160,7 +160,7 @@ class _Copy:
         for _ in range(FAILED_RUNS_MAX):
             faults, has_failed = self._run(faults)
             if not has_failed:
-                return [one for one in faults if one.name not in DRIVER]
+                return [fault for fault in faults if fault.name not in DRIVER]
         raise AssertionError(f"{FAILED_RUNS_MAX} runs in a row failed")
 
     def _run(self, faults: Sequence[Fault]) -> tuple[list[Fault], bool]:
@@ -279,7 +279,7 @@ class _Copy:
         """Whether the next run repeats a batch that the sink has committed: what the checkpoint and the sink say."""
         checkpoint = self._directory / "checkpoint"
         planned, committed = (
-            max((int(one.name) for one in (checkpoint / name).glob("[0-9]*")), default=-1)
+            max((int(each.name) for each in (checkpoint / name).glob("[0-9]*")), default=-1)
             for name in ("offsets", "commits")
         )
         if planned <= committed:
@@ -291,7 +291,7 @@ class _Copy:
     def _count(self, watch: RunWatch, *, is_replay: bool) -> None:
         happened = self.outcome.happened
         self.outcome.runs += 1
-        done = [one.name for one in watch.done]
+        done = [each.name for each in watch.done]
         asked = [name for name in done if name in CONTROLLER]
         if self._stack.spare_controller() and asked:  # the query has committed no set since
             done.remove(asked[-1])
@@ -303,7 +303,7 @@ class _Copy:
             file.unlink()
         for file in self._directory.glob(f"{OVERLAPPED}-*"):
             batch = int(file.name.partition("-")[2])
-            wrote = [one for one in watch.attempts if one[:2] == (batch, 0)]
+            wrote = [attempt for attempt in watch.attempts if attempt[:2] == (batch, 0)]
             happened["speculation"] += len(wrote) > 1
             file.unlink()
 

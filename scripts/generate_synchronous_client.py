@@ -97,7 +97,7 @@ MODULES = (
         internal=frozenset({"leave", "segment_replaced", "segment_failed", "forget"}),
     ),
 )
-MODULE_OF_CLASS = {name: one.module for one in MODULES for name in one.classes}
+MODULE_OF_CLASS = {name: module.module for module in MODULES for name in module.classes}
 
 
 class Source:
@@ -164,17 +164,17 @@ def generate(client: Path, wanted: Generated) -> str:
 def _class_text(node: ast.ClassDef, base: str | None, left_out: set[str] | frozenset[str]) -> tuple[str, set[str]]:
     """The synchronous class, and the names that it takes from the asynchronous module."""
     name = _synchronous(node.name)
-    members = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-    closes = any(one.name == "closed" and _is_property(one) for one in members)
-    generic = next((ast.unparse(one) for one in node.bases if ast.unparse(one).startswith("Generic[")), None)
+    members = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    closes = any(member.name == "closed" and _is_property(member) for member in members)
+    generic = next((ast.unparse(base) for base in node.bases if ast.unparse(base).startswith("Generic[")), None)
     parameters = "" if generic is None else generic.removeprefix("Generic")
-    bases = ", ".join(one for one in (base, generic) if one)
+    bases = ", ".join(each for each in (base, generic) if each)
     lines = [f"class {name}({bases}):" if bases else f"class {name}:", *_docstring(node, 1), ""]
     lines += [f"    def __init__(self, thread: LoopCaller, core: {node.name}{parameters}) -> None:"]
     if base:
         lines += ["        super().__init__(core)"]
     lines += ["        self._thread = thread", "        self._core = core"]
-    used = {one.id for base_class in node.bases for one in _names(base_class)}
+    used = {name.id for base_class in node.bases for name in _names(base_class)}
     for attribute, kind in _parts(members):
         used.add(kind)
         lines.append(f"        self.{attribute} = {_synchronous(kind)}(thread, core.{attribute})")
@@ -210,7 +210,7 @@ def _member_text(
     call = f"self._core.{member.name}({_arguments(member.args)})"
     returned = ast.unparse(member.returns)
     if _is_iterator(member):
-        if "page" not in {one.arg for one in member.args.kwonlyargs}:
+        if "page" not in {argument.arg for argument in member.args.kwonlyargs}:
             raise ValueError(f"{kind}.{member.name} needs a parameter `page`: how many items one call fetches")
         return [*text, f"        yield from self._thread.iterate(lambda: {call}, page)"], used
     if returned.startswith("Async") and returned in MODULE_OF_CLASS:
@@ -237,8 +237,8 @@ def _names(part: ast.AST) -> list[ast.Name]:
 
 
 def _arguments(given: ast.arguments) -> str:
-    positional = [one.arg for one in [*given.posonlyargs, *given.args] if one.arg != "self"]
-    return ", ".join([*positional, *(f"{one.arg}={one.arg}" for one in given.kwonlyargs)])
+    positional = [argument.arg for argument in [*given.posonlyargs, *given.args] if argument.arg != "self"]
+    return ", ".join([*positional, *(f"{argument.arg}={argument.arg}" for argument in given.kwonlyargs)])
 
 
 def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, depth: int) -> list[str]:
@@ -276,11 +276,11 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def _method_names(node: ast.ClassDef) -> set[str]:
-    return {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+    return {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
 
 
 def _is_property(member: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == "property" for one in member.decorator_list)
+    return any(isinstance(each, ast.Name) and each.id == "property" for each in member.decorator_list)
 
 
 def _is_iterator(member: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

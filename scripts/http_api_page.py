@@ -39,12 +39,12 @@ def _call(method: str, path: str, call: Mapping[str, Any]) -> Iterator[str]:
     yield f"\n### {call['summary']}\n\n`{method.upper()} {path}`\n"
     if call.get("description"):
         yield f"\n{call['description']}\n"
-    parameters = [one for one in call.get("parameters", ()) if one["in"] != "path"]
+    parameters = [each for each in call.get("parameters", ()) if each["in"] != "path"]
     if parameters:
         yield "\n| parameter | in | type | meaning |\n|---|---|---|---|\n"
-        for one in parameters:
-            meaning = one.get("description") or one["schema"].get("description", "")
-            yield f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} | {_cell(meaning)} |\n"
+        for parameter in parameters:
+            meaning = parameter.get("description") or parameter["schema"].get("description", "")
+            yield f"| `{parameter['name']}` | {parameter['in']} | {_type(parameter['schema'])} | {_cell(meaning)} |\n"
     if "requestBody" in call:
         yield f"\nBody: {_content(call['requestBody'])}\n"
     answers = [f"{status} {_content(one)}".strip() for status, one in call["responses"].items() if status != "default"]
@@ -76,9 +76,9 @@ def _type(schema: Mapping[str, Any]) -> str:
         return f"[{name}](#{_anchor(name)})"
     for several in ("anyOf", "oneOf"):
         if several in schema:
-            return " or ".join(_type(one) for one in schema[several])
+            return " or ".join(_type(each) for each in schema[several])
     if "enum" in schema:
-        return " or ".join(f"`{one}`" for one in schema["enum"])
+        return " or ".join(f"`{each}`" for each in schema["enum"])
     if "const" in schema:
         return f"`{schema['const']}`"
     if schema.get("type") == "array":

@@ -116,9 +116,9 @@ def run_java(work: Path, class_path: str, part: str) -> bool:
 def java_client_version() -> str:
     """The version of the client in the Maven project."""
     names = {"m": "http://maven.apache.org/POM/4.0.0"}
-    for one in ElementTree.parse(PROJECT / "pom.xml").getroot().iterfind(".//m:dependency", names):
-        if one.findtext("m:artifactId", namespaces=names) == JAVA_CLIENT:
-            return one.findtext("m:version", namespaces=names) or ""
+    for each in ElementTree.parse(PROJECT / "pom.xml").getroot().iterfind(".//m:dependency", names):
+        if each.findtext("m:artifactId", namespaces=names) == JAVA_CLIENT:
+            return each.findtext("m:version", namespaces=names) or ""
     raise ValueError(f"{PROJECT / 'pom.xml'} does not name {JAVA_CLIENT}")
 
 

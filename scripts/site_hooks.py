@@ -92,7 +92,7 @@ def unrendered(content: str) -> list[str]:
 
 def _expanded(navigation: Any) -> Any:
     if isinstance(navigation, list):
-        return [_expanded(one) for one in navigation]
+        return [_expanded(each) for each in navigation]
     if isinstance(navigation, dict):
         return {name: _expanded(part) for name, part in navigation.items()}
     if navigation == EVERY_DECISION:

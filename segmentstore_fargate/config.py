@@ -194,7 +194,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         data_dir=Path(read.text("HEADRACE_DATA_DIR")),
         journal_dir=Path(read.text("HEADRACE_DATA_DIR")) / journal_dir,
         # Logs in S3 are not on the volume: its layout stays when a deployment gets containers of this class.
-        layout={name: tuple(one for one in share if one < container_count) for name, share in shares.items()},
+        layout={name: tuple(each for each in share if each < container_count) for name, share in shares.items()},
         listen_host=environment.get("HEADRACE_LISTEN_HOST", "127.0.0.1"),
         listen_port=ports["HEADRACE_LISTEN_PORT"] or 0,
         advertised_host=environment.get("HEADRACE_ADVERTISED_HOST") or None,

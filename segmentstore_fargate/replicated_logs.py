@@ -132,8 +132,8 @@ class ReplicatedLogs:
 
     def _is_isolated(self) -> bool:
         """Whether this store has logs, or recovers some, and reaches none of their replicas in other stores."""
-        others = {one for each in self.ledgers.owned.values() for one in _replicas(each)} - {self.ledgers.own}
-        return bool(others) and all((self._silent_s(one) or 0.0) >= ISOLATED_AFTER_S for one in others)
+        others = {replica for each in self.ledgers.owned.values() for replica in _replicas(each)} - {self.ledgers.own}
+        return bool(others) and all((self._silent_s(other) or 0.0) >= ISOLATED_AFTER_S for other in others)
 
     def _has_stalled_disk(self, owned: Collection[OwnedLog]) -> bool:
         """Whether the own disk stalls, and some log here has two other members, which continue without it.
@@ -151,12 +151,12 @@ class ReplicatedLogs:
 
     def _others_go_on(self, owned: OwnedLog) -> bool:
         """Whether two other members write what they get, or answer while this store recovers the log."""
-        others = [one for one in _replicas(owned) if one != self.ledgers.own]
+        others = [replica for replica in _replicas(owned) if replica != self.ledgers.own]
         if owned.writer is None:
-            silent_s = [self._silent_s(one) for one in others]
+            silent_s = [self._silent_s(other) for other in others]
             return sum(each is not None and each < ISOLATED_AFTER_S for each in silent_s) >= COPIES_MIN
         states = owned.writer.member_states()
-        return sum(states.get(one) is MemberState.STREAMING for one in others) >= COPIES_MIN
+        return sum(states.get(other) is MemberState.STREAMING for other in others) >= COPIES_MIN
 
     async def _drop_garbage(self, sessions: ReplicaSessions) -> Rest:
         await sessions.drop_unneeded(ContainerLogRecords(self._metadata_store))

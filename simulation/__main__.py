@@ -77,8 +77,8 @@ def _run(options: argparse.Namespace) -> int:
         print("interrupted: this is the report of the seeds until then")
     print(report.text())
     rare = report.too_rare(options.each)
-    for one in rare:
-        print(f"reached too rarely: {one}")
+    for each in rare:
+        print(f"reached too rarely: {each}")
     return 0 if is_complete and not report.failures and not rare else 1
 
 

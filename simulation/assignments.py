@@ -62,7 +62,7 @@ class Assignments:
 
     def _reaches_no_other(self, store: Store) -> bool:
         """Whether a store has logs, or recovers some, and each replica of them in other stores is silent."""
-        replicas = {one for owner in store.owners.values() for one in _replicas(owner)} - {store.replica}
+        replicas = {replica for owner in store.owners.values() for replica in _replicas(owner)} - {store.replica}
         return bool(replicas) and all(self._is_silent_to(store, replica) for replica in replicas)
 
     def _is_silent_to(self, store: Store, replica: ReplicaId) -> bool:

@@ -63,7 +63,7 @@ def applied(mutation: Mutation) -> Iterator[None]:
 
 
 def _largest_position(self: LedgerWriter) -> int:
-    return max((self.positions.get(one, -1) for one in self.log.members), default=-1)
+    return max((self.positions.get(member, -1) for member in self.log.members), default=-1)
 
 
 def _current_ensemble_only(self: LedgerWriter) -> int:
@@ -221,7 +221,7 @@ def _end_at_own_copy(self: LogRecovery) -> list[WriterEffect]:
 
 def _open_without_last_entry(self: LogRecovery) -> list[WriterEffect]:
     """Counts replicas that lack the last entry as complete."""
-    complete = tuple(one for one in self._answers if self._progress.position(one) >= self.last - 1)
+    complete = tuple(answer for answer in self._answers if self._progress.position(answer) >= self.last - 1)
     members = self._members_of(complete)
     if self._has_copies(members) and not self._is_asking:
         return self._open_ledger(members)

@@ -236,7 +236,7 @@ class Owner:
             case Acknowledge(up_to):
                 self._observer.acknowledged(self, up_to)
             case Release(up_to):
-                for number in [one for one in self._unreleased if one <= up_to]:
+                for number in [each for each in self._unreleased if each <= up_to]:
                     self._memory.release(cast("memoryview", self._unreleased.pop(number).payload))
             case WriteClaim(version):
                 self._metadata.write_claim(self.address, self.container, version, self._claim_answered)
@@ -291,9 +291,9 @@ class Owner:
             except DiskError:
                 self.has_failed = True
                 return
-            for one in found:
-                self._send(effect.member, self._stamped(one))
-                last = one.header.entry
+            for each in found:
+                self._send(effect.member, self._stamped(each))
+                last = each.header.entry
         self._apply(machine.sent(effect.member, machine.session_of(effect.member), last))
 
     def _stamped(self, entry: Entry) -> Entry:

@@ -59,7 +59,7 @@ def delivered_lines(event: Mapping[str, Any]) -> Sequence[Line]:
         data = gzip.decompress(base64.b64decode(event["awslogs"]["data"], validate=True))
         delivery = json.loads(data)
         lines = delivery["logEvents"] if delivery["messageType"] == _DATA else []
-        return [{"timestamp": int(one["timestamp"]), "message": str(one["message"])} for one in lines]
+        return [{"timestamp": int(line["timestamp"]), "message": str(line["message"])} for line in lines]
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, OSError, EOFError, zlib.error) as error:
         raise InvalidRequestError("this is not a delivery of a log subscription") from error
 

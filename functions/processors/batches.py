@@ -62,7 +62,7 @@ def report(
 
     All messages of a group get the same delay. Otherwise a later message could overtake an earlier one.
     """
-    failed = {one["itemIdentifier"] for one in response["batchItemFailures"]}
+    failed = {each["itemIdentifier"] for each in response["batchItemFailures"]}
     records = [record for record in event["Records"] if record["messageId"] in failed]
     for exception in exceptions:
         _log(exception[1])

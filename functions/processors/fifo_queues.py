@@ -78,8 +78,8 @@ def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Han
         with work_until_reserve(context):
             time_s = time_left_s() * (GROUP_SHARE if len(groups) > 1 else 1.0)
             outcomes = _at_once([partial(handle_group, records, context, time_s) for records in groups])
-        failures = [one for response, _ in outcomes for one in response["batchItemFailures"]]
-        return report(event, {"batchItemFailures": failures}, [one for _, errors in outcomes for one in errors])
+        failures = [each for response, _ in outcomes for each in response["batchItemFailures"]]
+        return report(event, {"batchItemFailures": failures}, [error for _, errors in outcomes for error in errors])
 
     return handle
 

@@ -46,7 +46,7 @@ def handler(_event: dict[str, Any], _context: LambdaContext) -> dict[str, int]:
     for first in range(0, len(entries), MESSAGES_PER_CALL):
         batch = entries[first : first + MESSAGES_PER_CALL]
         answer = wiring.sqs_client().send_message_batch(QueueUrl=queue_url, Entries=batch)  # type: ignore[arg-type]
-        refused += [f"{one['Id']}: {one['Code']}" for one in answer.get("Failed", [])]
+        refused += [f"{each['Id']}: {each['Code']}" for each in answer.get("Failed", [])]
     if refused:
         raise UnavailableError(f"the queue refused {len(refused)} of {len(entries)} ticks, among them {refused[0]}")
     count("TicksScheduled", len(entries))

@@ -72,7 +72,7 @@ class NextCutView(RangesBetween, frozen=True, kw_only=True):
     @property
     def length_bytes(self) -> int:
         """The bytes of all ranges together."""
-        return sum(one.end_offset - one.start_offset for one in self.ranges)
+        return sum(span.end_offset - span.start_offset for span in self.ranges)
 
 
 class NextCutRequest(BetweenRequest, frozen=True):

@@ -32,8 +32,13 @@ class WatermarkView(Document, frozen=True):
     @classmethod
     def of(cls, watermark: Watermark) -> WatermarkView:
         cut = (
-            WatermarkPosition(one.segment.segment_id, one.segment.key_range.low, one.segment.key_range.high, one.offset)
-            for one in watermark.cut
+            WatermarkPosition(
+                position.segment.segment_id,
+                position.segment.key_range.low,
+                position.segment.key_range.high,
+                position.offset,
+            )
+            for position in watermark.cut
         )
         return cls(watermark.lower_time, watermark.upper_time, tuple(cut))
 
@@ -52,7 +57,9 @@ class NewestWatermark(Document, frozen=True):
     def watermark(self) -> Watermark | None:
         if self.shown is None:
             return None
-        positions = {StreamSegment(one.segment_id, one.key_range): one.offset for one in self.shown.cut}
+        positions = {
+            StreamSegment(position.segment_id, position.key_range): position.offset for position in self.shown.cut
+        }
         return Watermark(self.shown.lower_time, self.shown.upper_time, positions_of(positions))
 
 

@@ -227,7 +227,7 @@ def check_rights(rpc: str, user: User, request: Any) -> None:
     if rpc not in REQUIRED_RIGHTS:
         raise UnauthorizedError(f"no user may call {rpc}")
     for right in REQUIRED_RIGHTS[rpc](request):
-        if all(user.access(one) < right.access for one in right.resources):
+        if all(user.access(resource) < right.access for resource in right.resources):
             resource = right.resources[0][:_RESOURCE_CHARACTERS_SHOWN]
             raise UnauthorizedError(f"user {user.name} has no {right.access.name} on {resource}")
 

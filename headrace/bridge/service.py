@@ -235,11 +235,11 @@ class ControllerService:
         # Clients count from offset -1 in the segments of the reply, so those that are read to their ends are left out.
         read = {segment for segment, offset in (start or {}).items() if offset == END_OF_SEGMENT}
         if start is not None:
-            read = {one for one in found.start.offsets if one in read or one not in start}
+            read = {offset for offset in found.start.offsets if offset in read or offset not in start}
         ids = [
-            messages.segment_id_message(scope, stream, one.segment_id)
-            for one in found.ranges
-            if one.segment_id not in read
+            messages.segment_id_message(scope, stream, span.segment_id)
+            for span in found.ranges
+            if span.segment_id not in read
         ]
         return pb.StreamCutRangeResponse(segments=ids)
 

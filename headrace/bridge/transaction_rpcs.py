@@ -107,7 +107,8 @@ class TransactionRpcs:
         found = self._transactions.list_completed(*messages.known_stream(request.streamInfo))
         return pb.ListCompletedTxnResponse(
             response=[
-                pb.TxnResponse(txnId=_id_message(one.transaction_id), status=_OUTCOMES[one.state]) for one in found
+                pb.TxnResponse(txnId=_id_message(transaction.transaction_id), status=_OUTCOMES[transaction.state])
+                for transaction in found
             ]
         )
 

@@ -49,7 +49,9 @@ class TrustBundle:
     @property
     def pem(self) -> str:
         """All of them in one text, as OpenSSL and Pravega's clients read them from a file."""
-        return "".join(one if one.endswith("\n") else f"{one}\n" for one in self.certificates)
+        return "".join(
+            certificate if certificate.endswith("\n") else f"{certificate}\n" for certificate in self.certificates
+        )
 
 
 def leaf_secret_text(secret: LeafSecret) -> str:
@@ -96,12 +98,12 @@ def decode_trust_bundle(fields: Any) -> TrustBundle:
         CorruptError: it is something else, or it has no certificate.
     """
     found = fields.get("certificates") if isinstance(fields, dict) else None
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise CorruptError("a trust bundle needs a list of texts `certificates`")
     if not 1 <= len(found) <= AUTHORITIES_MAX:
         raise CorruptError(f"a trust bundle has {len(found)} certificates, expected 1 to {AUTHORITIES_MAX}")
-    for one in found:
-        _check_pem("a certificate in a trust bundle", one, _CERTIFICATE, 1)
+    for each in found:
+        _check_pem("a certificate in a trust bundle", each, _CERTIFICATE, 1)
     return TrustBundle(tuple(found))
 
 

@@ -103,7 +103,7 @@ class User:
 
     def with_grant(self, grant: Grant) -> User:
         """In place of one for the same resource. Raises InvalidRequestError: the user has too many grants."""
-        others = tuple(one for one in self.grants if one.resource != grant.resource)
+        others = tuple(each for each in self.grants if each.resource != grant.resource)
         if len(others) == GRANTS_MAX:
             raise InvalidRequestError(f"user {self.name} has {GRANTS_MAX} grants, which is the maximum")
         return replace(self, grants=(*others, grant))
@@ -229,11 +229,11 @@ def _password_hash(text: str) -> PasswordHash:
 def _grants(fields: Any) -> Iterable[Grant]:
     if not isinstance(fields, list) or len(fields) > GRANTS_MAX:
         raise InvalidRequestError(f"expected a list of at most {GRANTS_MAX} grants")
-    for one in fields:
-        level = LEVELS.get(str(one["permission"]))
+    for each in fields:
+        level = LEVELS.get(str(each["permission"]))
         if level is None:
             raise InvalidRequestError(f"the permission of a grant is one of {', '.join(LEVELS)}")
-        yield Grant(check_pattern(str(one["resource"])), level)
+        yield Grant(check_pattern(str(each["resource"])), level)
 
 
 def _user_fields(user: User) -> dict[str, Any]:

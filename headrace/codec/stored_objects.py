@@ -338,10 +338,10 @@ _OFFSET = struct.Struct(">q")
 def watermark_payload(watermark: Watermark) -> bytes:
     """The payload of the event."""
     parts = [_TIMES.pack(watermark.lower_time, watermark.upper_time), compact_int(len(watermark.cut))]
-    for one in watermark.cut:
-        key_range = one.segment.key_range
-        parts.append(enveloped(_SEGMENT.pack(one.segment.segment_id, key_range.low, key_range.high)))
-        parts.append(_OFFSET.pack(one.offset))
+    for position in watermark.cut:
+        key_range = position.segment.key_range
+        parts.append(enveloped(_SEGMENT.pack(position.segment.segment_id, key_range.low, key_range.high)))
+        parts.append(_OFFSET.pack(position.offset))
     return enveloped(b"".join(parts))
 
 

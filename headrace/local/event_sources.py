@@ -117,7 +117,9 @@ class QueuePoller:
     def _work_on(self, messages: Sequence[Mapping[str, Any]]) -> None:
         event = {"Records": [_record(message, self._arn) for message in messages]}
         try:
-            failed = failed_ids(self._invoke(self.queue.function, event), {one["MessageId"] for one in messages})
+            failed = failed_ids(
+                self._invoke(self.queue.function, event), {message["MessageId"] for message in messages}
+            )
         except (HandlerFailedError, ValueError):
             _log.exception("batch of %d messages of %s failed", len(messages), self.queue.name)
             return

@@ -120,7 +120,7 @@ def find_claims(store: MetadataStore, containers: Iterable[int]) -> dict[int, tu
     found: dict[int, tuple[ContainerClaim, int]] = {}
     for start in range(0, len(wanted), READS_PER_BATCH_MAX):
         batch = wanted[start : start + READS_PER_BATCH_MAX]
-        for container, record in zip(batch, store.get_many([claim_key(one) for one in batch]), strict=True):
+        for container, record in zip(batch, store.get_many([claim_key(each) for each in batch]), strict=True):
             if record is not None:
                 found[container] = decode_claim(record.body), record.version
     return found

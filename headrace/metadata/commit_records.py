@@ -185,9 +185,9 @@ def commit_run_key(scope: str, stream: str) -> Key:
 def commit_run_body(run: CommitRun) -> dict[str, Any]:
     optional: dict[str, Any] = {}
     if run.incomplete:
-        optional["incomplete"] = [transaction_text(one) for one in run.incomplete]
+        optional["incomplete"] = [transaction_text(each) for each in run.incomplete]
     if run.sets:
-        optional["sets"] = [_set_fields(one) for one in run.sets]
+        optional["sets"] = [_set_fields(each) for each in run.sets]
     return versioned(
         transactions=[transaction_text(transaction) for transaction in run.transactions],
         reference_epoch=run.reference_epoch,
@@ -235,12 +235,12 @@ def find_commit_run(store: MetadataStore, scope: str, stream: str) -> CommitRun 
 
 def _commit_run(body: Body) -> CommitRun:
     return CommitRun(
-        transactions=tuple(int(one, 16) for one in body["transactions"]),
+        transactions=tuple(int(each, 16) for each in body["transactions"]),
         reference_epoch=int(body["reference_epoch"]),
         active_epoch=int(body["active_epoch"]),
         rolls=bool(body["rolls"]),
         started_ms=int(body["started"]),
-        incomplete=tuple(int(one, 16) for one in body.get("incomplete", [])),
+        incomplete=tuple(int(each, 16) for each in body.get("incomplete", [])),
         sets=tuple(map(_run_set, body.get("sets", []))),
     )
 

@@ -55,7 +55,7 @@ def creation_body(creation: Creation) -> dict[str, Any]:
         scope=creation.scope,
         stream=creation.stream,
         first_number=creation.first_segment_number,
-        segments=[list(one) for one in _ranges(creation.segments)],
+        segments=[list(span) for span in _ranges(creation.segments)],
     )
 
 
@@ -86,11 +86,11 @@ def _check_ranges(ranges: Sequence[tuple[int, int, int]]) -> None:
 def _ranges(identifiers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
     ordered = sorted(identifiers)
     first = last = ordered[0]
-    for one in ordered[1:]:
-        if one != last + 1:
+    for each in ordered[1:]:
+        if each != last + 1:
             yield segment_epoch(first), segment_number(first), segment_number(last)
-            first = one
-        last = one
+            first = each
+        last = each
     yield segment_epoch(first), segment_number(first), segment_number(last)
 
 

@@ -54,7 +54,7 @@ class PlacedCuts:
         if END_OF_SEGMENT not in offsets.values():
             return StreamCut.of(stream.scope, stream.name, offsets)
         ended = segments_read_to_end(offsets, self._segments(stream, offsets), lambda one: self._before(stream, one))
-        identifiers = [one.segment_id for one in ended]
+        identifiers = [segment.segment_id for segment in ended]
         sealed = self._history.sealed_segments(stream, identifiers)
         ends = {identifier: one.length for identifier, one in sealed.items()}
         missing = [identifier for identifier in identifiers if identifier not in ends]
@@ -105,8 +105,8 @@ class PlacedCuts:
             self.check(stream, cut)
             return
         ends = [cut] if end is None else [cut, end]
-        first = min(self.first_epoch(stream, one) for one in ends)
-        last = stream.epoch.number if end is None else max(one.last_epoch for one in ends)
+        first = min(self.first_epoch(stream, end) for end in ends)
+        last = stream.epoch.number if end is None else max(end.last_epoch for end in ends)
         check_checkpoint(cut, end, self._epochs(stream, range(first, last + 1)))
         self.check_ends(stream, cut)
 

@@ -67,7 +67,7 @@ class RetentionPlanner:
         running = running_truncation(counting.place, 0, before)
         numbers = range(counting.next_epoch, min(counting.next_epoch + _EPOCHS_PER_PIECE, running.epochs.stop))
         epochs = self._history.epochs(stream, numbers)
-        gone = [one.segment_id for epoch in epochs for one in segments_that_go(running, epoch)]
+        gone = [segment.segment_id for epoch in epochs for segment in segments_that_go(running, epoch)]
         sealed = self._history.sealed_segments(stream, gone)
         if len(sealed) < len(gone):
             raise UnavailableError(f"segments of {stream.scoped_name} are just being sealed: repeat soon")

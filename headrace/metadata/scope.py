@@ -148,7 +148,7 @@ def is_closing(guard: Record) -> bool:
 
 def is_marked(guard: Record, locks: Sequence[Record | None]) -> bool:
     """Whether a deleter has marked the scope and its creation locks. Versions without them marked the guard alone."""
-    return all(one is not None and decode_guard(one.body) is ScopeState.DELETING for one in (guard, *locks))
+    return all(each is not None and decode_guard(each.body) is ScopeState.DELETING for each in (guard, *locks))
 
 
 def closing_request(guard: Record) -> str | None:

@@ -78,7 +78,7 @@ def transaction_body(transaction: Transaction) -> dict[str, Any]:
         order=_order_fields(transaction.order),
         writer_time=[noted.writer, noted.timestamp] if noted else None,
         completed=transaction.completed_ms,
-        position=[list(one) for one in transaction.position],
+        position=[list(each) for each in transaction.position],
         first_number=transaction.first_segment_number,
         **_optional_fields(transaction),
     )

@@ -71,7 +71,7 @@ def parse_transaction_message(body: Mapping[str, Any], kind: str) -> Transaction
         InvalidRequestError: the body is not such a message, so a repeat cannot succeed.
     """
     if set(body) != {"kind", "scope", "stream", "transaction"} or not all(
-        isinstance(one, str) for one in body.values()
+        isinstance(each, str) for each in body.values()
     ):
         raise InvalidRequestError("a message about a transaction holds the texts kind, scope, stream and transaction")
     if body["kind"] != kind:

@@ -78,8 +78,8 @@ class TransactionRecords:
 
         A batch read is not a snapshot: a transaction that is completed meanwhile may be found neither open nor done.
         """
-        wanted = [open_key(scope, stream, one) for one in transaction_ids]
-        wanted += [done_key(scope, stream, one) for one in transaction_ids]
+        wanted = [open_key(scope, stream, each) for each in transaction_ids]
+        wanted += [done_key(scope, stream, each) for each in transaction_ids]
         records = self.store.get_many([*wanted, *others])
         count = len(transaction_ids)
         found = [
@@ -95,8 +95,8 @@ class TransactionRecords:
         """
         if not wanted:
             return {}
-        opened = [open_key(*one) for one in wanted]
-        records = self.store.get_many([*opened, *(done_key(*one) for one in wanted)])
+        opened = [open_key(*each) for each in wanted]
+        records = self.store.get_many([*opened, *(done_key(*each) for each in wanted)])
         either = zip(wanted, records[: len(wanted)], records[len(wanted) :], strict=True)
         found: dict[tuple[str, str, int], StoredTransaction] = {}
         for one, open_record, done in either:
@@ -109,7 +109,7 @@ class TransactionRecords:
     def streams_of(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Stream | None]:
         """Streams by scope and name; at most 100, in one batch read. Those that cannot be decoded are left out."""
         places = list(dict.fromkeys(wanted))
-        records = self.store.get_many([current_key(*one) for one in places]) if places else []
+        records = self.store.get_many([current_key(*place) for place in places]) if places else []
         found: dict[tuple[str, str], Stream | None] = {}
         for place, record in zip(places, records, strict=True):
             with contextlib.suppress(CorruptError):
@@ -181,7 +181,7 @@ class TransactionRecords:
         found: list[StoredTransaction] = []
         for start in range(0, len(transaction_ids), READS_PER_BATCH_MAX):
             batch = transaction_ids[start : start + READS_PER_BATCH_MAX]
-            records = self.store.get_many([open_key(scope, stream, one) for one in batch])
+            records = self.store.get_many([open_key(scope, stream, each) for each in batch])
             found += [stored for record in records if (stored := stored_transaction(record)) is not None]
         return found
 

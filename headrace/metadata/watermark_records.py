@@ -229,12 +229,14 @@ class WriterMarkRecords:
 
     def _positions(self, stream: Stream, offsets: Mapping[int, int]) -> Positions:
         """The positions with their segments. A segment outside the active epoch is looked up in the epoch of its id."""
-        found: dict[int, StreamSegment] = {one: stream.epoch.by_id[one] for one in offsets if one in stream.epoch.by_id}
+        found: dict[int, StreamSegment] = {
+            offset: stream.epoch.by_id[offset] for offset in offsets if offset in stream.epoch.by_id
+        }
         epochs = sorted({segment_epoch(identifier) for identifier in offsets if identifier not in found})
         if epochs and epochs[-1] > stream.recorded_epoch:
             raise invalid_position(f"it names epoch {epochs[-1]}, but the stream is in epoch {stream.epoch.number}")
         for epoch in self._history.epochs(stream, epochs):
-            found |= {one.segment_id: one for one in epoch.created}
+            found |= {segment.segment_id: segment for segment in epoch.created}
         for identifier in offsets:
             if identifier not in found:
                 raise invalid_position(f"the stream never had segment {identifier}")

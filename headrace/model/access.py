@@ -96,4 +96,4 @@ def allows(grants: Mapping[str, Access], segment: str, access: Access) -> bool:
     resource = segment_resource(segment)
     if resource is None:
         return False
-    return any(grants.get(one, Access.NONE) >= access for one in (scope_resource(scope_name), resource))
+    return any(grants.get(each, Access.NONE) >= access for each in (scope_resource(scope_name), resource))

@@ -41,8 +41,10 @@ def checked_calls(*unchecked: str) -> Callable[[C], C]:
 
 def checked(function: Any, name: str | None = None) -> Any:
     """Returns the method with a check of its arguments. They are read from the annotations at the first call."""
-    parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
-    positional = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
+    parameters = [
+        parameter for parameter in inspect.signature(function).parameters.values() if parameter.name != "self"
+    ]
+    positional = [parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY]
 
     @functools.cache
     def hints() -> dict[str, Any]:
@@ -119,9 +121,9 @@ def _accepts(hint: Any, value: Any) -> bool:
     if hint is None or hint is NoneType:
         return value is None
     if origin in (Union, UnionType):
-        return any(_accepts(one, value) for one in get_args(hint))
+        return any(_accepts(arg, value) for arg in get_args(hint))
     if origin is Literal:
-        return any(type(value) is type(one) and value == one for one in get_args(hint))
+        return any(type(value) is type(arg) and value == arg for arg in get_args(hint))
     if origin is not None:
         return _accepts_generic(origin, get_args(hint), value)
     if hint is bool:
@@ -161,7 +163,7 @@ def _accepts_generic(origin: Any, arguments: tuple[Any, ...], value: Any) -> boo
         if issubclass(origin, Sequence) and isinstance(value, Iterator):
             return False
         items = value if isinstance(value, Sequence | Set) else ()  # others can perhaps be read once only
-        return not arguments or all(_accepts(arguments[0], one) for one in items)
+        return not arguments or all(_accepts(arguments[0], item) for item in items)
     return isinstance(value, origin)
 
 
@@ -175,7 +177,7 @@ def _wanted(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return " or ".join(f"{hint.__name__}.{one.name}" for one in hint)
+        return " or ".join(f"{hint.__name__}.{each.name}" for each in hint)
     if origin is not None and arguments:
         of = ", ".join(_wanted(argument) for argument in arguments if argument is not Ellipsis)
         return f"a {getattr(origin, '__name__', origin)} of {of}"

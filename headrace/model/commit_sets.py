@@ -324,6 +324,6 @@ def aborted_together(
     commit only those that lost bytes are aborted, unless the set is one of `lost_sets`: then none of it is committed.
     """
     group_of = {transaction.transaction_id: marked_together(transaction) for transaction in transactions}
-    lost_groups = {group_of[one] for one in lost if group_of[one] not in begun}
+    lost_groups = {group_of[each] for each in lost if group_of[each] not in begun}
     lost_groups.update(lost_sets)
     return tuple(one for one, group in group_of.items() if group in lost_groups or one in lost)

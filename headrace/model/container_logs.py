@@ -313,7 +313,7 @@ def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epo
 def _check_chain(before: tuple[LedgerStart, ...], after: tuple[LedgerStart, ...], claim_epoch: int) -> None:
     """Ledgers are only appended by their own claim, and only removed from the front, or if they have no entry."""
     chain = before if before[-1].epoch == claim_epoch else (*before, after[-1])
-    kept = (one[-len(after) :] for one in (chain, occupied_ledgers(chain)))
+    kept = (each[-len(after) :] for each in (chain, occupied_ledgers(chain)))
     _require(after in kept, "ledgers that were there before have changed")
     _require(before[-1].epoch <= claim_epoch, "the open ledger belongs to a newer claim")
 

@@ -96,11 +96,11 @@ def plan_batch(
     planned = 0
     while (budget_bytes is None or planned < budget_bytes) and (waiting := frontier.unread()):
         share = None if budget_bytes is None else max(1, (budget_bytes - planned) // len(waiting))
-        finishing = [one for one in waiting if share is None or frontier.left(one) <= share]
+        finishing = [each for each in waiting if share is None or frontier.left(each) <= share]
         if share is not None and not finishing:
             planned += frontier.advance_by(share, waiting)
             break
-        planned += sum(frontier.finish(one) for one in finishing)
+        planned += sum(frontier.finish(each) for each in finishing)
         if not rules.strict_key_order:
             frontier.hand_over()
     if not rules.strict_key_order:
@@ -165,9 +165,9 @@ class _Frontier:
                 if number is not None:
                     finished.setdefault(number, []).append(identifier)
             epochs = self._lineage.epochs(sorted(finished))
-            opened = [one for number in sorted(finished) for one in self._pass(epochs[number], finished[number])]
+            opened = [each for number in sorted(finished) for each in self._pass(epochs[number], finished[number])]
             self._open(opened)
-            candidates = [one.segment_id for one in opened]
+            candidates = [segment.segment_id for segment in opened]
 
     def batch(self, length_bytes: int) -> PlannedBatch:
         reached_end = all(
@@ -216,14 +216,16 @@ class _Frontier:
                 continue
             retired, following = _scale_group(epoch, segment)
             checked |= retired
-            if any(one.segment_id not in self._positions or self.left(one.segment_id) > 0 for one in retired):
+            if any(
+                segment.segment_id not in self._positions or self.left(segment.segment_id) > 0 for segment in retired
+            ):
                 continue
-            for one in retired:
-                del self._positions[one.segment_id]
+            for each in retired:
+                del self._positions[each.segment_id]
             self._opened += len(following)
-            for one in following:
-                self._predecessors[one.segment_id] = tuple(before.segment_id for before in epoch.predecessors_of(one))
-                opened.append(one)
+            for each in following:
+                self._predecessors[each.segment_id] = tuple(before.segment_id for before in epoch.predecessors_of(each))
+                opened.append(each)
         return opened
 
     def _ranges(self) -> list[SegmentRange]:

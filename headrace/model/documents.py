@@ -74,6 +74,6 @@ def unknown_fields(document: Any, value: Any) -> Iterator[tuple[str | int, ...]]
                 yield (name,)
             else:
                 yield from ((name, *path) for path in unknown_fields(inner, getattr(value, names[name])))
-    elif isinstance(value, tuple) and all(isinstance(one, msgspec.Struct) for one in value):
+    elif isinstance(value, tuple) and all(isinstance(each, msgspec.Struct) for each in value):
         for index, (inner, one) in enumerate(zip(document, value, strict=True)):
             yield from ((index, *path) for path in unknown_fields(inner, one))

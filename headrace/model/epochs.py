@@ -98,15 +98,17 @@ def front_of_scale(coming: Epoch, is_sealed: Callable[[StreamSegment], bool]) ->
     part of the key space are sealed, writers use the new segments; elsewhere some still write to the old ones. If the
     mixture has more segments than a stream cut can name, the result has all replaced segments: it is correct but older.
     """
-    bounds = sorted({one.key_range.high for one in coming.replaced} & {one.key_range.high for one in coming.created})
+    bounds = sorted(
+        {segment.key_range.high for segment in coming.replaced} & {segment.key_range.high for segment in coming.created}
+    )
 
     def part(segment: StreamSegment) -> int:
         return bisect_left(bounds, segment.key_range.high)
 
     unsealed = {part(segment) for segment in coming.replaced if not is_sealed(segment)}
-    kept = [one for one in coming.segments if one.epoch != coming.number]
-    new = [one for one in coming.created if part(one) not in unsealed]
-    old = [one for one in coming.replaced if part(one) in unsealed]
+    kept = [segment for segment in coming.segments if segment.epoch != coming.number]
+    new = [each for each in coming.created if part(each) not in unsealed]
+    old = [each for each in coming.replaced if part(each) in unsealed]
     front = [*kept, *new, *old]
     if len(front) > SEGMENTS_PER_STREAM_MAX:
         front = [*kept, *coming.replaced]
@@ -123,7 +125,7 @@ def front_of_epochs(coming: Sequence[Epoch], is_sealed: Callable[[StreamSegment]
     if len(coming) == 1:
         return front
     passed = coming[0].by_id
-    newest = [one for segment in front if segment.segment_id in passed for one in _newest(coming, segment)]
+    newest = [each for segment in front if segment.segment_id in passed for each in _newest(coming, segment)]
     old = [segment for segment in front if segment.segment_id not in passed]
     return tuple(sorted({*newest, *old}, key=lambda segment: segment.key_range))
 

@@ -25,7 +25,7 @@ def tells_clock(lag_ms: int) -> bool:
 def comparable_lag_ms(state: GroupState, reader: str, lag_ms: int, now_ms: int) -> int:
     """What a reader tells as its lag: the time of its clock if others do so, since they could not compare it
     otherwise."""
-    others = (state.lags_ms.get(one, 0) for one in state.readers if one != reader)
+    others = (state.lags_ms.get(each, 0) for each in state.readers if each != reader)
     return now_ms if any(map(tells_clock, others)) else max(LAG_MS_MIN, lag_ms)
 
 
@@ -183,7 +183,7 @@ class SegmentTurns:
         ready = [one for one, since_s in self._waiting_since_s.items() if now_s >= since_s + wait_s]
         if share:
             return tuple(ready[:share])
-        overdue = [one for one in ready if now_s >= self._waiting_since_s[one] + wait_s + OVERDUE_S]
+        overdue = [each for each in ready if now_s >= self._waiting_since_s[each] + wait_s + OVERDUE_S]
         return tuple(overdue[:1])
 
     def wait_s(self, state: GroupState, now_s: float) -> float:
@@ -226,4 +226,4 @@ class SegmentTurns:
     def _look(self, state: GroupState, now_s: float) -> None:
         """Notes since when each segment waits."""
         since_s = self._waiting_since_s
-        self._waiting_since_s = {one: since_s.get(one, now_s) for one in state.unassigned}
+        self._waiting_since_s = {each: since_s.get(each, now_s) for each in state.unassigned}

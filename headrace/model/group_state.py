@@ -111,7 +111,7 @@ class Checkpoints:
             return self
         if reader not in readers:
             raise IllegalStateError(f"checkpoint {name!r} does not wait for reader {reader!r}")
-        left = tuple(one for one in readers if one != reader)
+        left = tuple(each for each in readers if each != reader)
         merged = {**self.positions, name: {**self.positions[name], **positions}}
         if left:
             return replace(self, waiting_for={**self.waiting_for, name: left}, positions=merged)

@@ -126,7 +126,7 @@ class ReaderGroupConfiguration:
         by_stream = {(cut.scope, cut.stream): cut for cut in cuts}
         unknown = by_stream.keys() - {(stream.scope, stream.stream) for stream in self.streams}
         if unknown:
-            names = ", ".join("/".join(one) for one in sorted(unknown))
+            names = ", ".join("/".join(each) for each in sorted(unknown))
             raise InvalidRequestError(f"the group does not read {names}: pass cuts of its streams only")
         streams = (replace(stream, start=by_stream.get((stream.scope, stream.stream))) for stream in self.streams)
         return replace(self, streams=tuple(streams))

@@ -202,7 +202,7 @@ def assign(
     serving = sorted(filter(ables.can_serve, leases), key=lambda one: one.store_id)
     if not serving:
         return former
-    here = {one.store_id for one in serving}
+    here = {lease.store_id for lease in serving}
     stores: dict[int, str] = {}
     discarded: dict[int, int] = {}
     free: list[int] = []
@@ -267,7 +267,7 @@ def _balance(stores: dict[int, str], free: list[int], serving: Sequence[StoreLea
 
     Containers with the fewest members among these stores come first, as long as their members have room.
     """
-    owned: dict[str, list[int]] = {one.store_id: [] for one in serving}
+    owned: dict[str, list[int]] = {lease.store_id: [] for lease in serving}
     for container, owner in sorted(stores.items()):
         if owner in owned:
             owned[owner].append(container)
@@ -294,16 +294,20 @@ def _parts(
     `with_log` counts the free containers of whose log a store has a copy: stores with many are rounded up first.
     Rounding is bounded for stores and for zones. A solution always exists, since each store is in exactly one zone.
     """
-    total = sum(one.capacity for one in serving)
-    parts = {one.store_id: count * one.capacity // total for one in serving}
+    total = sum(each.capacity for each in serving)
+    parts = {lease.store_id: count * lease.capacity // total for lease in serving}
     # Stores that would lose a container by rounding down come first, then those with logs; ties are broken by name.
     order = {
-        one.store_id: (held[one.store_id] <= parts[one.store_id], -with_log.get(one.store_id, 0), one.store_id)
-        for one in serving
+        lease.store_id: (
+            held[lease.store_id] <= parts[lease.store_id],
+            -with_log.get(lease.store_id, 0),
+            lease.store_id,
+        )
+        for lease in serving
     }
     zones: dict[str, list[StoreLease]] = {}
-    for one in serving:
-        zones.setdefault(one.zone, []).append(one)
+    for each in serving:
+        zones.setdefault(each.zone, []).append(each)
     wanting: list[str] = []  # at most one per zone: the store that gets the zone's extra container
     for _, members in sorted(zones.items()):
         uneven = sorted(

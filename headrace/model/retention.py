@@ -157,7 +157,7 @@ def with_cut(cuts: Cuts, new: RetentionCut, *, by_time: bool, cuts_max: int = CU
     """
     kept, gone = [*cuts, new], []
     while len(kept) > cuts_max:
-        places = [one.time_ms if by_time else one.size_bytes for one in kept]
+        places = [each.time_ms if by_time else each.size_bytes for each in kept]
         closest = min(range(1, len(kept) - 1), key=lambda index: places[index + 1] - places[index - 1])
         gone.append(kept.pop(closest))
     return tuple(kept), tuple(gone)

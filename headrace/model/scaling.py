@@ -180,7 +180,7 @@ def even_plan(segments: Mapping[int, KeyRange], count: int) -> ScalePlan | None:
     sealed = tuple(sorted(identifier for identifier, key_range in segments.items() if key_range not in kept))
     if not sealed:
         return None
-    return ScalePlan(sealed, tuple(one for one in wanted if one not in kept))
+    return ScalePlan(sealed, tuple(each for each in wanted if each not in kept))
 
 
 def _near(known: Sequence[float], bound: float) -> float:

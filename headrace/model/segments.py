@@ -131,4 +131,4 @@ def check_same_space(old: Iterable[KeyRange], new: Iterable[KeyRange]) -> None:
 
 
 def _text(ranges: Sequence[KeyRange]) -> str:
-    return ", ".join(f"[{one.low}, {one.high})" for one in ranges[:10]) or "nothing"
+    return ", ".join(f"[{span.low}, {span.high})" for span in ranges[:10]) or "nothing"

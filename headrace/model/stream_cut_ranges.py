@@ -167,7 +167,7 @@ def check_checkpoint(cut: StreamCut, end: StreamCut | None, epochs: Iterable[Epo
             _visit(walks, segment, epoch.predecessors_of(segment) if index else None)
     for walk in walks:
         walk.finish()
-    waiting = [one for one in start.waiting if upper is None or upper.sides[one] is not _Side.AFTER]
+    waiting = [each for each in start.waiting if upper is None or upper.sides[each] is not _Side.AFTER]
     if waiting:
         raise invalid_cut(f"'start' leaves out a predecessor of segment {waiting[0]}, for which readers would wait")
 
@@ -200,7 +200,7 @@ def segments_between(
             _visit((lower, upper), segment, before)
             if _is_between(lower, upper, segment.segment_id):
                 found[segment.segment_id] = segment
-                predecessors[segment.segment_id] = tuple(one.segment_id for one in before or ())
+                predecessors[segment.segment_id] = tuple(segment.segment_id for segment in before or ())
         if len(found) > SEGMENTS_BETWEEN_MAX:
             raise InvalidRequestError(
                 f"there are more than {SEGMENTS_BETWEEN_MAX} segments between: choose closer cuts"

@@ -221,8 +221,8 @@ def segments_read_to_end(
         if offsets[segment.segment_id] != END_OF_SEGMENT:
             continue
         if oldest.is_before(segment):
-            read = (one for one in predecessors_of(segment) if one.segment_id not in offsets)
-            ended |= {one.segment_id: one for one in read if not oldest.is_before(one)}
+            read = (predecessor for predecessor in predecessors_of(segment) if predecessor.segment_id not in offsets)
+            ended |= {segment.segment_id: segment for segment in read if not oldest.is_before(segment)}
         else:
             ended[segment.segment_id] = segment
     return [ended[identifier] for identifier in sorted(ended)]
@@ -232,7 +232,7 @@ class _OldestNamed:
     """The epoch of the oldest segment that a cut names, for each part of the key space."""
 
     def __init__(self, named: Sequence[StreamSegment]) -> None:
-        self._bounds = sorted({bound for one in named for bound in (one.key_range.low, one.key_range.high)})
+        self._bounds = sorted({bound for segment in named for bound in (segment.key_range.low, segment.key_range.high)})
         self._epochs = [_NONE_NAMED] * (len(self._bounds) - 1)
         for segment in sorted(named, key=lambda one: one.epoch, reverse=True):
             first, last = self._parts(segment.key_range)

@@ -56,7 +56,7 @@ class Stream:
 
     def has_accepted(self, kind: RequestKind) -> bool:
         """Whether an operation of this kind runs or waits."""
-        return any(one is not None and one.kind is kind for one in (self.pending, self.following))
+        return any(each is not None and each.kind is kind for each in (self.pending, self.following))
 
     @property
     def scoped_name(self) -> str:
@@ -366,7 +366,8 @@ def follows(before: Epoch, after: Epoch) -> bool:
         after.number != before.number + 1
         or after.creation_time_ms <= before.creation_time_ms
         or not set(after.replaced) <= set(before.segments)
-        or merged(one.key_range for one in after.replaced) != merged(one.key_range for one in after.created)
+        or merged(segment.key_range for segment in after.replaced)
+        != merged(segment.key_range for segment in after.created)
     ):
         return False
     if after.duplicate_of is not None and after.changes_nothing:

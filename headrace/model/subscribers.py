@@ -120,5 +120,5 @@ def _extreme(cuts: Sequence[PlacedCut], *, newest: bool) -> PlacedCut:
         if not overlapping(chosen, segment.key_range):
             insort(chosen, segment, key=lambda one: one.key_range)
     first = cuts[0].cut
-    positions = {one.segment_id: offsets[one.segment_id] for one in chosen}
+    positions = {segment.segment_id: offsets[segment.segment_id] for segment in chosen}
     return PlacedCut(StreamCut.of(first.scope, first.stream, positions), tuple(chosen))

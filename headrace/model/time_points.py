@@ -183,7 +183,7 @@ class TimeMerge(Generic[T]):
             if segment.last is not None and not segment.items:
                 del self._segments[segment_id]
                 return segment.last
-        if self._first is None or any(self.awaited_until(one) is not None for one in self._segments):
+        if self._first is None or any(self.awaited_until(segment) is not None for segment in self._segments):
             return None
         item = self._segments[self._first[1]].items.popleft()[1]
         self._first = min(

@@ -51,9 +51,9 @@ def roll_of(active: Epoch, of_transactions: Epoch, now_ms: int) -> Roll:
 
 def scale_after_roll(planned: Epoch, roll: Roll) -> Epoch:
     """The epoch of a scale that was planned for the active epoch, planned for the one that follows the roll instead."""
-    numbers = {one.number for one in planned.replaced}
+    numbers = {each.number for each in planned.replaced}
     sealed = [segment.segment_id for segment in roll.following.segments if segment.number in numbers]
-    ranges = [one.key_range for one in planned.created]
+    ranges = [segment.key_range for segment in planned.created]
     return scaled_epoch(roll.following, sealed, ranges, planned.creation_time_ms)
 
 
@@ -336,7 +336,7 @@ def segments_created(transaction: Transaction, segments: Iterable[StreamSegment]
 def segments_with_events(transaction: Transaction, segments: Iterable[StreamSegment]) -> list[StreamSegment]:
     """Those of the segments of the transaction's epoch whose events are lost if its own segment does not exist."""
     created = segments_created(transaction, segments)
-    return [one for one in created if one.number not in transaction.unconfirmed_segments]
+    return [each for each in created if each.number not in transaction.unconfirmed_segments]
 
 
 def numbers_created_late(transaction: Transaction) -> frozenset[int] | None:

@@ -113,21 +113,21 @@ def upper_bound(
 def is_at_or_behind(position: Positions, cut: Positions) -> bool:
     """Whether `position` is at or after `cut` in all key ranges that both cover."""
     return all(
-        one.segment.segment_id > other.segment.segment_id
-        or (one.segment.segment_id == other.segment.segment_id and one.offset >= other.offset)
-        for one in position
+        each.segment.segment_id > other.segment.segment_id
+        or (each.segment.segment_id == other.segment.segment_id and each.offset >= other.offset)
+        for each in position
         for other in cut
-        if one.segment.key_range.overlaps(other.segment.key_range)
+        if each.segment.key_range.overlaps(other.segment.key_range)
     )
 
 
 def _add(cut: dict[StreamSegment, int], segment: StreamSegment, offset: int) -> None:
     """Add a segment to the cut in place of its predecessors, unless the cut has it or a successor of it."""
-    overlapping = [one for one in cut if one.key_range.overlaps(segment.key_range)]
-    if any(one.segment_id >= segment.segment_id for one in overlapping):
+    overlapping = [each for each in cut if each.key_range.overlaps(segment.key_range)]
+    if any(each.segment_id >= segment.segment_id for each in overlapping):
         return
-    for one in overlapping:
-        del cut[one]
+    for each in overlapping:
+        del cut[each]
     cut[segment] = offset
 
 

@@ -162,7 +162,9 @@ class CopySources:
     def silent_with(self, entry: int) -> list[ReplicaId]:
         """The replicas that had an entry, have not denied it, and do not answer."""
         return sorted(
-            one for one in self._lost if self._had.get(one, NO_POSITION) >= entry and (one, entry) not in self._denied
+            each
+            for each in self._lost
+            if self._had.get(each, NO_POSITION) >= entry and (each, entry) not in self._denied
         )
 
     def note(self, replica: ReplicaId, had: int) -> None:
@@ -201,7 +203,7 @@ class CopySources:
 
     def _best(self, entry: int, positions: Mapping[ReplicaId, int]) -> ReplicaId | None:
         """The replica that holds the most, if it holds the entry; else one that had it; None if each denied it."""
-        sources = [one for one in self._had if max(positions.get(one, NO_POSITION), self._had[one]) >= entry]
+        sources = [each for each in self._had if max(positions.get(each, NO_POSITION), self._had[each]) >= entry]
         sources = [source for source in sources if (source, entry) not in self._denied and source not in self._lost]
         return max(sources, key=lambda one: (positions.get(one, NO_POSITION), self._had[one], one), default=None)
 

@@ -177,9 +177,9 @@ def next_ensemble(
     ready = [
         learner for learner in wanted_learners(ensemble, own, placement) if learner in views and views[learner].is_ready
     ]
-    destroyed = [one for one in ensemble.members if one != own and one in placement.destroyed]
-    replaced = [(one, _replaced(ensemble, one, ready, placement)) for one in destroyed]
-    removed = [(one, _removed(ensemble, one, views, placement)) for one in destroyed]
+    destroyed = [member for member in ensemble.members if member != own and member in placement.destroyed]
+    replaced = [(each, _replaced(ensemble, each, ready, placement)) for each in destroyed]
+    removed = [(each, _removed(ensemble, each, views, placement)) for each in destroyed]
     for member, changed in (*replaced, *removed):
         if changed is not None and not _is_relied_on(member, changed, views):
             return changed
@@ -189,7 +189,7 @@ def next_ensemble(
             return changed
     for member in ensemble.members:
         if member != own and _is_dispensable(ensemble, member, views, bounds):
-            return Ensemble(tuple(one for one in ensemble.members if one != member), ensemble.copies)
+            return Ensemble(tuple(each for each in ensemble.members if each != member), ensemble.copies)
     return None
 
 
@@ -214,9 +214,9 @@ def members_after_takeover(
 
 def _replaced(ensemble: Ensemble, member: ReplicaId, ready: list[ReplicaId], placement: Placement) -> Ensemble | None:
     """The ensemble with a learner that is ready instead of a destroyed member."""
-    rest = tuple(one for one in ensemble.members if one != member)
-    taken = {placement.zones.get(one) for one in rest}
-    learner = next((one for one in ready if placement.zones.get(one) not in taken), None)
+    rest = tuple(each for each in ensemble.members if each != member)
+    taken = {placement.zones.get(each) for each in rest}
+    learner = next((each for each in ready if placement.zones.get(each) not in taken), None)
     return None if learner is None else Ensemble((*rest, learner), ensemble.copies)
 
 
@@ -227,8 +227,8 @@ def _removed(
 
     Another destroyed member that does not stream must not be one of them: no quorum could ever be reached with it.
     """
-    rest = tuple(one for one in ensemble.members if one != member)
-    is_reached = all(one not in placement.destroyed or (one in views and views[one].is_streaming) for one in rest)
+    rest = tuple(each for each in ensemble.members if each != member)
+    is_reached = all(each not in placement.destroyed or (each in views and views[each].is_streaming) for each in rest)
     return Ensemble(rest, ensemble.copies) if len(rest) >= COPIES_MIN and is_reached else None
 
 
@@ -251,7 +251,7 @@ def _is_dispensable(
     ensemble: Ensemble, member: ReplicaId, views: Mapping[ReplicaId, MemberView], bounds: RepairBounds
 ) -> bool:
     """Whether a member is silent or lags for too long, and all others have what is appended."""
-    others = [one for one in ensemble.members if one != member]
+    others = [each for each in ensemble.members if each != member]
     view = views.get(member)
     if view is None or len(others) < COPIES_MIN:
         return False

@@ -434,7 +434,9 @@ class LedgerWriter:
         effects = self._admit(learners)
         if self._change.phase is not ChangePhase.NONE or self.is_closed:
             return effects
-        effects += self._drop([one for one in self._members if one not in learners and one not in self.log.members])
+        effects += self._drop(
+            [member for member in self._members if member not in learners and member not in self.log.members]
+        )
         bounds = RepairBounds(self._bounds.silence_ms, self._bounds.lag_bytes)
         views = {replica: self._view(replica, member) for replica, member in self._members.items()}
         wanted = next_ensemble(self._change.current, self.own, views, self._placement, bounds)

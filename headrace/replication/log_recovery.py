@@ -120,7 +120,7 @@ class LogRecovery:
     def replicas(self) -> tuple[ReplicaId, ...]:
         """The replicas whose answers this takeover wants."""
         members = self._ensemble().members
-        return (*members, *(one for one in self._wanted if one not in members))
+        return (*members, *(each for each in self._wanted if each not in members))
 
     def session_of(self, replica: ReplicaId) -> int:
         """The number of the newest OPEN to a replica."""
@@ -320,7 +320,7 @@ class LogRecovery:
 
     def _blocked_by_silence(self) -> list[WriterEffect]:
         needed = dict.fromkeys((*self._ensemble().members, self.own))
-        missing = [one.hex()[:8] for one in needed if one not in self._answers]
+        missing = [each.hex()[:8] for each in needed if each not in self._answers]
         if self._grace_until_ms is not None or not missing:
             return []
         return self._progress.block(f"{len(missing)} members do not answer: {', '.join(missing)}")
@@ -363,7 +363,7 @@ class LogRecovery:
         for one, answer in self._answers.items():
             self._note_answer(one, answer)
         self._progress.begin_copy(self._now_ms)
-        pulses = [SendPulse(one, NO_POSITION, self.truncated_before) for one in self._answers]
+        pulses = [SendPulse(answer, NO_POSITION, self.truncated_before) for answer in self._answers]
         return [*emptied, *pulses, *self._copy()]
 
     def _empty_others(self) -> list[WriterEffect]:
@@ -373,11 +373,11 @@ class LogRecovery:
         """
         others = [one for one, answer in self._answers.items() if answer.truncated_before > self.truncated_before]
         effects: list[WriterEffect] = []
-        for one in others:
-            del self._answers[one]
-            if one not in self._emptied:
-                self._emptied.add(one)
-                effects += [DropMember(one, self.session_of(one)), *self._open([one])]
+        for other in others:
+            del self._answers[other]
+            if other not in self._emptied:
+                self._emptied.add(other)
+                effects += [DropMember(other, self.session_of(other)), *self._open([other])]
         return effects
 
     def _note_answer(self, replica: ReplicaId, answer: Opened) -> None:
@@ -393,14 +393,14 @@ class LogRecovery:
             return [] if self._is_asking else self._open_ledger(members)
         if self._progress.position(self.own) < self.last:
             return [] if self._progress.awaits(self.own) else self._read_lacking()
-        return self._progress.windows([one for one in self._answered() if one not in complete], self.last)
+        return self._progress.windows([each for each in self._answered() if each not in complete], self.last)
 
     def _answered(self) -> tuple[ReplicaId, ...]:
         """The replicas that could be members: those that answered."""
         return self._members_of(tuple(self._answers))
 
     def _members_of(self, replicas: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:
-        candidates = tuple(one for one in (self.own, *self.replicas) if one in replicas)
+        candidates = tuple(each for each in (self.own, *self.replicas) if each in replicas)
         return members_after_takeover(candidates, self._ensemble(), self._zones)
 
     def _read_lacking(self) -> list[WriterEffect]:

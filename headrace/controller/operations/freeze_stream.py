@@ -48,7 +48,7 @@ def _accept_unfreeze(acceptance: Acceptance, scope: str, name: str) -> StreamVie
         return StreamView.of(stored.stream)
     unfreezing = started(stored.stream, stored.version, RequestKind.UNFREEZE_STREAM)
     active = unfreezing.epoch.segments
-    sealed, ranges = [one.segment_id for one in active], [one.key_range for one in active]
+    sealed, ranges = [segment.segment_id for segment in active], [segment.key_range for segment in active]
     epoch = scaled_epoch(unfreezing.epoch, sealed, ranges, acceptance.clock.now_ms())
     acceptance.change_stream(stored, unfreezing, create_transition(unfreezing, epoch))
     return StreamView.of(unfreezing)

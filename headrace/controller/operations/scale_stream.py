@@ -97,7 +97,7 @@ def _done_scale(
     records: StreamRecords, stream: Stream, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
 ) -> Epoch | None:
     """The epoch to which exactly this scale has led. It is searched only if one of the segments is not active."""
-    ended = next((one for one in sealed_segment_ids if one not in stream.epoch.by_id), None)
+    ended = next((each for each in sealed_segment_ids if each not in stream.epoch.by_id), None)
     if ended is None:
         return None
     if is_same_scale(stream.epoch, sealed_segment_ids, new_ranges):
@@ -146,8 +146,8 @@ def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) 
         note_leftovers(records, stream, planned),
         *create_epoch(stream, after.epoch),
         parameters={
-            "sealedSegments": [one.segment_id for one in planned.replaced],
-            "newRanges": [[one.key_range.low, one.key_range.high] for one in planned.created],
+            "sealedSegments": [segment.segment_id for segment in planned.replaced],
+            "newRanges": [[segment.key_range.low, segment.key_range.high] for segment in planned.created],
         },
     )
 

@@ -114,7 +114,9 @@ class AutoScalingService:
     def _cold(self, stream: Stream, identifiers: list[int]) -> set[int]:
         """The segments among `identifiers`, at most two, that are marked as cold."""
         now_ms = self._clock.now_ms()
-        marks = self._store.get_many([cold_mark_key(stream.scope, stream.name, one) for one in identifiers])
+        marks = self._store.get_many(
+            [cold_mark_key(stream.scope, stream.name, identifier) for identifier in identifiers]
+        )
         return {
             identifier
             for identifier, mark in zip(identifiers, marks, strict=True)

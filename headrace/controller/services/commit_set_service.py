@@ -201,8 +201,8 @@ class CommitSetService:
             reads.writer = stored_writer(record)
 
         def read_members(stream: str, ids: Sequence[int]) -> None:
-            for one in self._transactions.still_open(scope, stream, ids):
-                reads.members[stream, one.transaction.transaction_id] = one
+            for stored in self._transactions.still_open(scope, stream, ids):
+                reads.members[stream, stored.transaction.transaction_id] = stored
 
         def read_others() -> None:
             reads.streams = self._transactions.streams_of(others)
@@ -240,7 +240,7 @@ class CommitSetService:
         Raises WriteConflictError if one has released its members: then they are read again.
         """
         for stream, ids in members.items():
-            for other, its in prepared_by_set(found[stream, one] for one in ids if (stream, one) in found).items():
+            for other, its in prepared_by_set(found[stream, each] for each in ids if (stream, each) in found).items():
                 if not self._sets.settle(scope, stream, other, its):
                     raise WriteConflictError(f"commit set {other} has just released {len(its)} transactions", {})
 
@@ -277,7 +277,7 @@ class CommitSetService:
     def _member_marks(self, scope: str, stream: str, ids: Sequence[int]) -> Iterator[_Marks]:
         """Mark those that are open. A prepared member of another set is left to that set."""
         found = self._transactions.still_open(scope, stream, ids)
-        yield [(stream, one) for one in self._marks.mark_open(scope, stream, found)]
+        yield [(stream, each) for each in self._marks.mark_open(scope, stream, found)]
 
     def _labelled_marks(self, scope: str, stream: str, prefix: str, epoch: int) -> Iterator[_Marks]:
         """Mark those that are open and have a label of this prefix and an epoch up to this one, page by page."""
@@ -285,11 +285,11 @@ class CommitSetService:
         while True:
             page, has_more = self._transactions.open_transactions(scope, stream, _OPEN_PER_READ, after)
             former = [
-                one
-                for one in page
-                if (labelled := labelled_epoch(one.transaction.label, prefix)) is not None and labelled <= epoch
+                stored
+                for stored in page
+                if (labelled := labelled_epoch(stored.transaction.label, prefix)) is not None and labelled <= epoch
             ]
-            yield [(stream, one) for one in self._marks.mark_open(scope, stream, former)]
+            yield [(stream, each) for each in self._marks.mark_open(scope, stream, former)]
             if not has_more:
                 return
             after = page[-1].transaction.transaction_id

@@ -98,11 +98,11 @@ class SegmentLineage:
         if self._named_end is None and self._tail is None and not self._newest.isdisjoint(identifiers):
             self._tail = self._stream_ends.tail(self._stream).offsets
         end = self._named_end or self._tail or {}
-        self._ends |= {one: SegmentEnd(end[one], None) for one in identifiers if one in end}
-        passed = [one for one in identifiers if one not in end]
+        self._ends |= {identifier: SegmentEnd(end[identifier], None) for identifier in identifiers if identifier in end}
+        passed = [identifier for identifier in identifiers if identifier not in end]
         if not passed:
             return
-        foreseen = [one for one in self._foreseen if one not in end and one not in self._ends]
+        foreseen = [each for each in self._foreseen if each not in end and each not in self._ends]
         self._foreseen = []
         sealed = self._history.sealed_segments(self._stream, list(dict.fromkeys([*passed, *foreseen])))
         self._ends |= {identifier: SegmentEnd(one.length, one.replaced_in) for identifier, one in sealed.items()}
@@ -114,19 +114,25 @@ class SegmentLineage:
         """The ends of segments that a running operation replaces."""
         sizes = self._stream_ends.unrecorded_sizes(self._stream, identifiers)
         coming = {
-            one.segment_id: epoch.number for epoch in self._stream_ends.coming(self._stream) for one in epoch.replaced
+            segment.segment_id: epoch.number
+            for epoch in self._stream_ends.coming(self._stream)
+            for segment in epoch.replaced
         }
         self._ends |= {identifier: SegmentEnd(sizes[identifier], coming.get(identifier)) for identifier in identifiers}
 
     def _load_epochs(self, missing: Sequence[int]) -> None:
         last = min(self._stream.recorded_epoch, missing[0] + self._ahead)
         room = max(0, RECORDS_PER_READ - len(missing))
-        ahead = [one for one in range(missing[0] + 1, last + 1) if one not in self._epochs and one not in missing]
+        ahead = [
+            number for number in range(missing[0] + 1, last + 1) if number not in self._epochs and number not in missing
+        ]
         numbers = sorted([*missing, *ahead[:room]])
         for epoch in self._history.epochs(self._stream, numbers):
             self._epochs[epoch.number] = epoch
             if len(self._foreseen) < SEGMENTS_PER_CUT_MAX:
-                self._foreseen += [one.segment_id for one in epoch.created if one.segment_id not in self._newest]
+                self._foreseen += [
+                    segment.segment_id for segment in epoch.created if segment.segment_id not in self._newest
+                ]
         self._ahead = min(RECORDS_PER_READ, max(EPOCHS_AHEAD_FIRST, 2 * self._ahead))
 
 
@@ -218,7 +224,7 @@ class NextCutService:
             start, end = readable, None if end is None else later_cut(end, truncation.head)
         batch, left_bytes = self._plan(found, start, end, bytes_max, strict_key_order)
         reached = StreamCut.of(found.scope, found.name, batch.positions)
-        ranges = tuple(range_between(found, one) for one in batch.ranges)
+        ranges = tuple(range_between(found, span) for span in batch.ranges)
         return NextCutView(
             **RangesBetween.between(start.cut, reached, ranges).fields(),
             reached_end=batch.reached_end,
@@ -256,9 +262,9 @@ class NextCutService:
         rules = BatchRules(opened_max=SEGMENTS_PER_CUT_MAX)
         walked = plan_batch(start.segments, start.cut.offsets, self._lineage(stream, readable), rules)
         lost = tuple(
-            LostBytes(one.segment.segment_id, one.start_offset, one.end_offset - one.start_offset)
-            for one in walked.ranges
-            if one.end_offset > one.start_offset
+            LostBytes(span.segment.segment_id, span.start_offset, span.end_offset - span.start_offset)
+            for span in walked.ranges
+            if span.end_offset > span.start_offset
         )
         return lost, walked.length_bytes if walked.reached_end else None
 
@@ -278,7 +284,7 @@ def _truncated(
         details={
             "head": {str(segment): offset for segment, offset in truncation.cut.positions},
             "headText": stream_cut_text(truncation.cut),
-            "lost": [one.to_json() for one in lost[:LOST_SHOWN_MAX]],
+            "lost": [each.to_json() for each in lost[:LOST_SHOWN_MAX]],
             "lostBytes": lost_bytes,
         },
     )

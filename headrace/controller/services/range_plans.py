@@ -88,7 +88,7 @@ class RangePlanService:
         pieces = self._pieces(found, ranges)
         endpoints = self._endpoints(found, ranges)
         planned = (
-            self._linked(found, ranges, pieces) if links else [[PlannedPiece(*one) for one in of] for of in pieces]
+            self._linked(found, ranges, pieces) if links else [[PlannedPiece(*each) for each in of] for of in pieces]
         )
         return RangePlans(
             tuple(
@@ -99,20 +99,22 @@ class RangePlanService:
 
     def _check_readable(self, stream: Stream, truncation: Truncation | None, ranges: Sequence[RangeToPlan]) -> None:
         """Check that the segments exist, that those that are sealed are long enough, and that nothing is truncated."""
-        identifiers = list(dict.fromkeys(one.segment_id for one in ranges))
+        identifiers = list(dict.fromkeys(span.segment_id for span in ranges))
         check_incarnation(stream, identifiers)
         newest = {newest_segment.segment_id: newest_segment for newest_segment in self._ends.newest_segments(stream)}
-        sealed = self._history.sealed_segments(stream, [one for one in identifiers if one not in newest])
-        unknown = [one for one in identifiers if one not in newest and one not in sealed]
+        sealed = self._history.sealed_segments(
+            stream, [identifier for identifier in identifiers if identifier not in newest]
+        )
+        unknown = [identifier for identifier in identifiers if identifier not in newest and identifier not in sealed]
         if unknown:
             raise NotFoundError(
                 f"stream {stream.scoped_name} never had segment {unknown[0]}", details={"segmentId": unknown[0]}
             )
-        for one in ranges:
-            if one.segment_id in sealed and one.end > sealed[one.segment_id].length:
+        for span in ranges:
+            if span.segment_id in sealed and span.end > sealed[span.segment_id].length:
                 raise InvalidRequestError(
-                    f"segment {one.segment_id} ends at {sealed[one.segment_id].length}, before {one.end}",
-                    details={"segmentId": one.segment_id, "length": sealed[one.segment_id].length},
+                    f"segment {span.segment_id} ends at {sealed[span.segment_id].length}, before {span.end}",
+                    details={"segmentId": span.segment_id, "length": sealed[span.segment_id].length},
                 )
         if truncation is None:
             return
@@ -124,26 +126,30 @@ class RangePlanService:
         }
         # Segments with a later epoch than the head's are after it.
         undecided = {
-            one
-            for one in identifiers
-            if one not in head and one not in known_gone and segment_epoch(one) <= truncation.cut.last_epoch
+            identifier
+            for identifier in identifiers
+            if identifier not in head
+            and identifier not in known_gone
+            and segment_epoch(identifier) <= truncation.cut.last_epoch
         }
-        numbers = sorted({segment_epoch(one) for one in undecided})
+        numbers = sorted({segment_epoch(each) for each in undecided})
         segments = {
             segment.segment_id: segment for epoch in self._history.epochs(stream, numbers) for segment in epoch.segments
         }
-        gone = known_gone | {one for one in undecided if side_of(segments[one], truncation.head) is Side.BEFORE}
-        for one in ranges:
-            if one.segment_id in gone or one.start < head.get(one.segment_id, 0):
+        gone = known_gone | {each for each in undecided if side_of(segments[each], truncation.head) is Side.BEFORE}
+        for span in ranges:
+            if span.segment_id in gone or span.start < head.get(span.segment_id, 0):
                 raise TruncatedError(
-                    f"bytes of segment {one.segment_id} from {one.start} on were truncated: plan from the head of"
+                    f"bytes of segment {span.segment_id} from {span.start} on were truncated: plan from the head of"
                     f" stream {stream.scoped_name}",
-                    details={"segmentId": one.segment_id, "offset": one.start},
+                    details={"segmentId": span.segment_id, "offset": span.start},
                 )
 
     def _pieces(self, stream: Stream, ranges: Sequence[RangeToPlan]) -> list[list[tuple[int, int]]]:
         targets = [
-            (one.segment_id, target) for one in ranges for target in split_targets(one.start, one.end, one.piece_bytes)
+            (span.segment_id, target)
+            for span in ranges
+            for target in split_targets(span.start, span.end, span.piece_bytes)
         ]
         named = [(segment_name(stream.scope, stream.name, identifier), target) for identifier, target in targets]
         try:
@@ -152,15 +158,15 @@ class RangePlanService:
             raise _changing(stream, gone) from gone
         boundaries = dict(zip(targets, located, strict=True))
         return [
-            list(split_pieces(one.start, one.end, one.piece_bytes, _Boundaries(boundaries, one).after))
-            for one in ranges
+            list(split_pieces(span.start, span.end, span.piece_bytes, _Boundaries(boundaries, span).after))
+            for span in ranges
         ]
 
     def _endpoints(self, stream: Stream, ranges: Sequence[RangeToPlan]) -> dict[int, SegmentEndpoint]:
         """The endpoints by segment id; segments whose container no store has claimed are left out."""
         containers = {
-            one.segment_id: self._layout.container_of_segment(segment_name(stream.scope, stream.name, one.segment_id))
-            for one in ranges
+            span.segment_id: self._layout.container_of_segment(segment_name(stream.scope, stream.name, span.segment_id))
+            for span in ranges
         }
         claims = find_claims(self._store, containers.values())
         endpoints: dict[int, SegmentEndpoint] = {}
@@ -213,9 +219,9 @@ class RangePlanService:
     def _check_starts(self, stream: Stream, linked: Sequence[RangeToPlan]) -> None:
         """Check that none of the ranges begins before the start that its segment has now."""
         offsets: dict[str, int] = {}
-        for one in linked:
-            name = segment_name(stream.scope, stream.name, one.segment_id)
-            offsets[name] = min(one.start, offsets.get(name, one.start))
+        for segment in linked:
+            name = segment_name(stream.scope, stream.name, segment.segment_id)
+            offsets[name] = min(segment.start, offsets.get(name, segment.start))
         try:
             self._starts.check(offsets)
         except NotFoundError as gone:
@@ -283,21 +289,26 @@ def _clipped(runs: Sequence[ChunkRun], start: int, end: int) -> Iterator[ChunkRu
 def _check_request(ranges: Sequence[RangeToPlan]) -> None:
     if not 1 <= len(ranges) <= RANGES_PER_PLAN_MAX:
         raise InvalidRequestError(f"a request plans 1 to {RANGES_PER_PLAN_MAX} ranges, not {len(ranges)}")
-    for one in ranges:
-        if not 0 <= one.start < one.end or one.segment_id < 0 or (one.piece_bytes is not None and one.piece_bytes < 1):
+    for span in ranges:
+        if (
+            not 0 <= span.start < span.end
+            or span.segment_id < 0
+            or (span.piece_bytes is not None and span.piece_bytes < 1)
+        ):
             raise InvalidRequestError(
-                f"[{one.start}, {one.end}) of segment {one.segment_id} in pieces of {one.piece_bytes} bytes is not a"
-                " range to plan"
+                f"[{span.start}, {span.end}) of segment {span.segment_id} in pieces of {span.piece_bytes} bytes is not"
+                " a range to plan"
             )
-    pieces = sum(pieces_at_best(one.start, one.end, one.piece_bytes) for one in ranges)
+    pieces = sum(pieces_at_best(span.start, span.end, span.piece_bytes) for span in ranges)
     if pieces > PIECES_PER_PLAN_MAX:
         raise InvalidRequestError(
             f"the ranges would have {pieces} pieces: one request has at most {PIECES_PER_PLAN_MAX}, so plan fewer"
             " ranges at a time or larger pieces"
         )
-    for one, other in pairwise(sorted(ranges, key=lambda each: (each.segment_id, each.start))):
-        if one.segment_id == other.segment_id and other.start < one.end:
+    for former, other in pairwise(sorted(ranges, key=lambda span: (span.segment_id, span.start))):
+        if former.segment_id == other.segment_id and other.start < former.end:
+            end = min(former.end, other.end)
             raise InvalidRequestError(
-                f"two ranges of segment {one.segment_id} overlap between {other.start} and {min(one.end, other.end)}",
-                details={"segmentId": one.segment_id},
+                f"two ranges of segment {former.segment_id} overlap between {other.start} and {end}",
+                details={"segmentId": former.segment_id},
             )

@@ -204,7 +204,7 @@ class SegmentService:
         segment = self._segment(found, segment_id)
         _check_left(found, segment, truncation)
         before = self._history.epoch(found, segment.epoch).predecessors_of(segment)
-        return tuple(SegmentView.of(one, _name(found, one)) for one in segments_left(before, truncation))
+        return tuple(SegmentView.of(each, _name(found, each)) for each in segments_left(before, truncation))
 
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         """The segment store that serves a segment; any valid id has an answer, because the stream is not read.
@@ -303,7 +303,7 @@ class SegmentService:
         if to_offsets is not None:
             self._cuts.check_ends(found, to_cut)
             self._written.check(found, to_cut)  # the first cut is not after it
-        return RangesBetween.between(from_cut, to_cut, tuple(range_between(found, one) for one in ranges))
+        return RangesBetween.between(from_cut, to_cut, tuple(range_between(found, span) for span in ranges))
 
     def _readable(self, scope: str, stream: str) -> Stream:
         return created_stream(self._records.get(scope, stream).stream)

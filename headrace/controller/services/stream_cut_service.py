@@ -68,4 +68,4 @@ class StreamCutService:
     ) -> int:
         """The number of bytes between two cuts; None is the head, or the tail. Raises as `SegmentService.between`."""
         found = self._segments.between(scope, stream, from_offsets, to_offsets)
-        return sum(one.end_offset - one.start_offset for one in found.ranges)
+        return sum(span.end_offset - span.start_offset for span in found.ranges)

@@ -48,13 +48,15 @@ class StreamEnds:
 
     def newest_segments(self, stream: Stream) -> tuple[StreamSegment, ...]:
         """All segments that `tail` may name."""
-        return (*stream.epoch.segments, *(one for epoch in self.coming(stream) for one in epoch.created))
+        return (*stream.epoch.segments, *(each for epoch in self.coming(stream) for each in epoch.created))
 
     def sealed_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
         """Length in bytes by segment id. A size that is not in the metadata yet is read from the segment's store."""
         sealed = self._history.sealed_segments(stream, identifiers)
         sizes = {identifier: one.length for identifier, one in sealed.items()}
-        return sizes | self.unrecorded_sizes(stream, [one for one in identifiers if one not in sizes])
+        return sizes | self.unrecorded_sizes(
+            stream, [identifier for identifier in identifiers if identifier not in sizes]
+        )
 
     def unrecorded_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
         """Length in bytes by segment id of segments that a running operation seals; read from their stores.

@@ -115,7 +115,7 @@ class StreamService:
             next_after = left_off_after or next_after
         found = (StreamSummary(scope, record.key.sort, listed_tags(record)) for record in entries)
         # The index of a tag holds streams that are about to get the tag, and some that have just lost it.
-        return Listing(tuple(one for one in found if tag is None or tag in one.tags), next_after)
+        return Listing(tuple(each for each in found if tag is None or tag in each.tags), next_after)
 
     def update_stream(
         self,

@@ -76,7 +76,7 @@ class TransactionMarks:
     def abort_open(self, scope: str, stream: str, found: Sequence[StoredTransaction]) -> int:
         """Mark for abort those of the transactions that are still open, and request the aborts; their number."""
         marked = self.mark_open(scope, stream, found)
-        self.request_aborts(scope, [(stream, one) for one in marked])
+        self.request_aborts(scope, [(stream, each) for each in marked])
         return len(marked)
 
     def mark_open(self, scope: str, stream: str, found: Sequence[StoredTransaction]) -> list[int]:
@@ -84,7 +84,7 @@ class TransactionMarks:
 
         Many are marked in one transaction. If one of them has changed, each is marked by itself.
         """
-        opened = [one for one in found if one.transaction.state is TransactionState.OPEN]
+        opened = [stored for stored in found if stored.transaction.state is TransactionState.OPEN]
         marked: list[int] = []
         for start in range(0, len(opened), WRITES_PER_TRANSACTION_MAX):
             marked += self._mark_all(scope, stream, opened[start : start + WRITES_PER_TRANSACTION_MAX])
@@ -98,13 +98,13 @@ class TransactionMarks:
             self._workers.each(lambda one: self.request_abort(scope, *one), iter(marked))
 
     def _mark_all(self, scope: str, stream: str, opened: Sequence[StoredTransaction]) -> list[int]:
-        writes = [replace_open(scope, stream, one, marked_for_abort(one.transaction)) for one in opened]
+        writes = [replace_open(scope, stream, stored, marked_for_abort(stored.transaction)) for stored in opened]
         try:
             self._transactions.store.write(*writes)
         except WriteConflictError:
-            identifiers = [one.transaction.transaction_id for one in opened]
+            identifiers = [stored.transaction.transaction_id for stored in opened]
             return [identifier for identifier in identifiers if self._mark(scope, stream, identifier)]
-        return [one.transaction.transaction_id for one in opened]
+        return [stored.transaction.transaction_id for stored in opened]
 
     def _mark(self, scope: str, stream: str, identifier: int) -> bool:
         """Mark one transaction if it is open now, with a pause after a conflict with its pings."""

@@ -93,9 +93,9 @@ class TransactionSegments:
 
     def wanted(self, stream: Stream, transaction: Transaction, ids: frozenset[int]) -> list[TransactionSegmentView]:
         """Those for the segments with these ids. Raises InvalidRequestError, code "not_of_transaction"."""
-        found = [one for one in self.of(stream, transaction) if one.segment_id in ids]
+        found = [segment for segment in self.of(stream, transaction) if segment.segment_id in ids]
         if len(found) != len(ids):
-            unknown = sorted(ids - {one.segment_id for one in found})
+            unknown = sorted(ids - {segment.segment_id for segment in found})
             raise InvalidRequestError(
                 f"transaction {transaction_text(transaction.transaction_id)} has no segments {unknown[:10]}: ask for "
                 "those that its description names",
@@ -253,9 +253,9 @@ class TransactionService:
             if now.state is not TransactionState.OPEN:
                 self._settle_set(scope, stream, stored)  # It might release the transaction, which needs the segments.
                 is_merging, empty = now.state is TransactionState.COMMITTING, now.unconfirmed_segments
-                late = [one for one in made if not is_merging or segment_number(one.segment_id) in empty]
+                late = [segment for segment in made if not is_merging or segment_number(segment.segment_id) in empty]
                 self._segments.delete(late)
-            after = with_confirmed(now, (segment_number(one.segment_id) for one in made))
+            after = with_confirmed(now, (segment_number(segment.segment_id) for segment in made))
             if after != now:
                 self._open.forget(place)
                 self._store.write(replace_open(scope, stream, stored, after))
@@ -300,11 +300,11 @@ class TransactionService:
         """
         check_lease(lease_ms)
         outcomes: dict[int, Transaction | HeadraceError] = {}
-        for one in transaction_ids:
+        for each in transaction_ids:
             try:
-                outcomes[one] = self.ping_transaction(scope, stream, one, lease_ms)
+                outcomes[each] = self.ping_transaction(scope, stream, each, lease_ms)
             except HeadraceError as error:
-                outcomes[one] = error
+                outcomes[each] = error
         return outcomes
 
     def commit_transaction(
@@ -379,9 +379,9 @@ class TransactionService:
         found, has_more = self._transactions.open_transactions(scope, stream, check_page_limit(limit) + 1, after)
         if not found:
             self._streams.get(scope, stream)
-        page = tuple(one.transaction for one in found[:limit])
+        page = tuple(stored.transaction for stored in found[:limit])
         has_more = has_more or len(found) > limit
-        shown = page if label_prefix is None else tuple(one for one in page if has_prefix(one.label, label_prefix))
+        shown = page if label_prefix is None else tuple(each for each in page if has_prefix(each.label, label_prefix))
         return Listing(shown, transaction_text(page[-1].transaction_id) if has_more else None)
 
     def abort_labelled(self, scope: str, stream: str, label_prefix: str, after: int | None = None) -> LabelledAborts:
@@ -395,7 +395,7 @@ class TransactionService:
         found, has_more = self._transactions.open_transactions(scope, stream, LABELLED_PER_REQUEST, after)
         if not found:
             self._streams.get(scope, stream)
-        labelled = [one for one in found if has_prefix(one.transaction.label, label_prefix)]
+        labelled = [stored for stored in found if has_prefix(stored.transaction.label, label_prefix)]
         aborted = self._marks.abort_open(scope, stream, labelled)
         last = found[-1].transaction.transaction_id if has_more else None
         return LabelledAborts(aborted=aborted, next_after=None if last is None else transaction_text(last))

@@ -69,7 +69,7 @@ def leave_to_tick(_scope: str, _stream: str, _first: int, _none_waited: bool) ->
 def prepared_by_set(found: Iterable[StoredTransaction]) -> dict[str, list[int]]:
     """The members of commit sets among these transactions of a stream that are not completed, by set."""
     members: dict[str, list[int]] = {}
-    for transaction in (one.transaction for one in found):
+    for transaction in (stored.transaction for stored in found):
         if transaction.commit_set is not None and transaction.completed_ms is None:
             members.setdefault(transaction.commit_set, []).append(transaction.transaction_id)
     return members
@@ -256,7 +256,7 @@ class CommitSets:
         """Replace the records of the members for which `change` returns another transaction: a piece for each chunk."""
 
         def process(stream: str, ids: Sequence[int]) -> None:
-            just_read = [known.get((stream, one)) for one in ids]
+            just_read = [known.get((stream, each)) for each in ids]
 
             def attempt() -> None:
                 nonlocal just_read
@@ -264,9 +264,9 @@ class CommitSets:
                 if not found or None in found:
                     found = self._read(scope, stream, ids)
                 writes = [
-                    replace_open(scope, stream, one, after)
-                    for one in found
-                    if (after := change(one)) is not None and one is not None
+                    replace_open(scope, stream, each, after)
+                    for each in found
+                    if (after := change(each)) is not None and each is not None
                 ]
                 if writes:
                     self._store.write(*writes)
@@ -289,8 +289,10 @@ class CommitSets:
             each_piece(self._workers, work, pieces, "a commit set")
 
     def _read(self, scope: str, stream: str, ids: Sequence[int]) -> list[StoredTransaction | None]:
-        found = {one.transaction.transaction_id: one for one in self._transactions.still_open(scope, stream, ids)}
-        return [found.get(one) for one in ids]
+        found = {
+            stored.transaction.transaction_id: stored for stored in self._transactions.still_open(scope, stream, ids)
+        }
+        return [found.get(each) for each in ids]
 
     def _decide(
         self, scope: str, home: str, stored: StoredWriter, parts: Mapping[str, StoredPart], numbers: Mapping[str, int]

@@ -103,7 +103,7 @@ def _unwanted(tools: Tools, creation: Creation) -> Sequence[int]:
         present, truncation = tools.records.get_with_truncation(creation.scope, creation.stream)
         if present.stream.first_segment_number != creation.first_segment_number or present.stream.is_deleting:
             return creation.segments
-        numbers = sorted({segment_epoch(one) for one in creation.segments})
+        numbers = sorted({segment_epoch(segment) for segment in creation.segments})
         if numbers[-1] > present.stream.recorded_epoch:
             return ()  # the operation runs
         recorded = {
@@ -113,14 +113,14 @@ def _unwanted(tools: Tools, creation: Creation) -> Sequence[int]:
         }
     except NotFoundError:
         return creation.segments
-    present_segments = [recorded[one] for one in creation.segments if one in recorded]
-    kept = {one.segment_id for one in segments_left(present_segments, truncation)}
-    return [one for one in creation.segments if one not in kept]
+    present_segments = [recorded[segment] for segment in creation.segments if segment in recorded]
+    kept = {segment.segment_id for segment in segments_left(present_segments, truncation)}
+    return [segment for segment in creation.segments if segment not in kept]
 
 
 def _names(creation: Creation, identifiers: Iterable[int] | None = None) -> list[str]:
     chosen = creation.segments if identifiers is None else identifiers
-    return [segment_name(creation.scope, creation.stream, one) for one in chosen]
+    return [segment_name(creation.scope, creation.stream, each) for each in chosen]
 
 
 def scale_rate(policy: ScalingPolicy) -> SegmentScaleRate:
@@ -163,7 +163,7 @@ def delete_leftovers(tools: Tools, stored: StoredStream) -> None:
 def _delete(tools: Tools, stored: StoredStream, found: StoredLeftovers) -> None:
     stream, left = stored.stream, found.identifiers
     while left:
-        names = [segment_name(stream.scope, stream.name, one) for one in left[:SEGMENTS_PER_CALL]]
+        names = [segment_name(stream.scope, stream.name, each) for each in left[:SEGMENTS_PER_CALL]]
         tools.segment_stores.delete_segments(names)
         left = left[SEGMENTS_PER_CALL:]
         if left and is_time_short():

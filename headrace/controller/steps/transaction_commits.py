@@ -151,7 +151,7 @@ class TransactionCommits:
         parts = self._parts(scope, stream, marks)
         taken = plan_run(marks, {one: part.part for one, part in parts.items()})
         batch = self._still_open(scope, stream, taken.transactions)
-        if tuple(one.transaction.transaction_id for one in batch) != taken.transactions:
+        if tuple(stored.transaction.transaction_id for stored in batch) != taken.transactions:
             raise WriteConflictError(f"transactions of {scope}/{stream} were just committed by another process", {})
         if stored.stream.state.is_sealed and not taken.sets:
             self._abort_late(stored, batch)
@@ -165,8 +165,10 @@ class TransactionCommits:
 
         Another client has marked it before its creator, which reads the stream after its write, could remove it.
         """
-        for one in [each.transaction for each in batch]:
-            self._abort_whole(stored, one.reference_epoch, one.transaction_id, "it was begun after the seal")
+        for transaction in [each.transaction for each in batch]:
+            self._abort_whole(
+                stored, transaction.reference_epoch, transaction.transaction_id, "it was begun after the seal"
+            )
             require_time_for_piece(f"commits of {stored.stream.scoped_name}")
 
     def _parts(self, scope: str, stream: str, marks: Sequence[WaitingMark]) -> dict[str, StoredPart]:
@@ -177,7 +179,7 @@ class TransactionCommits:
         sets = [mark.commit_set for mark in marks if mark.commit_set is not None][:SETS_PER_RUN_MAX]
         if not sets:
             return {}
-        records = self._transactions.store.get_many([commit_part_key(scope, stream, one) for one in sets])
+        records = self._transactions.store.get_many([commit_part_key(scope, stream, each) for each in sets])
         found = {one: part for one, record in zip(sets, records, strict=True) if (part := stored_part(record))}
         if len(found) < len(sets):
             raise WriteConflictError(f"a commit set of {scope}/{stream} was just committed by another process", {})
@@ -192,7 +194,7 @@ class TransactionCommits:
     ) -> tuple[StoredStream, CommitRun]:
         stream = stored.stream
         epoch = batch[0].transaction.reference_epoch
-        identifiers = tuple(one.transaction.transaction_id for one in batch)
+        identifiers = tuple(stored.transaction.transaction_id for stored in batch)
         rolls = must_roll(stream.epoch, epoch)
         with self._conflict_if_changed(stored):
             stored, incomplete = self._incomplete(stored, batch, sets, parts)
@@ -219,30 +221,30 @@ class TransactionCommits:
 
         A loss is noted with a new version of the stream, so that no process begins a run for which it saw no loss.
         """
-        stream, transactions = stored.stream, [one.transaction for one in batch]
+        stream, transactions = stored.stream, [stored.transaction for stored in batch]
         lost = self._lost(stream, transactions)
-        begun = {one.set_id for one in sets if one.mark.position}
+        begun = {writer.set_id for writer in sets if writer.mark.position}
         lost_sets = {one for one, part in parts.items() if part.part.lost}
-        for one in sets:
-            if one.rest is None or one.set_id in begun | lost_sets:
+        for writer in sets:
+            if writer.rest is None or writer.set_id in begun | lost_sets:
                 continue
-            if self._lost_any(stream, parts[one.set_id].part, transactions, lost):
-                after = replace(parts[one.set_id].part, lost=True)
-                noted = replace_commit_part(stream.scope, stream.name, parts[one.set_id], after)
+            if self._lost_any(stream, parts[writer.set_id].part, transactions, lost):
+                after = replace(parts[writer.set_id].part, lost=True)
+                noted = replace_commit_part(stream.scope, stream.name, parts[writer.set_id], after)
                 # A run of a stream that is being sealed leaves its record unchanged: what is missing may be merged.
                 no_run = Check(commit_run_key(stream.scope, stream.name), None)
                 stored = self._tools.records.replace(stored, stream, noted, no_run)
-                lost_sets.add(one.set_id)
+                lost_sets.add(writer.set_id)
         return stored, aborted_together(transactions, lost, begun, lost_sets)
 
     def _lost_any(self, stream: Stream, part: CommitPart, in_run: Sequence[Transaction], lost: Collection[int]) -> bool:
         """Whether a member of the set lost bytes, in the run or after it."""
         if any(member in lost for member in part.members):
             return True
-        checked = {one.transaction_id for one in in_run}
+        checked = {transaction.transaction_id for transaction in in_run}
         rest = [member for member in part.members if member not in checked]
         found = self._still_open(stream.scope, stream.name, rest)
-        return bool(self._lost(stream, [one.transaction for one in found]))
+        return bool(self._lost(stream, [stored.transaction for stored in found]))
 
     def _lost(self, stream: Stream, transactions: Sequence[Transaction]) -> set[int]:
         lost: set[int] = set()
@@ -258,12 +260,12 @@ class TransactionCommits:
         """The segments of the transaction that can have events."""
         own = self._history.epoch(stream, transaction.reference_epoch).segments
         written = segments_with_events(transaction, own)
-        return [segment_of_transaction(stream.scope, stream.name, one, transaction.transaction_id) for one in written]
+        return [segment_of_transaction(stream.scope, stream.name, each, transaction.transaction_id) for each in written]
 
     def _all_segments(self, stream: Stream, epoch: int, identifier: int) -> list[str]:
         """The segments that the transaction can have: of a completed one it is not read which it has created."""
         own = self._history.epoch(stream, epoch).segments
-        return [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in own]
+        return [segment_of_transaction(stream.scope, stream.name, each, identifier) for each in own]
 
     def _finish(self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None) -> None:
         """The part of a run after its beginning; `batch` are its transactions, if they were just read."""
@@ -354,7 +356,7 @@ class TransactionCommits:
         """Merge the transactions of the run, and complete those that are left."""
         scope, name = stored.stream.scope, stored.stream.name
         left = self._still_open(scope, name, run.transactions) if batch is None else batch
-        transactions = [one.transaction for one in left]
+        transactions = [stored.transaction for stored in left]
         if run.rolls and stored.stream.epoch.number == run.active_epoch:
             stored = self._roll(stored, run, transactions)
         elif not run.rolls:
@@ -426,9 +428,10 @@ class TransactionCommits:
         nothing but their completion is left to be done with them, in whichever run.
         """
         stream, now_ms = stored.stream, self._tools.clock.now_ms()
-        ends = [write for one in run.sets for write in set_ends(stream, one)]
+        ends = [write for each in run.sets for write in set_ends(stream, each)]
         completions = [
-            complete(stream.scope, stream.name, one, committed(one.transaction, position, now_ms)) for one in left
+            complete(stream.scope, stream.name, stored, committed(stored.transaction, position, now_ms))
+            for stored in left
         ]
         *earlier, last = packed(completions, COMPLETION_WRITES_MAX, LAST_WRITES_MAX - len(ends))
         what = f"commits of {stream.scoped_name}"
@@ -440,8 +443,10 @@ class TransactionCommits:
         found: dict[int, StoredTransaction] = {}
 
         def read(start: int) -> None:
-            for one in self._transactions.still_open(scope, stream, identifiers[start : start + READS_PER_BATCH_MAX]):
-                found[one.transaction.transaction_id] = one
+            for stored in self._transactions.still_open(
+                scope, stream, identifiers[start : start + READS_PER_BATCH_MAX]
+            ):
+                found[stored.transaction.transaction_id] = stored
 
         starts = range(0, len(identifiers), READS_PER_BATCH_MAX)
         each_piece(self._tools.workers, read, starts, f"commits of {scope}/{stream}")

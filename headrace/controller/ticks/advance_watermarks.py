@@ -263,7 +263,7 @@ def _last_watermark(data: bytes, stream: Stream) -> tuple[Watermark, int] | None
     except (WireFormatError, CorruptError):
         return None
     first = stream.first_segment_number
-    is_ours = all(one.segment.number >= first for watermark in watermarks for one in watermark.cut)
+    is_ours = all(each.segment.number >= first for watermark in watermarks for each in watermark.cut)
     if not watermarks or consumed != len(data) or not is_ours:
         return None
     return watermarks[-1], consumed - EVENT_HEADER_BYTES - len(payloads[-1])

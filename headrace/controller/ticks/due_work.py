@@ -186,15 +186,15 @@ class DueWorkTicks(Generic[E]):
     def _skip_undecodable(self, page: DuePage[E]) -> DuePage[E]:
         """Log, count and postpone the undecodable records of a page; return the page."""
         kind = self._due_work.kind
-        for one in page.undecodable:
-            place = one.record.key
-            _log.error("skipped a record of %s at %s %s: %s", kind, place.partition, place.sort, one.error)
+        for each in page.undecodable:
+            place = each.record.key
+            _log.error("skipped a record of %s at %s %s: %s", kind, place.partition, place.sort, each.error)
             if self._note_undecodable is not None:
                 self._note_undecodable(kind)
             if self._due_work.is_cyclic:
                 continue
             try:
-                self._store.write(*move_back(one.record, self._clock.now_ms() + UNDECODABLE_AGAIN_MS))
+                self._store.write(*move_back(each.record, self._clock.now_ms() + UNDECODABLE_AGAIN_MS))
             except HeadraceError as error:
                 _log.warning("cannot postpone a record of %s that does not decode: %s", kind, error)
         return page

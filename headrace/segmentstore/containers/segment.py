@@ -383,7 +383,7 @@ class Segment:
         entry = self.index.boundary_from(max(offset, self.tiered.length))
         while entry is not None and (end := end_of_large_event(self.merges, entry)) is not None:
             entry = self.index.boundary_from(end)
-        return min((one for one in (known, entry) if one is not None), default=None)
+        return min((each for each in (known, entry) if each is not None), default=None)
 
     def oldest_untiered_entry(self) -> int | None:
         """The first log entry with bytes that tier 2 lacks of this segment; None if tier 2 has everything."""

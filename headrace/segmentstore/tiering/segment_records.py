@@ -282,7 +282,7 @@ class Evictor:
         self._container.idle.announce_records()
         await self._container.log.durable()  # a record must contain only durable state
         # Again: one that was removed meanwhile must not get a record any more, or it would come back.
-        leaving = [one for one in leaving if self._is_idle(one[0])]
+        leaving = [each for each in leaving if self._is_idle(each[0])]
         outdated = [
             (segment, state, digest)
             for segment, state, _, digest in leaving

@@ -130,7 +130,7 @@ class SnapshotStore:
         await self._write(write)
         self._record, self._record_known = Record(self._key, version, write.body), True
         # A former write of the pointer that arrives now finds another version: no pointer will name the others.
-        unnamed, self._unnamed = [one for one in self._unnamed if one != name], {}
+        unnamed, self._unnamed = [each for each in self._unnamed if each != name], {}
         if unnamed:
             await self._remove(unnamed)
 

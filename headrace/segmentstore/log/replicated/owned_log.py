@@ -332,11 +332,11 @@ class OwnedLog:
                     return
                 if self.failure is not None:
                     return
-                for one in found:
-                    self._send_stored(effect.member, one)
-                    last = one.header.entry
+                for each in found:
+                    self._send_stored(effect.member, each)
+                    last = each.header.entry
                 if self.writer is not None:
-                    sent_bytes = sum(RECORD_HEADER_BYTES + one.header.length for one in found)
+                    sent_bytes = sum(RECORD_HEADER_BYTES + each.header.length for each in found)
                     shared.metrics.catch_up_bytes += sent_bytes
                     await asyncio.sleep(shared.catch_ups.delay_s(sent_bytes))
         if self.failure is None and machine is self.machine:
