@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from headrace.model.log_limits import LogLimit
+
 JOURNAL_FAILED: Final = 4
 """Exit code of a process whose journal has failed."""
 
@@ -49,17 +51,14 @@ class RestartLoop:
 
     def __init__(self) -> None:
         self._exits_s: deque[float] = deque(maxlen=LOOP_EXITS)
-        self._reported_s: float | None = None
+        self._reports = LogLimit(LOOP_REPORTED_EVERY_S)
 
     def note(self, now_s: float) -> bool:
         """Note an exit. Returns whether to report a loop: LOOP_EXITS within LOOP_WITHIN_S, at most once in a while."""
         self._exits_s.append(now_s)
         if len(self._exits_s) < LOOP_EXITS or now_s - self._exits_s[0] > LOOP_WITHIN_S:
             return False
-        if self._reported_s is not None and now_s - self._reported_s < LOOP_REPORTED_EVERY_S:
-            return False
-        self._reported_s = now_s
-        return True
+        return self._reports.allows(now_s)
 
 
 class JournalFailures:

@@ -30,13 +30,13 @@ from headrace.model.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from headrace.model.log_limits import LogLimit
 from headrace.wire.tls import client_context
 
 _log = logging.getLogger("headrace.client")
 
 REFETCH_AFTER_S: Final = 30.0
 """A store that stays untrusted does not have the authorities fetched at each attempt."""
-LOGGED_EVERY_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class AsyncTrust:
         self._bundle: TrustBundle | None = None
         self._context: ssl.SSLContext | None = None
         self._fetched_s = float("-inf")
-        self._logged_s = float("-inf")
+        self._refusals_logged = LogLimit()
 
     async def authorities(self) -> TrustBundle:
         """Fetches the certificates of the authorities that the deployment publishes.
@@ -123,9 +123,7 @@ class AsyncTrust:
 
     def _log_refusal(self, problem: UnavailableError) -> None:
         """Callers try for some time, so they must not be silent, nor log each attempt."""
-        now_s = self._monotonic_s()
-        if now_s - self._logged_s >= LOGGED_EVERY_S:
-            self._logged_s = now_s
+        if self._refusals_logged.allows(self._monotonic_s()):
             _log.warning("event=store_not_trusted error=%r", problem.message)
 
     async def _load(self) -> None:

@@ -7,9 +7,10 @@ from certificates_at_hand import Authority
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.adapters.tcp.store_trust import LOGGED_EVERY_S, REREAD_AFTER_S, StoreTrust
+from headrace.adapters.tcp.store_trust import REREAD_AFTER_S, StoreTrust
 from headrace.metadata.trust import write_trust
 from headrace.model.errors import UnavailableError
+from headrace.model.log_limits import LOGGED_EVERY_S
 
 FIRST, SECOND = Authority().bundle, Authority("Second").bundle
 REFUSED = UnavailableError("refused")

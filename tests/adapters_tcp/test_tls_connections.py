@@ -7,6 +7,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from certificates_at_hand import Authority
@@ -315,6 +316,21 @@ async def test_failures_are_logged_once_and_without_a_key(
     assert all(part not in caplog.text for part in LEAF.key.splitlines()[1:-1])
 
 
+async def test_broken_tls_is_logged_once(
+    contexts: StoreContexts, caplog: pytest.LogCaptureFixture, trusting: ssl.SSLContext
+):
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        for _ in range(5):
+            peer, _, outgoing = await asyncio.to_thread(connected_over_memory, running.port, trusting)
+            peer.sendall(outgoing.read() + b"not a record of TLS")
+            await asyncio.to_thread(take_end, peer)
+        await running.until(lambda: running.store.metrics.connections == 0)
+    lines = [message for message in caplog.messages if message.startswith("event=tls_ended")]
+    assert len(lines) == 1
+    assert "ended=1" in lines[0]
+    assert "peer=127.0.0.1:" in lines[0]
+
+
 def client_hello(context: ssl.SSLContext) -> bytes:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     with pytest.raises(ssl.SSLWantReadError):
@@ -342,6 +358,13 @@ def connected_over_memory(port: int, context: ssl.SSLContext) -> tuple[socket.so
         except ssl.SSLWantReadError:
             raw.sendall(outgoing.read())
             incoming.write(raw.recv(64 << 10))
+
+
+def take_end(peer: socket.socket) -> None:
+    """Read until the store has closed or reset the connection."""
+    with peer, suppress(ConnectionResetError):
+        while peer.recv(1 << 20):
+            pass
 
 
 def take_bytes(peer: socket.socket, count: int) -> None:

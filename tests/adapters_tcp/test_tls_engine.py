@@ -125,7 +125,7 @@ def test_a_peer_that_takes_no_answers_is_cut_off(peer: KeyUpdatingPeer) -> None:
         below.get_write_buffer_size.side_effect = lambda: sum(len(call.args[0]) for call in below.write.mock_calls)
         protocol = Mock(spec=asyncio.BufferedProtocol)
         protocol.get_buffer.return_value = memoryview(bytearray(1024))
-        transport = TlsTransport(below, engine_of(peer), protocol)
+        transport = TlsTransport(below, engine_of(peer), protocol, lambda _detail: None)
         for _ in range(100):
             transport.received(memoryview(peer.new_keys(50, asks_for_answers=True)))
             await asyncio.sleep(0)
@@ -144,7 +144,7 @@ async def failing_after_a_pause() -> bool:
     protocol = Mock(spec=asyncio.BufferedProtocol)
     protocol.get_buffer.return_value = memoryview(bytearray(1024))
     protocol.buffer_updated.side_effect = RuntimeError("a defect")
-    transport = TlsTransport(below, engine, protocol)
+    transport = TlsTransport(below, engine, protocol, lambda _detail: None)
     transport.pause_reading()
     transport.received(memoryview(client.written(b"x")))
     transport.resume_reading()

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, cast
 
 from headrace.adapters.tcp.tls_engine import Buffer, TlsEngine
+from headrace.model.log_limits import LogLimit
 from headrace.model.tls_modes import TlsMode
 
 _log = logging.getLogger(__name__)
@@ -33,8 +34,6 @@ HANDSHAKE_BYTES_MAX: Final = 128 << 10
 
 UNTAKEN_ANSWER_BYTES_MAX: Final = 64 << 10
 """What OpenSSL answers to new keys while the peer takes nothing. An honest one makes a key after gigabytes."""
-
-FAILURES_LOGGED_EVERY_S: Final = 10.0
 
 _TLS_HANDSHAKE: Final = 0x16
 _FIRST_BYTES: Final = 16
@@ -125,7 +124,9 @@ class Arrivals:
         """What was received is copied before another connection receives."""
         self._under_way: set[_Arrival] = set()
         self._ready: deque[_Arrival] = deque()
-        self._logged_s: dict[Failure, float] = {}
+        self._failures_logged = LogLimit()
+        self._ends_logged = LogLimit()
+        self._ended = 0
 
     def protocol(self) -> asyncio.BufferedProtocol:
         """For `create_server`."""
@@ -152,17 +153,17 @@ class Arrivals:
     def failed(self, failure: Failure, peer: str, detail: str = "") -> None:
         """Count a connection that gets no further, and log it unless another one was logged just before."""
         self.failures[failure] += 1
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._logged_s.get(failure, float("-inf")) < FAILURES_LOGGED_EVERY_S:
-            return
-        self._logged_s[failure] = now_s
-        _log.warning(
-            "event=handshake_failed peer=%s reason=%r failed=%d detail=%r",
-            peer,
-            str(failure),
-            self.failures[failure],
-            detail,
-        )
+        if self._failures_logged.allows(asyncio.get_running_loop().time(), failure):
+            count = self.failures[failure]
+            _log.warning(
+                "event=handshake_failed peer=%s reason=%r failed=%d detail=%r", peer, str(failure), count, detail
+            )
+
+    def tls_ended(self, peer: str, detail: str) -> None:
+        """Count an open connection whose peer broke its TLS, and log it unless another one was logged just before."""
+        self._ended += 1
+        if self._ends_logged.allows(asyncio.get_running_loop().time()):
+            _log.warning("event=tls_ended peer=%s ended=%d detail=%r", peer, self._ended, detail)
 
     def continue_soon(self, arrival: _Arrival) -> None:
         """Continue a handshake in one of the next turns."""
@@ -326,9 +327,12 @@ class _Arrival(asyncio.BufferedProtocol):
     def _open_tls(self, transport: asyncio.Transport, engine: TlsEngine) -> None:
         protocol = self._open()
         self._protocol = protocol
-        self._opened = TlsTransport(transport, engine, protocol)
+        self._opened = TlsTransport(transport, engine, protocol, self._tls_ended)
         protocol.connection_made(self._opened)
         self._opened.received(memoryview(b""))  # what came together with the end of the handshake
+
+    def _tls_ended(self, detail: str) -> None:
+        self._arrivals.tls_ended(self._peer, detail)
 
     def _open(self) -> asyncio.BufferedProtocol:
         """The connection belongs to its protocol from now on."""
@@ -369,13 +373,21 @@ class TlsTransport(asyncio.Transport):
     So a protocol that was not told to pause knows that the peer's kernel has everything, as it does without TLS. The
     transport below, which is paused at first, is read only while nothing waits that was received before. So no more
     waits than one read and a part of a record of anything that a peer sends, and the end of a connection comes last.
+    `on_broken` gets the reason when the peer breaks its TLS, and the connection ends.
     """
 
-    def __init__(self, transport: asyncio.Transport, engine: TlsEngine, protocol: asyncio.BufferedProtocol) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        engine: TlsEngine,
+        protocol: asyncio.BufferedProtocol,
+        on_broken: Callable[[str], object],
+    ) -> None:
         super().__init__()
         self._transport = transport
         self._engine = engine
         self._protocol = protocol
+        self._on_broken = on_broken
         self._is_paused = False
         self._rests = False
         self._reads_below = False
@@ -442,7 +454,7 @@ class TlsTransport(asyncio.Transport):
                 self._transport.pause_reading()
 
     def _end(self, detail: str) -> None:
-        _log.warning("event=tls_ended peer=%s detail=%r", self._transport.get_extra_info("peername"), detail)
+        self._on_broken(detail)
         self._transport.abort()
 
     # asyncio.Transport

@@ -18,6 +18,7 @@ from typing import Final, cast
 
 from headrace.adapters.tcp.arrivals import Arrivals, ServerTls
 from headrace.model.errors import HeadraceError
+from headrace.model.log_limits import LogLimit
 from headrace.segmentstore.connections.receive_memory import PATIENCE_S, ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
@@ -90,7 +91,6 @@ RECEIVE_BYTES: Final = 64 << 20
 
 SOCKET_BUFFER_BYTES: Final = 1 << 20
 STALL_CHECK_S: Final = 10.0
-REFUSALS_LOGGED_EVERY_S: Final = 10.0
 
 _PROBE_AFTER_S: Final = 60
 _PROBE_EVERY_S: Final = 15
@@ -156,7 +156,7 @@ class WireListener:
         self._stall_timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self._stopping = False
-        self._refusal_logged_s = dict.fromkeys(Bound, float("-inf"))
+        self._refusals_logged = LogLimit()
         self._arrivals = Arrivals(
             self, tls or ServerTls(), failures=store.metrics.handshakes_failed, on_plaintext=self._count_plaintext
         )
@@ -250,10 +250,9 @@ class WireListener:
 
     def _refuse(self, peer: str, bound: Bound) -> None:
         """Count a refused connection, and log it unless another one was logged just before for the same bound."""
-        metrics, now_s = self._store.metrics, self._store.clock.monotonic_s()
+        metrics = self._store.metrics
         metrics.connections_refused[bound] += 1
-        if now_s - self._refusal_logged_s[bound] >= REFUSALS_LOGGED_EVERY_S:
-            self._refusal_logged_s[bound] = now_s
+        if self._refusals_logged.allows(self._store.clock.monotonic_s(), bound):
             _log.warning(
                 "event=connection_refused peer=%s bound=%s connections=%d refused=%d",
                 peer,

@@ -27,6 +27,7 @@ from headrace.adapters.tcp.replica_protocol import (
 from headrace.codec.replica_messages import Drop, Entry, Leaving, Open, Pulse, Read, decode_message, encode_message
 from headrace.model.container_logs import ReplicaId
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
+from headrace.model.log_limits import LogLimit
 from headrace.ports.replicas import ReplicaAnswer, ReplicaHost
 from headrace.replication.bounds import LINK_WINDOW_BYTES
 
@@ -79,7 +80,7 @@ class ReplicaListener:
         self._links: dict[ReplicaId, _OwnerConnection] = {}
         self._numbers = count(1)
         self._server: asyncio.Server | None = None
-        self._refusal_logged_s = float("-inf")
+        self._refusals_logged = LogLimit(_REFUSALS_LOGGED_EVERY_S)
         self._is_closed = False
 
     async def start(self, bound: socket.socket) -> None:
@@ -153,9 +154,7 @@ class ReplicaListener:
 
     def log_refusal(self, peer: str, reason: str) -> None:
         """Log at most one refusal a second, however many there are."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._refusal_logged_s >= _REFUSALS_LOGGED_EVERY_S:
-            self._refusal_logged_s = now_s
+        if self._refusals_logged.allows(asyncio.get_running_loop().time()):
             _log.warning("event=replica_owner_refused peer=%s reason=%r", peer, reason)
 
     def _tick(self, now_s: float, late_s: float) -> None:

@@ -15,13 +15,13 @@ from typing import Final
 from headrace.codec.certificates import TrustBundle
 from headrace.metadata.trust import find_trust
 from headrace.model.errors import UnavailableError
+from headrace.model.log_limits import LogLimit
 from headrace.ports.metadata_store import MetadataStore
 from headrace.wire.tls import client_context
 
 _log = logging.getLogger(__name__)
 
 REREAD_AFTER_S: Final = 30.0
-LOGGED_EVERY_S: Final = 10.0
 
 
 class StoreTrust:
@@ -33,7 +33,8 @@ class StoreTrust:
         self._lock = threading.Lock()
         self._bundle: TrustBundle | None = None
         self._context: ssl.SSLContext | None = None
-        self._read_s = self._logged_s = float("-inf")
+        self._read_s = float("-inf")
+        self._refusals_logged = LogLimit()
 
     def context(self) -> ssl.SSLContext:
         """Raises UnavailableError if the deployment has published no authority yet."""
@@ -44,8 +45,7 @@ class StoreTrust:
         """Another context than the one with which a certificate was refused; None if there is none now."""
         with self._lock:
             now_s = self._monotonic_s()
-            if now_s - self._logged_s >= LOGGED_EVERY_S:
-                self._logged_s = now_s
+            if self._refusals_logged.allows(now_s):
                 _log.warning("event=store_not_trusted error=%r", problem.message)
             if self._context is used and now_s - self._read_s >= REREAD_AFTER_S:
                 self._load()

@@ -24,6 +24,7 @@ from headrace.codec.delegation_tokens import (
 )
 from headrace.model.access import Access, allows
 from headrace.model.errors import UnauthorizedError
+from headrace.model.log_limits import LogLimit
 from headrace.segmentstore.connections.connection_limits import REFUSED_TOKENS_MAX
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
@@ -35,7 +36,6 @@ _log = logging.getLogger(__name__)
 
 TOKENS_VERIFIED_MAX: Final = 10_000
 """Tokens whose claims are kept. A token has at most 2 KiB, and usual ones have a fifth of it."""
-REFUSALS_LOGGED_EVERY_S: Final = 10.0
 
 REPLIES_TO_WRITERS_FROM: Final = 16
 """The protocol version from which writers handle a refused token. The Rust client has version 15: its writers repeat a
@@ -69,7 +69,7 @@ class TokenChecks:
         self._keys = keys or TokenKeys(())
         self._verified: OrderedDict[str, TokenClaims] = OrderedDict()
         self._holds: dict[int, set[TokenHold]] = {}
-        self._logged_s = float("-inf")
+        self._refusals_logged = LogLimit()
 
     @property
     def now_s(self) -> float:
@@ -157,9 +157,7 @@ class TokenChecks:
         """Count a refusal, and log it unless another one was logged just before."""
         refusals = self._metrics.tokens_refused
         refusals[error.specific_code if error.specific_code == TOKEN_EXPIRED else TOKEN_INVALID] += 1
-        now_s = self.clock.monotonic_s()
-        if now_s - self._logged_s >= REFUSALS_LOGGED_EVERY_S:
-            self._logged_s = now_s
+        if self._refusals_logged.allows(self.clock.monotonic_s()):
             _log.warning(
                 "event=token_refused peer=%s command=%s segment=%r code=%s refused=%d error=%r",
                 peer,
