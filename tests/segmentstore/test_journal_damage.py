@@ -390,3 +390,53 @@ def test_disk_that_reads_nothing_is_not_searched_block_by_block():
     with pytest.raises(OSError, match="gone"):
         read_around(file, 0, 8 << 20)
     assert Broken.reads < 3 * (UNREADABLE_BYTES_MAX // BLOCK_BYTES)
+
+
+def failing_in_a_reused_file(copies: int) -> tuple[MemoryJournalDisk, bytes]:
+    """A journal that has failed at a bad sector behind its last commit; and its identity. It has one needed entry."""
+    disk = MemoryJournalDisk()
+    journal = start(disk, seed=0, copies=copies)
+    ledger = OneCopyLedgers(journal).open(1, 4)
+    fill(ledger, 8)
+    file, end = journal._commits.files.active.name, journal._commits.files.active.end
+    # The last sector of the next write, of which it has a part: a disk reads such a sector before it writes it.
+    disk.make_unreadable(file, end + RECORD_HEADER_BYTES + len(LARGE))
+    failed = threading.Event()
+    ledger.append([LARGE], lambda error: failed.set() if error is not None else None)
+    assert failed.wait(WAIT_S)
+    replica_id = journal._commits.files.replica_id
+    journal.close()
+    return disk, replica_id
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_write_that_fails_at_a_bad_sector_costs_nothing(copies: int, caplog: pytest.LogCaptureFixture):
+    """The sector was never written by this use of the file: it must not count as a damaged entry at the restart."""
+    disk, replica_id = failing_in_a_reused_file(copies)
+    journal = start(disk, copies=copies)
+    assert journal._commits.files.replica_id == replica_id
+    assert journal.damaged_entries == 0
+    assert journal.index.next_entry(1) == 4 * 8
+    assert "event=journal_end_wiped" in caplog.text
+    assert not any(name.startswith("aside-") for name in disk.names())
+    append_and_close(journal)
+
+
+def test_disk_that_fails_again_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
+    disk = written(3)
+    journal = start(disk, seed=3)
+    disk.before = broken
+    ledger = OneCopyLedgers(journal).open(1, 50)
+    failed = threading.Event()
+    ledger.append([PAYLOAD], lambda error: failed.set() if error is not None else None)
+    assert failed.wait(WAIT_S)
+    journal.close()
+    assert "event=journal_end_left" in caplog.text
+    disk.before = lambda _step: None
+    journal = start(disk, seed=4)
+    assert journal.index.next_entry(1) == 3
+    journal.close()
+
+
+def broken(_step: str) -> None:
+    raise OSError(errno.EIO, "gone")

@@ -49,12 +49,18 @@ async def killed(world: World) -> AsyncIterator[RunningStore]:
 
 
 async def snapshot(running: RunningStore) -> None:
-    """Let the time come for a snapshot, and wait until it is there."""
-    owned = running.store.owned[0]
-    log, told = owned.container.log, owned.writer._snapshots
-    await passing_time_until(
-        running, lambda: told._sequence == log.last_sequence and pointer(running.world) is not None
-    )
+    """Have a snapshot of the present written, and wait until its owner knows that it is there. No time passes."""
+    snapshots = running.store.owned[0].writer._snapshots
+    before, sequence = snapshots.written, running.store.owned[0].container.log.last_sequence
+
+    def is_written() -> bool:
+        taken = snapshots._sequence
+        if snapshots.written > before and taken is not None and taken >= sequence:
+            return True
+        snapshots.want()  # again after a snapshot that was taken before
+        return False
+
+    await running.until(is_written)
 
 
 async def passing_time_until(running: RunningStore, condition: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from idle_segments import IDLE_S, evict
-from lost_volumes import NEVER_S, SEGMENTS, killed, lose_volume, pointer, shape
+from lost_volumes import NEVER_S, SEGMENTS, killed, lose_volume, pointer, shape, snapshot
 from segment_writes import WRITER, write
 from store_world import RunningStore, World
 
@@ -37,13 +37,6 @@ async def stored(running: RunningStore, *events: bytes) -> Any:
     await write(client, NAME, events)
     await running.flush()
     return client
-
-
-async def snapshot(running: RunningStore) -> None:
-    writer = running.store.owned[0].writer
-    before = pointer(running.world)
-    writer._snapshots.want()
-    await running.until(lambda: pointer(running.world) != before)
 
 
 async def snapshot_of_the_segment(running: RunningStore, client: Any) -> None:

@@ -141,7 +141,7 @@ async def test_waiting_for_a_container_reads_no_lease_again(world: World):
 
         a.membership._settling._run_pass = look_again
         await a.beat()
-        await a.running.until(lambda: len(passes) > 10)
+        await a.running.until(lambda: sum(passes) > 10)  # some passes after the first read
         assert a.membership.missing == [0]
         assert passes[-1] == 1, "of the store that takes over containers"
         world.metadata.write(Create(known.key, known.body, known.version))
