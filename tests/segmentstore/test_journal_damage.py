@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
+from queue import SimpleQueue
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ from crc32c import crc32c
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
-from headrace.model.errors import CorruptError
+from headrace.model.errors import CorruptError, UnavailableError
 from headrace.segmentstore.log.journal.entry_runs import LedgerState
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, FileHeader, encode_file_header
 from headrace.segmentstore.log.journal.journal_scan import BLOCK_BYTES, UNREADABLE_BYTES_MAX, read_around
@@ -392,44 +393,36 @@ def test_disk_that_reads_nothing_is_not_searched_block_by_block():
     assert Broken.reads < 3 * (UNREADABLE_BYTES_MAX // BLOCK_BYTES)
 
 
-def failing_in_a_reused_file(copies: int) -> tuple[MemoryJournalDisk, bytes]:
-    """A journal that has failed at a bad sector behind its last commit; and its identity. It has one needed entry."""
-    disk = MemoryJournalDisk()
-    journal = start(disk, seed=0, copies=copies)
-    ledger = OneCopyLedgers(journal).open(1, 4)
-    fill(ledger, 8)
-    file, end = journal._commits.files.active.name, journal._commits.files.active.end
-    # The last sector of the next write, of which it has a part: a disk reads such a sector before it writes it.
-    disk.make_unreadable(file, end + RECORD_HEADER_BYTES + len(LARGE))
-    failed = threading.Event()
-    ledger.append([LARGE], lambda error: failed.set() if error is not None else None)
-    assert failed.wait(WAIT_S)
-    replica_id = journal._commits.files.replica_id
-    journal.close()
-    return disk, replica_id
-
-
 @pytest.mark.parametrize("copies", [1, 3])
 def test_write_that_fails_at_a_bad_sector_costs_nothing(copies: int, caplog: pytest.LogCaptureFixture):
-    """The sector was never written by this use of the file: it must not count as a damaged entry at the restart."""
-    disk, replica_id = failing_in_a_reused_file(copies)
-    journal = start(disk, copies=copies)
+    """A disk reads a sector before it writes a part of it. This one has no record: it must not count as damage."""
+    disk = written(3)
+    journal = start(disk, seed=3, copies=copies)
+    replica_id = journal._commits.files.replica_id
+    disk.make_unreadable(journal._commits.files.active.name, FILE_HEADER_BYTES)
+    fail_append(journal)
+    journal.close()
+    assert "event=journal_end_wiped" in caplog.text
+    journal = start(disk, seed=4, copies=copies)
     assert journal._commits.files.replica_id == replica_id
     assert journal.damaged_entries == 0
-    assert journal.index.next_entry(1) == 4 * 8
-    assert "event=journal_end_wiped" in caplog.text
+    assert [journal.index.next_entry(container) for container in CONTAINERS] == [3, 3]
     assert not any(name.startswith("aside-") for name in disk.names())
     append_and_close(journal)
+
+
+def fail_append(journal: Journal) -> None:
+    """Append an entry that the disk refuses."""
+    errors: SimpleQueue[Exception | None] = SimpleQueue()
+    OneCopyLedgers(journal).open(1, 50).append([PAYLOAD], errors.put)
+    assert isinstance(errors.get(timeout=WAIT_S), UnavailableError)
 
 
 def test_disk_that_fails_again_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
     disk = written(3)
     journal = start(disk, seed=3)
     disk.before = broken
-    ledger = OneCopyLedgers(journal).open(1, 50)
-    failed = threading.Event()
-    ledger.append([PAYLOAD], lambda error: failed.set() if error is not None else None)
-    assert failed.wait(WAIT_S)
+    fail_append(journal)
     journal.close()
     assert "event=journal_end_left" in caplog.text
     disk.before = lambda _step: None

@@ -1,7 +1,7 @@
 """What a journal writes: commits, new files, copies of old entries, and which files it uses again.
 
 This module has no threads and no clock. One caller at a time drives it: the journal's thread (`journal_thread`), or a
-simulation. After an exception the state of the disk is unknown, and nothing may be called any more.
+simulation. After an exception the state of the disk is unknown, and only `wipe_end_after` may be called.
 
 Files are freed oldest first. When most of the log is not needed, the needed part of the oldest file is copied into the
 newest (`file_copies`). A container that lags then does not keep the files of all the others. A promise is kept as long
@@ -27,7 +27,7 @@ from headrace.segmentstore.log.journal.file_copies import FileCopy, Portion
 from headrace.segmentstore.log.journal.journal_files import JournalFiles, LogFile, Stretch, needed_bytes
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, LostRecordsError
 from headrace.segmentstore.log.journal.journal_index import JournalIndex
-from headrace.segmentstore.log.journal.journal_scan import WINDOW_BYTES, Record, RecordScan, write_again
+from headrace.segmentstore.log.journal.journal_scan import UNREADABLE, WINDOW_BYTES, Record, RecordScan, write_again
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, ignore, promise_record
 
 if TYPE_CHECKING:
@@ -330,6 +330,22 @@ class JournalCommits:
         self._free_files()  # a reading that ended may have kept the only files that can be used again
         self.files.activate_next()
         self.recycle()
+
+    def wipe_end_after(self, error: OSError) -> None:
+        """After a commit that a bad block has stopped, leave nothing of it behind the last one that is durable.
+
+        Otherwise the next scan could not tell the block from a record that the disk has lost. No caller has got an
+        acknowledgement for what is wiped. Of a disk that fails in another way nothing more is asked.
+        """
+        if error.errno not in UNREADABLE or not self.files.used:
+            return
+        name, end = self.files.active.name, self.files.active.end
+        try:
+            self.files.wipe_end()
+        except OSError as problem:
+            _log.error("event=journal_end_left file=%r position=%d error=%r", name, end, problem)
+        else:
+            _log.warning("event=journal_end_wiped file=%r position=%d", name, end)
 
     # Space
 

@@ -241,11 +241,19 @@ class JournalFiles:
         self.format = self.active.layout
         if self.active.file.size_bytes - self.active.end < free_bytes:
             return False
+        self.wipe_end()
+        return True
+
+    def wipe_end(self) -> None:
+        """Write zeros behind the last record of the newest file. A disk replaces bad blocks that are written whole.
+
+        Raises:
+            OSError: the disk cannot be written.
+        """
         file = self.active.file
         for position in range(self.active.end, file.size_bytes, len(_ZEROS)):
             file.write(position, [_ZEROS[: min(len(_ZEROS), file.size_bytes - position)]])
         file.sync()
-        return True
 
     def room_for_copies(self, copied_bytes: int) -> bool:
         """Whether copies of so many bytes may be written.

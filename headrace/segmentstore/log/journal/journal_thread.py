@@ -187,6 +187,8 @@ class Journal(CommitsOfJournal):
                     self._begin_spares()
         except Exception as error:  # noqa: BLE001 - after any error the disk's state is unknown: report it and stop
             self._fail(batch, error)
+            if isinstance(error, OSError):
+                commits.wipe_end_after(error)
         finally:
             if self._copy is not None:
                 self._copy.stop()
