@@ -17,6 +17,7 @@ from asyncio import AbstractEventLoop, Handle, TimerHandle
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import Any, Final
@@ -174,7 +175,11 @@ class SimulatedLoop(AbstractEventLoop):
             self.call_exception_handler({"message": f"an event failed: {action}", "exception": error})
 
     def dispose(self) -> None:
-        """Drop all tasks. Their `finally` blocks run now, without effect."""
+        """Drop all tasks. Their `finally` blocks run now, without effect.
+
+        No coroutine is left to the garbage collector, also if the caller refers to its task: it would warn about those
+        that were never begun, in whatever runs then.
+        """
         self._closed = True
         self.scheduler = Scheduler(self.draws)
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
@@ -185,11 +190,18 @@ class SimulatedLoop(AbstractEventLoop):
                 while self._tasks:  # the `finally` blocks may create more of them
                     for task in self._tasks:
                         task._log_destroy_pending = False  # type: ignore[attr-defined]
+                        self._close(task)
                     self._tasks.clear()
                     gc.collect()
         finally:
             asyncio.events._set_running_loop(None)
             sys.unraisablehook = hook
+
+    def _close(self, task: SimulatedTask) -> None:
+        coroutine = task.get_coro()
+        if coroutine is not None and not task.done():
+            with suppress(Exception):  # what its `finally` blocks raise is of no interest any more
+                coroutine.close()
 
     # AbstractEventLoop
 

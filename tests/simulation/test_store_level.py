@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -193,3 +195,16 @@ def test_unhandled_exception_of_a_callback_is_kept():
     run_in(loop, call())
     assert len(loop.errors) == 1
     assert "ZeroDivisionError" in loop.errors[0]
+
+
+def test_disposed_loop_leaves_no_coroutine_to_warn_about():
+    loop = new_loop(Draws(8))
+    process = loop.new_process("victim")
+    tasks = [process.spawn(asyncio.sleep(1)) for _ in range(2)]
+    loop.kill(process)
+    loop.dispose()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tasks.clear()
+        gc.collect()
+    assert caught == []
