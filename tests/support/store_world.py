@@ -262,6 +262,11 @@ class RunningStore:
 
         await self.until(flushed)
 
+    async def settle(self) -> None:
+        """As `flush`, and finish what merges and removals leave to do in tier 2."""
+        await self.flush()
+        await self.until(lambda: not any(owned.container.metadata.deletions for owned in self.store.owned.values()))
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Let the loop run until the condition holds."""
 

@@ -300,7 +300,7 @@ async def test_restoration_that_dies_at_any_call_goes_on(new_world: Callable[[],
         async with world.running() as running:
             client = await running.connect()
             await client.call(wire.MergeSegmentsBatch(3, STREAM, (TRANSACTION,)))
-            await running.flush()
+            await running.settle()
             assert await client.read_all(STREAM) == b"".join(whole)
             assert not world.metadata.query(f"chunks/{TRANSACTION}", limit=1).records
         return made, made_again

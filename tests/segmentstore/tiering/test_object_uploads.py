@@ -260,7 +260,7 @@ async def test_a_merge_while_its_bytes_are_under_way(world: World, chunks, objec
             await asyncio.sleep(0)
         assert list(chunks.held) == others
         chunks.open()
-        await running.flush()
+        await running.settle()
         assert stored_bytes(world, SEGMENT) == expected
         assert await client.read_all(SEGMENT) == expected
         assert stored_runs(world, TRANSACTION) == []
@@ -275,7 +275,7 @@ async def test_a_segment_deleted_while_its_bytes_are_under_way(world: World, chu
         await running.until(lambda: len(chunks.held) == WINDOW)
         assert isinstance(await client.call(wire.DeleteSegment(4, SEGMENT)), wire.SegmentDeleted)
         chunks.open()
-        await running.flush()
+        await running.settle()
         assert stored_runs(world, SEGMENT) == []
 
 
@@ -385,7 +385,7 @@ async def test_a_name_is_not_free_before_its_bytes_entered(world: World, chunks,
         await running.until(lambda: bool(stored_runs(world, SOURCE)))
         lost_answers(False)
         chunks.open()
-        await running.flush()
+        await running.settle()
         assert stored_runs(world, SOURCE) == []
         await client.create(SOURCE)
         again = await write_objects(client, SOURCE, 1, first=200)
