@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from ledger_worlds import LogRecordsInline, Reports, claim_container, read_back
-from object_worlds import CONTAINER, World, failures, turns
+from object_worlds import CONTAINER, LIMITS, World, failures, turns
 from unreliable_chunks import Fate
 
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.codec.log_objects import LOG_OBJECT_OVERHEAD_BYTES
-from headrace.metadata.container_log import NO_VERSION, LogWriteOutcome
-from headrace.model.container_logs import ContainerLog, LogState, ReplicaId, open_ledger
+from headrace.metadata.container_log import NO_VERSION, LogWriteOutcome, StoredLog
+from headrace.model.container_logs import ContainerLog, LogState, ReplicaId, emptied, open_ledger
 from headrace.model.errors import CorruptError, FencedError, HeadraceError, IllegalStateError, UnavailableError
 from headrace.segmentstore.log.objects.log_object_writer import ObjectLogLimits
 from headrace.segmentstore.log.objects.object_ledgers import ObjectLedger
@@ -385,3 +388,120 @@ async def test_log_that_is_on_stores_is_not_looked_for_in_s3():
         await world.open()
     assert refused.value.specific_code == "log_on_stores"
     assert await world.log() == on_stores
+
+
+@pytest.mark.parametrize("next_entry", [0, 7])
+async def test_log_that_stores_have_emptied_begins_in_s3(next_entry: int):
+    """A container may change its class once its log is empty."""
+    world = World()
+    epoch = claim_container(world.metadata, CONTAINER)
+    on_stores = open_ledger(None, epoch, 0, (ReplicaId(bytes(16)), ReplicaId(b"a" * 16)), 0, 3)
+    empty = emptied(on_stores, next_entry)
+    assert await world.records.write(CONTAINER, empty, NO_VERSION, epoch) is LogWriteOutcome.WRITTEN
+    assert (await world.open()).next_entry == next_entry
+
+
+async def test_older_owner_changes_nothing():
+    """A tombstone of an older owner would end the ledger of the newer one."""
+    world, reports = World(), Reports()
+    older = claim_container(world.metadata, CONTAINER)
+    newer = await world.open()
+    reports.append(newer, b"entry")
+    await reports.all()
+    with pytest.raises(FencedError):
+        await world.start().open(CONTAINER, older)
+    assert await world.names() == ["1-0"]
+    reports.append(newer, b"next")
+    assert failures(await reports.all()) == [None, None]
+
+
+async def test_owner_without_a_claim_does_not_repeat():
+    world = World()
+    older = claim_container(world.metadata, CONTAINER)
+    claim_container(world.metadata, CONTAINER)
+    with pytest.raises(FencedError, match="newer owner"):
+        await world.start().open(CONTAINER, older)
+
+
+class RecordsThatChange(LogRecordsInline):
+    """`change` runs after the first read, as what another process does before the next request."""
+
+    def __init__(self, store: MemoryMetadataStore, change: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(store)
+        self._changes = [change]
+
+    async def read(self, container: int) -> StoredLog:
+        found = await super().read(container)
+        if self._changes:
+            await self._changes.pop()()
+        return found
+
+
+async def test_record_that_has_changed_is_read_again():
+    world, reports = World(), Reports()
+    first = world.start()
+    ledger = await first.open(CONTAINER, claim_container(world.metadata, CONTAINER))
+    reports.append(ledger, b"entry")
+    await reports.all()
+
+    async def hand_over() -> None:
+        await first.forget(CONTAINER)
+        claim_container(world.metadata, CONTAINER)
+
+    world.records = RecordsThatChange(world.metadata, hand_over)
+    opened = await world.start().open(CONTAINER, 1)
+    assert (await world.log()).ledgers[-1] == (1, 1)
+    assert opened.next_entry == 1
+
+
+async def test_objects_that_go_while_a_log_is_opened_are_no_damage():
+    """The owner before may be deleting what tier 2 has. Objects that are missing then were not needed."""
+    world, reports = World(replace(LIMITS, puts_in_flight=1)), Reports()
+    first = world.start()
+    ledger = await first.open(CONTAINER, claim_container(world.metadata, CONTAINER))
+    for number in range(3):
+        reports.append(ledger, b"%d" % number)
+        await reports.all()
+    names = sorted(await world.chunks.names())
+
+    async def empty_in_part() -> None:
+        log, version = await LogRecordsInline(world.metadata).read(CONTAINER)
+        assert log is not None
+        await LogRecordsInline(world.metadata).write(CONTAINER, emptied(log, 3), version, 0)
+        claim_container(world.metadata, CONTAINER)
+        await world.chunks.delete(names[:1])
+
+    world.records = RecordsThatChange(world.metadata, empty_in_part)
+    assert (await world.start().open(CONTAINER, 1)).next_entry == 3
+
+
+async def test_log_is_not_emptied_as_it_was_released_before():
+    """Since then the ledger was open again, and it is not known what its last PUTs have left."""
+    world, reports = World(), Reports()
+    store, epoch = world.start(), claim_container(world.metadata, CONTAINER)
+    reports.append(await store.open(CONTAINER, epoch), b"entry")
+    await store.release(CONTAINER)
+    again = await store.open(CONTAINER, epoch)
+    world.chunks.fate = lambda _name: Fate.LATE
+    reports.append(again, b"late")
+    await turns(1)
+    await store.forget(CONTAINER)
+    assert (await world.log()).state is LogState.OPEN
+    world.chunks.fate = lambda _name: Fate.DONE
+    await world.chunks.deliver()
+    assert await read_back(await world.open()) == {0: b"entry", 1: b"late"}
+
+
+async def test_ledger_that_is_open_here_is_fenced_first():
+    """The record is written once the ledger has ended: its last PUTs belong to the log."""
+    world = World()
+    store = world.start()
+    ledger = await store.open(CONTAINER, claim_container(world.metadata, CONTAINER))
+    newer = claim_container(world.metadata, CONTAINER)
+    with pytest.raises(UnavailableError, match="still open"):
+        await store.open(CONTAINER, newer)
+    assert (await world.log()).ledgers == ((0, 0),)
+    with pytest.raises(FencedError):
+        ledger.append([b"more"], lambda _error: None)
+    await store.release(CONTAINER)
+    assert (await store.open(CONTAINER, newer)).next_entry == 0
