@@ -497,6 +497,9 @@ async def test_ledger_that_is_open_here_is_fenced_first():
     world = World()
     store = world.start()
     ledger = await store.open(CONTAINER, claim_container(world.metadata, CONTAINER))
+    with pytest.raises(FencedError, match="is open with epoch 0"):
+        await store.open(CONTAINER, 0)
+    assert ledger.append([b"entry"], lambda _error: None) == 0, "it goes on"
     newer = claim_container(world.metadata, CONTAINER)
     with pytest.raises(UnavailableError, match="still open"):
         await store.open(CONTAINER, newer)
@@ -504,4 +507,17 @@ async def test_ledger_that_is_open_here_is_fenced_first():
     with pytest.raises(FencedError):
         ledger.append([b"more"], lambda _error: None)
     await store.release(CONTAINER)
-    assert (await store.open(CONTAINER, newer)).next_entry == 0
+    assert await read_back(await store.open(CONTAINER, newer)) == {0: b"entry"}
+
+
+async def test_what_was_released_before_another_owner_is_outdated():
+    world, reports = World(), Reports()
+    world.records = records = RecordsThatLoseAnswers(world.metadata)
+    store = world.start()
+    reports.append(await store.open(CONTAINER, claim_container(world.metadata, CONTAINER)), b"entry")
+    await store.release(CONTAINER)
+    reports.append(await world.open(), b"next")
+    await reports.all()
+    records.lost = 1
+    again = await store.open(CONTAINER, claim_container(world.metadata, CONTAINER))
+    assert await read_back(again) == {0: b"entry", 1: b"next"}
