@@ -111,7 +111,8 @@ async def test_a_container_that_lags_is_slowed_down_alone(small_world: World):
         mine, others = (lambda: [store.owned[0].container]), (lambda: [store.owned[1].container])
         await asyncio.wait_for(reached(running, lambda: throttle.log_is_full(mine)), WAIT_S)
         stopped_at, others_at = lagging.acknowledged, busy.acknowledged
-        assert 2 * store.owned[0].container.log.ledger.held_bytes > FILE_BYTES * 37 / 2
+        # Of 40 files three are not for clients. One more is not counted while the journal's other thread creates it.
+        assert 2 * store.owned[0].container.log.ledger.held_bytes > FILE_BYTES * 36 / 2
         # The other one appends several times what the volume has, and is never slowed down.
         await asyncio.wait_for(reached(running, lambda: busy.acknowledged > others_at + 2000), WAIT_S)
         assert throttle.delay_s(store.clock.monotonic_s(), others) < THROTTLE_DELAY_S_MAX
