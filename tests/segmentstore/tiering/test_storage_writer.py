@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
+from lost_volumes import gone, pointer
 from segment_writes import created_segment, write
 from store_world import World
 
@@ -52,3 +54,35 @@ async def test_failed_container_is_not_served_again(world: World):
         owned.container.log.fail(UnavailableError("the journal failed"))
         assert not owned.writer.may_resume
     world.failures.clear()
+
+
+async def test_drain_leaves_nothing_in_the_log(world: World):
+    """The next owner does not need this volume."""
+    async with world.running(graceful=False) as running:
+        await created_segment(running, NAME, b"data" * 1_000)
+        owned = running.store.owned[0]
+        held_bytes = owned.container.log.ledger.held_bytes
+        assert await owned.writer.drain()
+        assert not owned.container.dirty
+        assert owned.container.log.ledger.held_bytes < held_bytes - 4_000, "only the checkpoint is left"
+        assert pointer(world).clean
+        assert not owned.writer.may_resume, "tier 2 says that another store may own it"
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_writer_works_after_a_drain_that_was_cancelled(world: World, stopped: bool):
+    async with world.running() as running:
+        client = await created_segment(running, NAME, b"one")
+        writer, write_record = running.store.owned[0].writer, world.metadata.write
+        world.metadata.write = gone  # type: ignore[method-assign]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer.drain(), 0.05)
+        assert writer.may_resume
+        if stopped:
+            await writer.stop()  # as a drain does before its last snapshot
+        world.metadata.write = write_record  # type: ignore[method-assign]
+        writer.resume()
+        assert not writer._hurried
+        await write(client, NAME, [b"two"], first=5)
+        await running.flush()
+        assert await client.read_all(NAME) == b"onetwo"
