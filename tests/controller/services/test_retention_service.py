@@ -372,3 +372,25 @@ def test_a_store_that_is_away_does_not_delay_a_position(world: StreamWorld, subs
         assert time_left_s() > 21.0 - TAIL_CHECK_S - 1
     assert world.clock.monotonic_s() - began_s <= TAIL_CHECK_S
     assert subscribers.get_subscriber("s", "t", "group").position.cut.offsets == {0: 10, 1: 10}
+
+
+def test_position_beyond_the_tail_is_refused(world: StreamWorld, subscribers: SubscriberService):
+    """Retention would delete events that no reader has seen. Where a subscriber begins by itself is not asked for."""
+    asked: list[tuple[str, dict[int, int]]] = []
+
+    def refuse(stream: Stream, cut: StreamCut) -> None:
+        asked.append((stream.scoped_name, dict(cut.offsets)))
+        raise InvalidRequestError("beyond the tail")
+
+    asking = SubscriberService(world.store, world.clock, refuse)
+    asking.register("s", "t", "group", 0)
+    assert asked == []
+    before = world.everything()
+    beyond = {0: 10, 1: 10}
+    for call in (
+        lambda: asking.register("s", "t", "new", 0, beyond),
+        lambda: asking.update_stream_cut("s", "t", "group", 0, beyond),
+    ):
+        assert _code(InvalidRequestError, call) == "stream_cut_not_valid"
+    assert asked == [("s/t", beyond)] * 2
+    assert world.everything() == before
