@@ -21,6 +21,7 @@ from functions.http_api import HttpApi, lambda_handler
 from functions.operations import QueryParameter
 from headrace.api.streams import (
     CreateStreamRequest,
+    EpochHistory,
     ScaleProgress,
     ScaleRequest,
     ScaleState,
@@ -46,6 +47,8 @@ Prefix = Annotated[str, Meta(max_length=255), QueryParameter("Only streams whose
 _Time = Meta(ge=0, le=TIME_MS_MAX)
 FromTime = Annotated[int, _Time, QueryParameter("Milliseconds since 1970", name="from")]
 ToTime = Annotated[int, _Time, QueryParameter("Inclusive; without: up to now", name="to")]
+EPOCHS_MAX = 1 << 31
+BeforeEpoch = Annotated[int, Meta(ge=1, le=EPOCHS_MAX), QueryParameter("Only epochs with lower numbers; without: all")]
 
 _STREAMS = "/v1/scopes/<scope>/streams"
 _STREAM = f"{_STREAMS}/<stream>"
@@ -116,6 +119,13 @@ def scaling_events(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
 ) -> ScalingEvents:
     return wiring.scaling_event_service().scaling_events(scope, stream, from_ms, to_ms, limit)
+
+
+@api.route("GET", f"{_STREAM}/epochs", summary="The epochs, newest first, with their segments", tag="Streams")
+def epoch_history(
+    scope: ScopeName, stream: StreamName, before: BeforeEpoch = EPOCHS_MAX, limit: PageLimit = PAGE_LIMIT_DEFAULT
+) -> EpochHistory:
+    return wiring.scaling_event_service().epoch_history(scope, stream, before, limit)
 
 
 handler = lambda_handler(api)

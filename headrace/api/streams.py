@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -192,3 +193,44 @@ class ScalingEvents(Document, frozen=True):
 
     events: tuple[ScalingEvent, ...]
     next_time_ms: Annotated[int | None, about("`from` of the next page; null at the end")] = field(name="next")
+
+
+class ReplacedSegment(ScaledSegment, frozen=True):
+    """A segment that an epoch replaced, and how many bytes were written to it."""
+
+    length: Annotated[int | None, about("Bytes; null where it is not recorded")]
+
+
+class EpochView(Document, frozen=True):
+    """An epoch: when it began, the segments that it replaced, and those that it created."""
+
+    epoch: int
+    time_ms: Annotated[int, about("When it began, milliseconds since 1970")]
+    replaced: tuple[ReplacedSegment, ...]
+    created: tuple[ScaledSegment, ...]
+
+    @classmethod
+    def of(cls, epoch: Epoch, lengths: Mapping[int, int]) -> EpochView:
+        """`lengths` are those of the replaced segments by their ids, in bytes."""
+        replaced = (
+            ReplacedSegment(one.segment_id, one.key_range.low, one.key_range.high, lengths.get(one.segment_id))
+            for one in epoch.replaced
+        )
+        return cls(epoch.number, epoch.creation_time_ms, tuple(replaced), tuple(map(scaled_segment, epoch.created)))
+
+
+class EpochHistory(Document, frozen=True):
+    """A page of epochs, newest first, and the segments of the first one. The next page is before `next_before`."""
+
+    epochs: tuple[EpochView, ...]
+    segments: Annotated[tuple[ScaledSegment, ...], about("All segments of the first epoch of this page")]
+    next_before: Annotated[int | None, about("`before` of the next page; null at the end")] = field(name="next")
+
+    @classmethod
+    def of(cls, epochs: Sequence[Epoch], lengths: Mapping[int, int]) -> EpochHistory:
+        oldest = epochs[-1].number
+        return cls(
+            tuple(EpochView.of(epoch, lengths) for epoch in epochs),
+            tuple(map(scaled_segment, epochs[0].segments)),
+            oldest if oldest > 0 else None,
+        )

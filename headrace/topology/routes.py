@@ -61,6 +61,7 @@ ROUTES = (
     Route("POST", f"{_STREAM}/scale", "streams", MANAGE, "stream.scale"),
     Route("GET", f"{_STREAM}/scale/{{epoch}}", "streams", READ),
     Route("GET", f"{_STREAM}/scaling-events", "streams", READ),
+    Route("GET", f"{_STREAM}/epochs", "streams", READ),
     Route("GET", f"{_STREAM}/transactions", "transactions", READ),
     Route("POST", f"{_STREAM}/transactions", "transactions", WRITE, "transaction.create"),
     Route("GET", f"{_STREAM}/transactions/{{transaction}}", "transactions", READ),

@@ -55,7 +55,10 @@ from headrace.api.segments import (
 from headrace.api.stream_cuts import CutCheck, CutRequest, ExplainedCutCheck, StreamCutView
 from headrace.api.streams import (
     CreateStreamRequest,
+    EpochHistory,
+    EpochView,
     NewRange,
+    ReplacedSegment,
     ScaleProgress,
     ScaleRequest,
     ScaleStatus,
@@ -141,6 +144,11 @@ DOCUMENTS: dict[str, Document] = {
     "deletion": StreamDeletion(StreamState.SEALED, is_deleting=True),
     "scale": ScaleProgress(1, ScaleStatus.IN_PROGRESS, (SCALED,)),
     "scaling events": ScalingEvents((ScalingEvent(1_000, 1, (0, 1), (SCALED,), 0, 1),), 2_000),
+    "epochs": EpochHistory(
+        (EpochView(1, 1_000, (ReplacedSegment(0, 0.0, 0.5, 7), ReplacedSegment(1, 0.5, 1.0, None)), (SCALED,)),),
+        (SCALED,),
+        1,
+    ),
     "listed transaction": TransactionView(TRANSACTION, TransactionState.COMMITTED, 1_000, 2_000, 3_000, None),
     "transaction with a label": NewTransaction(
         TRANSACTION, TransactionState.OPEN, 1_000, 2_000, 5, "q/7", segments=(WRITTEN_TO,), on_demand=True

@@ -111,6 +111,23 @@ async def test_scaling_events(admin: AsyncAdmin, world: FunctionWorld):
     assert await admin.scaling_events("s", "t", to_ms=event.time_ms - 1) == []
 
 
+async def test_epoch_history(admin: AsyncAdmin, world: FunctionWorld):
+    await _scaled(admin, world)
+    page = await admin.epoch_history("s", "t", limit=1)
+    (epoch,) = page.epochs
+    assert epoch.epoch == 1
+    assert [(one.segment_id, one.low, one.high) for one in epoch.replaced] == [(0, 0.0, 0.5)]
+    assert epoch.replaced[0].length is not None
+    assert [one.segment_id for one in epoch.created] == [NEW_LOW, NEW_HIGH]
+    assert [one.segment_id for one in page.segments] == [NEW_LOW, NEW_HIGH, 1]
+    assert page.next_before == 1
+    first = await admin.epoch_history("s", "t", before=page.next_before)
+    assert ([one.epoch for one in first.epochs], first.next_before) == ([0], None)
+    assert [one.segment_id for one in first.epochs[0].created] == [0, 1]
+    with pytest.raises(InvalidRequestError):
+        await admin.epoch_history("s", "t", before=0)
+
+
 async def test_a_scope_with_everything_in_it(admin: AsyncAdmin, world: FunctionWorld):
     await _scaled(admin, world)
     with pytest.raises(IllegalStateError):

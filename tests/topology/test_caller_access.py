@@ -97,6 +97,7 @@ OPERATORS_SEE = {
     "GET /v1/scopes",
     f"GET {SCOPE}/streams",
     f"GET {STREAM}/scaling-events",
+    f"GET {STREAM}/epochs",
     f"GET {STREAM}/transactions",
     f"GET {STREAM}/segments",
     f"GET {STREAM}/segments/{{segment}}/successors",

@@ -39,6 +39,7 @@ from headrace.api.stream_cuts import (
 )
 from headrace.api.streams import (
     CreateStreamRequest,
+    EpochHistory,
     NewRange,
     ScaleProgress,
     ScaleRequest,
@@ -268,6 +269,18 @@ class AsyncAdmin:
             found += page.events
             following = page.next_time_ms
         return found
+
+    async def epoch_history(
+        self, scope: str, stream: str, *, before: int | None = None, limit: int = PAGE_ITEMS_DEFAULT
+    ) -> EpochHistory:
+        """Returns a page of the stream's epochs, newest first: at most `limit`, with numbers below `before`.
+
+        The next page is before `next_before`, None on the last one. In contrast to `scaling_events` it has all epochs,
+        also those of transactions that were committed after a scale, and the lengths of the replaced segments.
+        """
+        query: dict[str, str | int] = {"limit": limit} | ({} if before is None else {"before": before})
+        answer = await self._api.request("GET", f"{_path(scope, stream)}/epochs", query=query)
+        return parsed(EpochHistory.from_json, answer)
 
     async def is_stream_cut_valid(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> bool:
         """Whether a reader can start or stop at the cut: it belongs to the stream, between head and tail."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.api.plans import Chunks, NextCutView, OnTruncation, RangePlan, RangeToPlan
 from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, StartedSegment, Successors
-from headrace.api.streams import ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
+from headrace.api.streams import EpochHistory, ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
 from headrace.client.administration.admin import AsyncAdmin, At, CutLike
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
@@ -166,6 +166,16 @@ class Admin:
     ) -> list[ScalingEvent]:
         """Lists the scales between two times, oldest first. Both are included, in milliseconds since the Unix epoch."""
         return self._thread.run(self._core.scaling_events(scope, stream, from_ms=from_ms, to_ms=to_ms))
+
+    def epoch_history(
+        self, scope: str, stream: str, *, before: int | None = None, limit: int = PAGE_ITEMS_DEFAULT
+    ) -> EpochHistory:
+        """Returns a page of the stream's epochs, newest first: at most `limit`, with numbers below `before`.
+
+        The next page is before `next_before`, None on the last one. In contrast to `scaling_events` it has all epochs,
+        also those of transactions that were committed after a scale, and the lengths of the replaced segments.
+        """
+        return self._thread.run(self._core.epoch_history(scope, stream, before=before, limit=limit))
 
     def is_stream_cut_valid(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> bool:
         """Whether a reader can start or stop at the cut: it belongs to the stream, between head and tail."""

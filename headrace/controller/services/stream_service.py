@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.api.pages import Listing
 from headrace.api.streams import (
+    EpochHistory,
     ScaleProgress,
     ScaleStatus,
     ScalingEvent,
@@ -36,6 +37,7 @@ from headrace.metadata.scope import (
 )
 from headrace.metadata.stream_indexes import tag_partition
 from headrace.metadata.stream_records import StreamRecords
+from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.log_classes import LogClass, check_has_containers
@@ -255,7 +257,7 @@ class StreamService:
         return entries, None
 
 
-# Lists the scales of a stream between two times, from the epochs of its history.
+# Lists the scales of a stream between two times, and its epochs, from its history.
 
 TIME_MS_MAX = (1 << 63) - 1
 
@@ -301,3 +303,26 @@ class ScalingEventService:
                 room.take(SEGMENT_BYTES * (len(epoch.replaced) + len(epoch.created)))
         following = None if page.next_after is None else history_time(page.next_after) + 1
         return ScalingEvents(tuple(events), following)
+
+    def epoch_history(self, scope: str, stream: str, before: int, limit: int) -> EpochHistory:
+        """The epochs before the number `before`, the newest first, at most `limit`; all that change segments' ids.
+
+        Raises:
+            NotFoundError: there is no such stream, or it is being deleted.
+            InvalidRequestError: `before` is not positive, or the limit outside 1..PAGE_ITEMS_MAX.
+        """
+        if before < 1:
+            raise InvalidRequestError(f"there is no epoch before {before}: expected a number from 1 on")
+        check_page_limit(limit)
+        found = self._records.get(scope, stream).stream
+        newest = min(before - 1, found.epoch.number)
+        epochs: list[Epoch] = []
+        room = PageRoom()
+        for epoch in self._history.epochs(found, range(newest, max(newest - limit, -1), -1)):
+            epochs.append(epoch)
+            room.take(SEGMENT_BYTES * (len(epoch.replaced) + len(epoch.created)))
+            if room.is_full:
+                break
+        replaced = [segment.segment_id for epoch in epochs for segment in epoch.replaced]
+        sealed = self._history.sealed_segments(found, replaced)
+        return EpochHistory.of(epochs, {identifier: one.length for identifier, one in sealed.items()})

@@ -45,6 +45,11 @@ QUESTIONS: dict[str, tuple[Call, dict[str, int], dict[str, int]]] = {
         {READ: 1, QUERY: 1},
         {READ: 1, QUERY: 1},
     ),
+    "epochs": (
+        lambda w: w.scaling_events.epoch_history("s", "t", 1 << 31, 100),
+        {READ: 3},
+        {READ: 1},
+    ),
     "streams by prefix": (lambda w: w.streams.list_streams("s", 9, prefix="t"), {QUERY: 1}, {QUERY: 1}),
     "whether a scope is being deleted": (lambda w: w.scopes.is_deleting("s"), {READ: 1}, {READ: 1}),
 }

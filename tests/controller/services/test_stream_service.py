@@ -370,3 +370,22 @@ def test_what_cannot_be_asked(scaled: StreamWorld):
         scaled.scaling_events.scaling_events("s", "t", 0, 1, 0)
     with pytest.raises(NotFoundError):
         scaled.scaling_events.scaling_events("s", "nothing", 0, 1, 10)
+
+
+def test_epochs_are_told_newest_first_with_lengths(scaled: StreamWorld):
+    started = scaled.streams.get_stream("s", "t").creation_time_ms
+    page = scaled.scaling_events.epoch_history("s", "t", 1 << 31, 2)
+    merge, split = page.epochs
+    assert [(one.epoch, one.time_ms - started) for one in (merge, split)] == [(2, 2_000), (1, 1_000)]
+    assert [(one.segment_id, one.length) for one in merge.replaced] == [(S3, 0), (1, 0)]
+    assert [(one.segment_id, one.low, one.high) for one in merge.created] == [(S4, 0.25, 1.0)]
+    assert [one.segment_id for one in page.segments] == [S2, S4]
+    assert page.next_before == 1
+    last = scaled.scaling_events.epoch_history("s", "t", 1, 2)
+    assert ([one.epoch for one in last.epochs], last.epochs[0].replaced, last.next_before) == ([0], (), None)
+
+
+@pytest.mark.parametrize(("before", "limit"), [(0, 1), (-1, 1), (1, 0), (1, 1_001)])
+def test_a_page_of_epochs_is_bounded(scaled: StreamWorld, before: int, limit: int):
+    with pytest.raises(InvalidRequestError):
+        scaled.scaling_events.epoch_history("s", "t", before, limit)
