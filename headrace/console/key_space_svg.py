@@ -142,7 +142,7 @@ def _rectangle(picture: Picture, rectangle: Rectangle, scale: _Scale) -> str:
     drawn = f'<g class="{classes}"><title>{escape(title)}</title><rect {box}/>{_label(span, left, top, right, bottom)}</g>'
     if picture.links is None:
         return drawn
-    return f"<a href={quoteattr(picture.links.segment(span))} aria-label={quoteattr(title)}>{drawn}</a>"
+    return f"<a id=\"segment-{span.segment_id}\" href={quoteattr(picture.links.segment(span))} aria-label={quoteattr(title)}>{drawn}</a>"
 
 
 def _label(span: Span, left: float, top: float, right: float, bottom: float) -> str:

@@ -1,0 +1,71 @@
+"""The Starlette application: routes, static files, and the pages of failures."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from headrace.console.browser_guard import BrowserGuard
+from headrace.console.console_state import FOLDER, ConsoleState
+from headrace.console.error_pages import Problem, problem_of, unexpected
+from headrace.console.other_pages import OtherPages
+from headrace.console.stream_pages import StreamPages
+from headrace.model.errors import HeadraceError
+
+STATIC_FOLDER = FOLDER / "static"
+STATIC_FILES = ("console.css", "key-space.css", "console.js", "icon.svg", "htmx.min.js")
+HTMX_IN_A_CHECKOUT = FOLDER.parents[1] / "node_modules" / "htmx.org" / "dist" / "htmx.min.js"
+"""The wheel has the file among the static ones; see pyproject.toml."""
+
+_log = logging.getLogger("headrace.console")
+
+
+def create_application(console: ConsoleState, port: int, token: str) -> BrowserGuard:
+    """The application for a server on `port` of loopback. `token` lets a browser in."""
+
+    def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HeadraceError), "the handler is that of this class"
+        return console.problem(request, problem_of(error))
+
+    def not_served(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException), "the handler is that of this class"
+        return console.problem(
+            request, Problem(error.status_code, "No such page", "The console has no such page.", "Start from the streams.")
+        )
+
+    def failed(request: Request, error: Exception) -> Response:
+        _log.error("the page %s failed", request.url.path, exc_info=error)
+        return console.problem(request, unexpected())
+
+    application = Starlette(
+        routes=[
+            *OtherPages(console).routes(),
+            *StreamPages(console).routes(),
+            Route("/static/{file}", _static),
+        ],
+        exception_handlers={HeadraceError: refused, HTTPException: not_served, Exception: failed},
+    )
+
+    def refuse(request: Request, status: int, title: str, advice: str) -> Response:
+        return console.problem(request, Problem(status, title, "", advice))
+
+    return BrowserGuard(application, port, token, refuse)
+
+
+def htmx_file() -> Path | None:
+    """The script that reads parts of pages again; None in a checkout without the npm packages."""
+    return next((path for path in (STATIC_FOLDER / "htmx.min.js", HTMX_IN_A_CHECKOUT) if path.is_file()), None)
+
+
+def _static(request: Request) -> Response:
+    name = request.path_params["file"]
+    path = htmx_file() if name == "htmx.min.js" else STATIC_FOLDER / name
+    if name not in STATIC_FILES or path is None:
+        raise HTTPException(404)
+    return FileResponse(path)

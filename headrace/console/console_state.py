@@ -1,0 +1,102 @@
+"""What all pages share: the client, the watchers that remember, the templates, and how a page is made."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from headrace.cli.outcome import cell, state_text, time_text
+from headrace.cli.parameters import ScopedName, segment_text
+from headrace.cli.quantities import count_text, duration_text, rate_text, scaling_text, size_text
+from headrace.cli.stream_describe import Growth, RateSampler
+from headrace.client import Headrace
+from headrace.console.error_pages import Problem
+from headrace.console.event_text import event_line
+from headrace.console.group_watch import GroupWatch
+from headrace.console.live_views import EVENTS_ON_PAGE_MAX, LiveViews
+from headrace.model.names import check_known_name
+
+FOLDER = Path(__file__).parent
+TEXT_MAX = 500
+"""Characters of a parameter of the address that are looked at."""
+
+
+class ConsoleState:
+    """One console of one deployment. `client` is closed by the caller."""
+
+    def __init__(self, client: Headrace, url: str, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.client = client
+        self.admin = client.admin
+        self.url = url
+        self.views = LiveViews(client, now_s)
+        self.groups = GroupWatch(client, now_s)
+        self._sampler = RateSampler(client.admin, now_s)
+        self._sampling = threading.Lock()
+        self._templates = _templates()
+        self._templates.globals["deployment"] = url
+
+    def growth(self, stream: ScopedName) -> Growth | None:
+        """How fast the stream grows since a page asked last; None the first time."""
+        with self._sampling:
+            return self._sampler.sample(stream)
+
+    def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """The page or the part of a page that a template makes."""
+        text = self._templates.get_template(template).render(path=request.url.path, query=request.query_params, **values)
+        return HTMLResponse(text, status)
+
+    def problem(self, request: Request, problem: Problem) -> HTMLResponse:
+        """The page of a failure; only its message for a part of a page, which asks again by itself."""
+        is_part = "hx-request" in request.headers
+        template = "problem_part.html" if is_part else "problem.html"
+        return self.page(request, template, problem.status, problem=problem)
+
+    def close(self) -> None:
+        """Closes readers and groups."""
+        self.views.close()
+        self.groups.close()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def named(request: Request, kind: str = "stream") -> ScopedName:
+    """The scope and the other name of the path. Raises InvalidRequestError if one cannot be a name."""
+    parameters = request.path_params
+    return ScopedName(check_known_name("scope", parameters["scope"]), check_known_name(kind, parameters["name"]))
+
+
+def text_parameter(request: Request, name: str) -> str:
+    """A parameter of the address without blanks around it; empty without it."""
+    return request.query_params.get(name, "")[:TEXT_MAX].strip()
+
+
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"), autoescape=select_autoescape(default=True), trim_blocks=True
+    )
+    texts: Mapping[str, Callable[..., str]] = {
+        "cell": cell,
+        "count": count_text,
+        "duration": duration_text,
+        "rate": rate_text,
+        "scaling": scaling_text,
+        "segment": segment_text,
+        "size": size_text,
+        "state": state_text,
+        "time": time_text,
+        "quoted": lambda text: quote(str(text), safe=""),
+    }
+    environment.filters.update(texts)
+    environment.filters["event_line"] = event_line
+    environment.globals["events_max"] = EVENTS_ON_PAGE_MAX
+    return environment

@@ -1,0 +1,294 @@
+"""Live views: each follows a stream or one of its segments, and hands a page the newest events when it asks.
+
+A page asks every second. A view whose page does not ask any more closes its reader, and continues where it was if the
+page comes back. The number of views, the bytes that a call reads, and the events that it hands out are bounded.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, NamedTuple, Protocol
+
+from headrace.cli.parameters import ScopedName
+from headrace.client import EventBatch, EventReader, Headrace, ReaderOptions, SegmentRange
+from headrace.model.errors import HeadraceError, NotFoundError, ThrottledError
+from headrace.model.limits import EVENT_HEADER_BYTES
+from headrace.model.stream_cuts import StreamCut
+
+LIVE_VIEWS_MAX = 20
+PARKED_VIEWS_MAX = 200
+IDLE_S = 15.0
+"""After this time without a call a view closes its reader."""
+
+EVENTS_ON_PAGE_MAX = 500
+EVENTS_FIRST = 100
+EVENTS_PER_S = 20
+"""More events are counted, and a sample of them is handed out. The first call may hand out EVENTS_FIRST."""
+
+BYTES_PER_CALL_MAX = 4 * 1024 * 1024
+SECONDS_PER_CALL_MAX = 0.5
+GIVE_UP_AFTER_S = 3.0
+
+Start = Literal["head", "tail"] | datetime | StreamCut
+
+
+class LiveEvent(NamedTuple):
+    """An event with its place."""
+
+    segment_id: int
+    offset: int
+    event: bytes
+
+
+class Source(Protocol):
+    """Where a view reads."""
+
+    def read(self) -> EventBatch | None: ...
+    def position(self) -> StreamCut | int: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a view follows: a stream, or the segment `segment_id` of it; only events that contain `needle`."""
+
+    stream: ScopedName
+    segment_id: int | None
+    needle: str
+    start: Start
+
+
+class Glance(NamedTuple):
+    """What a call hands out. Rates are of the time since the last call; `position` is where the view is."""
+
+    events: list[LiveEvent]
+    matching: int
+    shown: int
+    read_per_s: float
+    position: StreamCut | int
+    has_ended: bool
+
+
+@dataclass(slots=True)
+class _View:
+    subject: Subject
+    source: Source | None
+    asked_s: float
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_first: bool = True
+    position: StreamCut | int | None = None
+
+
+class LiveViews:
+    """All live views of the console. Safe for any number of threads. `now_s` is a clock that never goes back."""
+
+    def __init__(self, client: Headrace, now_s: Callable[[], float]) -> None:
+        self._client = client
+        self._now_s = now_s
+        self._views: OrderedDict[str, _View] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def open(self, subject: Subject) -> str:
+        """Opens a view; returns its name.
+
+        Raises:
+            ThrottledError: LIVE_VIEWS_MAX views are open.
+            HeadraceError: the stream cannot be read from there.
+        """
+        name = secrets.token_hex(8)
+        self._admit(name, subject)
+        return name
+
+    def subject(self, name: str) -> Subject:
+        """Raises NotFoundError if the view is gone."""
+        return self._view(name).subject
+
+    def look(self, name: str) -> Glance:
+        """Reads what came since the last call. Raises NotFoundError if the view is gone, and the errors of reading."""
+        view = self._view(name)
+        if view.source is None:
+            self._reopen(name, view)
+        with view.lock:
+            if view.source is None:
+                raise NotFoundError("the view was closed: open the page again")
+            return self._look(view, view.source)
+
+    def close_idle(self) -> None:
+        """Closes the readers of views whose pages do not ask any more."""
+        now_s = self._now_s()
+        with self._lock:
+            idle = [view for view in self._views.values() if view.source and now_s - view.asked_s > IDLE_S]
+        for view in idle:
+            self._park(view)
+
+    def close(self) -> None:
+        with self._lock:
+            views = list(self._views.values())
+            self._views.clear()
+        for view in views:
+            self._park(view)
+
+    @property
+    def open_count(self) -> int:
+        with self._lock:
+            return sum(view.source is not None for view in self._views.values())
+
+    def _admit(self, name: str, subject: Subject) -> None:
+        self.close_idle()
+        if self.open_count >= LIVE_VIEWS_MAX:
+            raise ThrottledError(
+                f"{LIVE_VIEWS_MAX} live views are open: close other tabs of the console; each view is free "
+                f"{IDLE_S:g} s after its tab was closed"
+            )
+        view = _View(subject, self._source(subject), self._now_s())
+        with self._lock:
+            self._views[name] = view
+            while len(self._views) > PARKED_VIEWS_MAX:
+                oldest = next(iter(self._views))
+                self._views.pop(oldest)
+
+    def _view(self, name: str) -> _View:
+        with self._lock:
+            view = self._views.get(name)
+            if view is None:
+                raise NotFoundError("the view is gone: load the page again")
+            self._views.move_to_end(name)
+            return view
+
+    def _reopen(self, name: str, view: _View) -> None:
+        self.close_idle()
+        if self.open_count >= LIVE_VIEWS_MAX:
+            raise ThrottledError(f"{LIVE_VIEWS_MAX} live views are open: close other tabs of the console")
+        with view.lock:
+            if view.source is None:
+                view.source = self._source(view.subject, view.position)
+                view.asked_s = self._now_s()
+
+    def _source(self, subject: Subject, position: StreamCut | int | None = None) -> Source:
+        if subject.segment_id is not None:
+            return SegmentSource(self._client, subject, position if isinstance(position, int) else None)
+        start = position if isinstance(position, StreamCut) else subject.start
+        options = ReaderOptions(on_truncation="skip", give_up_after_s=GIVE_UP_AFTER_S)
+        return StreamSource(self._client.reader(*subject.stream, start=start, options=options))
+
+    def _park(self, view: _View) -> None:
+        with view.lock:
+            source, view.source = view.source, None
+            if source is not None:
+                with suppress(HeadraceError):
+                    view.position = source.position()
+                with suppress(HeadraceError):
+                    source.close()
+
+    def _look(self, view: _View, source: Source) -> Glance:
+        begun_s = self._now_s()
+        since_s = max(begun_s - view.asked_s, 0.05)
+        needle = view.subject.needle.encode()
+        matching: list[LiveEvent] = []
+        events = size = 0
+        has_ended = False
+        while size < BYTES_PER_CALL_MAX and self._now_s() - begun_s < SECONDS_PER_CALL_MAX:
+            batch = source.read()
+            if batch is None:
+                has_ended = isinstance(source, StreamSource) and source.has_ended
+                break
+            events += len(batch.events)
+            size += batch.end_offset - batch.offset
+            offset = batch.offset
+            for event in batch.events:
+                if needle in event:
+                    matching.append(LiveEvent(batch.segment_id, offset, event))
+                offset += EVENT_HEADER_BYTES + len(event)
+        room = EVENTS_FIRST if view.is_first else max(1, min(EVENTS_FIRST, round(EVENTS_PER_S * since_s)))
+        view.is_first = view.is_first and not matching
+        view.asked_s = self._now_s()
+        shown = sampled(matching, room)
+        return Glance(shown, len(matching), len(shown), events / since_s, source.position(), has_ended)
+
+
+def sampled(events: list[LiveEvent], room: int) -> list[LiveEvent]:
+    """At most `room` of the events, evenly chosen, with the last one."""
+    if len(events) <= room:
+        return events
+    return [events[(index + 1) * len(events) // room - 1] for index in range(room)]
+
+
+class StreamSource:
+    """Follows a whole stream."""
+
+    def __init__(self, reader: EventReader) -> None:
+        self._reader = reader
+
+    @property
+    def has_ended(self) -> bool:
+        return self._reader.ended
+
+    def read(self) -> EventBatch | None:
+        return self._reader.read_batch(timeout_s=0.15)
+
+    def position(self) -> StreamCut:
+        return self._reader.position
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class SegmentSource:
+    """Follows one segment: each call reads from where the last one ended up to the end of the segment."""
+
+    def __init__(self, client: Headrace, subject: Subject, offset: int | None) -> None:
+        assert subject.segment_id is not None
+        self._client, self._stream, self._segment_id = client, subject.stream, subject.segment_id
+        self._batches: list[EventBatch] = []
+        self._sealed_end: int | None = None
+        self._first: int | None = None
+        end = self._end()
+        self._offset = offset if offset is not None else end if subject.start == "tail" else self._first or 0
+
+    def read(self) -> EventBatch | None:
+        if not self._batches:
+            self._fetch()
+        if not self._batches:
+            return None
+        batch = self._batches.pop(0)
+        self._offset = batch.end_offset
+        return batch
+
+    def position(self) -> int:
+        return self._offset
+
+    def close(self) -> None:
+        self._batches.clear()
+
+    def _fetch(self) -> None:
+        end = self._end()
+        if end <= self._offset:
+            return
+        part = SegmentRange(*self._stream, self._segment_id, 0.0, 1.0, self._offset, end)
+        size = 0
+        with self._client.range_reader(part) as reader:
+            while size < BYTES_PER_CALL_MAX and (batch := reader.read_batch()) is not None:
+                self._batches.append(batch)
+                size += batch.end_offset - batch.offset
+
+    def _end(self) -> int:
+        """Where the segment ends now. Raises NotFoundError if it is not retained."""
+        if self._sealed_end is not None:
+            return self._sealed_end
+        admin = self._client.admin
+        tail = admin.stream_cut(*self._stream, at="tail").offsets
+        if self._segment_id in tail:
+            if self._first is None:
+                self._first = admin.stream_cut(*self._stream, at="head").offsets.get(self._segment_id, 0)
+            return tail[self._segment_id]
+        for part in admin.segments_between(*self._stream).ranges:
+            if part.segment_id == self._segment_id:
+                self._first, self._sealed_end = part.start_offset, part.end_offset
+                return part.end_offset
+        raise NotFoundError("the segment was truncated, or the stream does not have it")

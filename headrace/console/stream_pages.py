@@ -1,0 +1,251 @@
+"""The page of a stream and its parts: header, key space over time, groups, transactions, retention, live events.
+
+Each part is read again by itself. The intervals keep a page below two requests to the API a second.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headrace.cli.parameters import ScopedName, parse_number, parse_segment, segment_text
+from headrace.client import SegmentRange, StreamCut
+from headrace.codec.stream_cut_text import stream_cut_text
+from headrace.console.console_state import ConsoleState, named, now_ms, text_parameter
+from headrace.console.event_text import event_page
+from headrace.console.group_watch import GROUPS_PER_STREAM_MAX
+from headrace.console.key_space_layout import hidden_segments, lay_out
+from headrace.console.key_space_svg import Links, Picture, Position, draw, legend, window_text
+from headrace.console.live_views import Subject
+from headrace.console.segment_spans import SpanPage, segments_of_key, spans_of
+from headrace.console.stream_query import EPOCH_CHOICES, StreamQuery, segment_address
+from headrace.model.errors import InvalidRequestError, NotFoundError
+from headrace.model.routing import routing_key_position
+
+HEADER_S, MAP_S, TRANSACTIONS_S, RETENTION_S, GROUPS_S = 10, 20, 15, 30, 10
+TRANSACTIONS_SHOWN_MAX = 100
+SUBSCRIBERS_SHOWN_MAX = 20
+TABLE_ROWS_MAX = 300
+EVENT_READ_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Intervals(NamedTuple):
+    """Seconds after which each part of the page is read again."""
+
+    header: int = HEADER_S
+    map: int = MAP_S
+    transactions: int = TRANSACTIONS_S
+    retention: int = RETENTION_S
+    groups: int = GROUPS_S
+
+
+class StreamPages:
+    """The handlers. They run in threads."""
+
+    def __init__(self, console: ConsoleState) -> None:
+        self._console = console
+
+    def routes(self) -> list[Route]:
+        base = "/streams/{scope}/{name}"
+        return [
+            Route(base, self.stream),
+            Route(f"{base}/header", self.header),
+            Route(f"{base}/map", self.map),
+            Route(f"{base}/groups", self.groups),
+            Route(f"{base}/open-transactions", self.open_transactions),
+            Route(f"{base}/retention", self.retention),
+            Route(f"{base}/cut", self.cut),
+            Route(f"{base}/live", self.live),
+            Route(f"{base}/event", self.event),
+            Route(f"{base}/transactions", self.transactions),
+            Route("/live/{view}", self.look),
+            Route("/live/{view}/paused", self.paused),
+            Route("/live/{view}/resumed", self.resumed),
+        ]
+
+    def stream(self, request: Request) -> Response:
+        query = StreamQuery.of(request, named(request))
+        return self._console.page(
+            request,
+            "stream.html",
+            q=query,
+            every=Intervals(),
+            choices=EPOCH_CHOICES,
+            command=query.command,
+            **self._header(query.stream),
+            **self._map(query),
+        )
+
+    def header(self, request: Request) -> Response:
+        return self._console.page(request, "stream_header.html", **self._header(named(request)))
+
+    def map(self, request: Request) -> Response:
+        return self._console.page(request, "stream_map.html", **self._map(StreamQuery.of(request, named(request))))
+
+    def groups(self, request: Request) -> Response:
+        stream = named(request)
+        views = self._console.groups.of_stream(stream)
+        facts = [self._console.groups.look(view) for view in views[:GROUPS_PER_STREAM_MAX]]
+        return self._console.page(
+            request, "stream_groups.html", facts=facts, stream=stream, hidden=len(views) - len(facts)
+        )
+
+    def open_transactions(self, request: Request) -> Response:
+        stream = named(request)
+        return self._console.page(request, "stream_transactions.html", **self._transactions(stream), stream=stream)
+
+    def transactions(self, request: Request) -> Response:
+        stream = named(request)
+        completed = self._console.admin.transactions.list_completed(*stream)
+        return self._console.page(
+            request, "transactions.html", **self._transactions(stream), stream=stream, completed=completed
+        )
+
+    def retention(self, request: Request) -> Response:
+        stream, admin = named(request), self._console.admin
+        described = admin.retention.describe(*stream)
+        subscribers = []
+        if described.subscribers:
+            for one in admin.subscribers.list(*stream)[:SUBSCRIBERS_SHOWN_MAX]:
+                subscribers.append((one, admin.stream_cut_distance(*stream, from_cut=one.offsets)))
+        subscribers.sort(key=lambda pair: -pair[1])
+        return self._console.page(
+            request, "stream_retention.html", stream=stream, retention=described, subscribers=subscribers
+        )
+
+    def cut(self, request: Request) -> Response:
+        """The stream cut at the chosen point, to be copied."""
+        query = StreamQuery.of(request, named(request))
+        start = query.start
+        if isinstance(start, StreamCut):
+            cut = start
+        elif isinstance(start, str):
+            cut = self._console.admin.stream_cut(*query.stream, at=start)
+        else:
+            cut = self._console.client.stream_cut_at(*query.stream, start)
+        return self._console.page(request, "stream_cut.html", q=query, cut=cut_words(cut), text=stream_cut_text(cut))
+
+    def live(self, request: Request) -> Response:
+        query = StreamQuery.of(request, named(request))
+        subject = Subject(query.stream, query.segment_id, query.needle, query.start)
+        return self._console.page(request, "live.html", view=self._console.views.open(subject), q=query)
+
+    def look(self, request: Request) -> Response:
+        view = request.path_params["view"]
+        glance = self._console.views.look(view)
+        subject = self._console.views.subject(view)
+        position = cut_words(glance.position) if isinstance(glance.position, StreamCut) else f"byte {glance.position:,}"
+        return self._console.page(
+            request, "live_part.html", glance=glance, view=view, stream=subject.stream, position=position
+        )
+
+    def paused(self, request: Request) -> Response:
+        view = request.path_params["view"]
+        self._console.views.subject(view)
+        return self._console.page(request, "live_paused.html", view=view)
+
+    def resumed(self, request: Request) -> Response:
+        view = request.path_params["view"]
+        self._console.views.subject(view)
+        return self._console.page(request, "live_status.html", view=view)
+
+    def event(self, request: Request) -> Response:
+        """One event on a page of its own, found by its segment and its bytes."""
+        stream = named(request)
+        segment_id = parse_segment(text_parameter(request, "segment"))
+        start = parse_number(text_parameter(request, "offset"))
+        length = parse_number(text_parameter(request, "length"))
+        if length > EVENT_READ_BYTES_MAX:
+            raise InvalidRequestError(f"the console reads events of at most {EVENT_READ_BYTES_MAX} bytes")
+        part = SegmentRange(*stream, segment_id, 0.0, 1.0, start, start + length)
+        with self._console.client.range_reader(part) as reader:
+            batch = reader.read_batch()
+        if batch is None:
+            raise NotFoundError("there is no event at this place")
+        return self._console.page(
+            request,
+            "event.html",
+            stream=stream,
+            segment_id=segment_id,
+            offset=start,
+            size=len(batch.events[0]),
+            shown=event_page(batch.events[0]),
+        )
+
+    def _header(self, stream: ScopedName) -> dict[str, object]:
+        admin = self._console.admin
+        return {
+            "stream": stream,
+            "view": admin.get_stream(*stream),
+            "kept": admin.stream_cut_distance(*stream),
+            "growth": self._console.growth(stream),
+        }
+
+    def _map(self, query: StreamQuery) -> dict[str, object]:
+        admin, stream = self._console.admin, query.stream
+        before = None if query.until is None else query.until + 1
+        history = admin.epoch_history(*stream, before=before, limit=query.epochs + 1)
+        tail = admin.stream_cut(*stream, at="tail")
+        page = spans_of(history, tail.offsets, now_ms(), query.until)
+        rectangles = lay_out(page)
+        key_position = None if query.key is None else routing_key_position(query.key)
+        links = Links(
+            lambda span: segment_address(query, span.segment_id, is_open=span.segment_id in tail.offsets), query.at
+        )
+        picture = Picture(
+            str(stream), page, rectangles, self._positions(stream), key_position, query.segment_id, links
+        )
+        spans = segments_of_key(page, key_position) if key_position is not None else list(page.spans)
+        return {
+            "q": query,
+            "picture": Markup(draw(picture)),  # noqa: S704 - its texts are escaped where it is drawn
+            "page": page,
+            "window": window_text(page),
+            "hidden": hidden_segments(rectangles),
+            "rows": [
+                (span, segment_address(query, span.segment_id, is_open=span.segment_id in tail.offsets))
+                for span in reversed(spans[-TABLE_ROWS_MAX:])
+            ],
+            "left_out": max(0, len(spans) - TABLE_ROWS_MAX),
+            "key_position": key_position,
+            "legend": list(legend()),
+            "tail_segments": tail.offsets,
+            "newer": _newer(page, query),
+        }
+
+    def _positions(self, stream: ScopedName) -> list[Position]:
+        """The head, the watermark, and the groups that the page has looked at."""
+        admin, groups = self._console.admin, self._console.groups
+        head = admin.stream_cut(*stream, at="head")
+        positions = [Position("head", "truncated: before the head of the stream", head.offsets)]
+        watermark = admin.watermarks.newest(*stream).watermark
+        if watermark is not None:
+            offsets = {one.segment.segment_id: one.offset for one in watermark.cut}
+            positions.append(Position("watermark", f"watermark {watermark.lower_time}", offsets))
+        for view in groups.of_stream(stream)[:GROUPS_PER_STREAM_MAX]:
+            cut = groups.cut_of(ScopedName(view.scope, view.group), stream)
+            if cut is not None:
+                positions.append(Position("group", view.group, cut.offsets))
+        return positions
+
+    def _transactions(self, stream: ScopedName) -> dict[str, object]:
+        transactions = self._console.admin.transactions.list_open(*stream)
+        transactions.sort(key=lambda one: one.creation_time_ms)
+        return {"open": transactions[:TRANSACTIONS_SHOWN_MAX], "count": len(transactions), "now_ms": now_ms()}
+
+
+def cut_words(cut: StreamCut) -> str:
+    """A cut as the command line takes it."""
+    return ",".join(f"{segment_text(identifier)}:{offset}" for identifier, offset in cut.positions)
+
+
+def _newer(page: SpanPage, query: StreamQuery) -> str | None:
+    """The address of the window after this one, None if this is the newest."""
+    if page.is_newest:
+        return None
+    until = page.last_epoch + 1 + query.epochs
+    return query.address(until=until)
