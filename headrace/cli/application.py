@@ -17,11 +17,21 @@ from headrace.cli import cost, quickstart, top, trust
 from headrace.cli.actions import AuthOption, Json, RetryS, Url, new_app, take_shared_options
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
+from headrace.cli.session import SharedOptions
 from headrace.cli.standard_streams import end_output, output_failed, print_message
 from headrace.compiled import is_compiled
 from headrace.model.errors import HeadraceError
 
 GROUP = "headrace.commands"
+
+SUMMARIES: Mapping[str, str] = {
+    "console": "Serve the web console on loopback, for a browser.",
+    "up": "Start the local stack.",
+}
+"""The help texts of added commands that are part of Headrace."""
+
+TAKE_SHARED_OPTIONS = frozenset({"console"})
+"""Added commands that get the URL and the way to sign requests also if these stand before the command."""
 
 RESOURCES: Mapping[str, tuple[str, str]] = {
     "scope": ("scope", "Scopes: namespaces of streams, reader groups and tables."),
@@ -150,14 +160,22 @@ def _add_command(app: typer.Typer, name: str, entry: EntryPoint) -> None:
     """Adds a command that parses its arguments itself."""
 
     def command(context: typer.Context) -> None:
-        raise typer.Exit(_call(entry, context.args))
+        shared = _shared_arguments(context.obj) if name in TAKE_SHARED_OPTIONS else []
+        raise typer.Exit(_call(entry, [*shared, *context.args]))
 
     app.command(
         name,
-        help="Start the local stack." if name == "up" else f"The command of {entry.value.partition('.')[0]}.",
+        help=SUMMARIES.get(name, f"The command of {entry.value.partition('.')[0]}."),
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
     )(command)
+
+
+def _shared_arguments(shared: object) -> list[str]:
+    if not isinstance(shared, SharedOptions):
+        return []
+    given = (("--url", shared.url), ("--auth", shared.auth))
+    return [text for option, value in given if value is not None for text in (option, value)]
 
 
 def _call(entry: EntryPoint, arguments: Sequence[str]) -> int:

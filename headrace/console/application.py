@@ -36,7 +36,8 @@ def create_application(console: ConsoleState, port: int, token: str) -> BrowserG
     def not_served(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException), "the handler is that of this class"
         return console.problem(
-            request, Problem(error.status_code, "No such page", "The console has no such page.", "Start from the streams.")
+            request,
+            Problem(error.status_code, "No such page", "The console has no such page.", "Start from the streams."),
         )
 
     def failed(request: Request, error: Exception) -> Response:

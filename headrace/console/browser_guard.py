@@ -1,8 +1,8 @@
 """Who may use the console: requests of this machine's browser that came with the printed token, and no others.
 
-The token in the printed address is exchanged for a cookie that scripts and other sites do not get, and removed from the
-address. `Host` and `Origin` are checked, so that a page of another site cannot reach the console by a name that resolves
-to loopback.
+The token in the printed address is exchanged for a cookie that scripts and other sites do not get, and removed from
+the address. `Host` and `Origin` are checked, so that a page of another site cannot reach the console by a name that
+resolves to loopback.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BrowserGuard:
         self._token = token
         self._refuse = refuse
         self._session = secrets.token_urlsafe(TOKEN_BYTES)
-        self._cookie = f"headrace-console-{port}"  # cookies belong to a host, whatever the port is
+        self._cookie = f"headrace-console-{port}"  # cookies belong to a host, of any port
         self._hosts = {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]")}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -86,7 +86,10 @@ class BrowserGuard:
         if request.url.path.startswith(STATIC) or self._has_cookie(request):
             return None
         return self._refuse(
-            request, 401, "No access", "Open the address with the token that `headrace console` or `headrace up` printed."
+            request,
+            401,
+            "No access",
+            "Open the address with the token that `headrace console` or `headrace up` printed.",
         )
 
     def _has_cookie(self, request: Request) -> bool:

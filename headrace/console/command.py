@@ -50,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--url", metavar="URL", help=f"URL of the controller (default: {URL_VARIABLE}, then {URL_DEFAULT})"
     )
-    parser.add_argument("--auth", choices=("aws-iam",), help="sign requests with AWS credentials (default: do not sign)")
+    parser.add_argument(
+        "--auth", choices=("aws-iam",), help="sign requests with AWS credentials (default: do not sign)"
+    )
     parser.add_argument(
         "--port", type=_port, default=0, metavar="PORT", help="where to listen; 0: any free port (default 0)"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from headrace.console.event_text import event_line
 from headrace.console.group_watch import GroupWatch
 from headrace.console.live_views import EVENTS_ON_PAGE_MAX, LiveViews
 from headrace.model.names import check_known_name
+from headrace.ports.clock import Clock
 
 FOLDER = Path(__file__).parent
 TEXT_MAX = 500
@@ -32,13 +32,13 @@ TEXT_MAX = 500
 class ConsoleState:
     """One console of one deployment. `client` is closed by the caller."""
 
-    def __init__(self, client: Headrace, url: str, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Headrace, url: str, clock: Clock) -> None:
         self.client = client
         self.admin = client.admin
-        self.url = url
-        self.views = LiveViews(client, now_s)
-        self.groups = GroupWatch(client, now_s)
-        self._sampler = RateSampler(client.admin, now_s)
+        self.clock = clock
+        self.views = LiveViews(client, clock.monotonic_s)
+        self.groups = GroupWatch(client, clock.monotonic_s)
+        self._sampler = RateSampler(client.admin, clock.monotonic_s)
         self._sampling = threading.Lock()
         self._templates = _templates()
         self._templates.globals["deployment"] = url
@@ -50,7 +50,9 @@ class ConsoleState:
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """The page or the part of a page that a template makes."""
-        text = self._templates.get_template(template).render(path=request.url.path, query=request.query_params, **values)
+        text = self._templates.get_template(template).render(
+            path=request.url.path, query=request.query_params, **values
+        )
         return HTMLResponse(text, status)
 
     def problem(self, request: Request, problem: Problem) -> HTMLResponse:
@@ -63,10 +65,6 @@ class ConsoleState:
         """Closes readers and groups."""
         self.views.close()
         self.groups.close()
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def named(request: Request, kind: str = "stream") -> ScopedName:

@@ -25,7 +25,7 @@ GROUPS_PER_STREAM_MAX = 6
 CONFIGURATIONS_PER_SCOPE_MAX = 100
 CONFIGURATION_AGE_S = 60.0
 SILENT_AFTER_S = 15.0
-GIVE_UP_AFTER_S = 2.0
+STORE_PATIENCE_S = 2.0
 
 
 class ReaderFacts(NamedTuple):
@@ -114,7 +114,9 @@ class GroupWatch:
         for reader in status.readers:
             segments = tuple(with_unread(dict(reader.positions)))
             behind = any(bytes_unread for _, _, bytes_unread in segments)
-            readers.append(ReaderFacts(reader.reader, segments, reader.seconds_behind, self._silence(name, reader, behind)))
+            readers.append(
+                ReaderFacts(reader.reader, segments, reader.seconds_behind, self._silence(name, reader, behind))
+            )
         unassigned = tuple(with_unread(dict(status.unassigned)))
         return GroupFacts(view, tuple(readers), unassigned, status.waiting, lag, cuts)
 
@@ -141,7 +143,7 @@ class GroupWatch:
             if known is not None and known[0] == group_id:
                 self._opened.move_to_end(name)
                 return known[1], known[2]
-        group = self._client.reader_group(*name, initialize=False, give_up_after_s=GIVE_UP_AFTER_S)
+        group = self._client.reader_group(*name, initialize=False, give_up_after_s=STORE_PATIENCE_S)
         lock = threading.Lock()
         with self._lock:
             replaced = [self._opened.pop(name)] if name in self._opened else []

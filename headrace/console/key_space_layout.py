@@ -5,6 +5,7 @@ At each time of the window the rectangles cover the key space [0, 1) once. Pure 
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -42,17 +43,17 @@ def lay_out(page: SpanPage) -> tuple[Rectangle, ...]:
     hidden: list[list[float]] = [[] for _ in crowds]
     rectangles: list[Rectangle] = []
     for span in page.spans:
-        life = _life(span, page)
-        begin_ms, end_ms = life
-        for index in range(bisect_right(ends, life.begin_ms), bisect_left(begins, life.end_ms)):
+        lifetime = _lifetime(span, page)
+        begin_ms, end_ms = lifetime
+        for index in range(bisect_right(ends, lifetime.begin_ms), bisect_left(begins, lifetime.end_ms)):
             crowd = crowds[index]
-            if life.begin_ms <= crowd.begin_ms and life.end_ms >= crowd.end_ms:
+            if lifetime.begin_ms <= crowd.begin_ms and lifetime.end_ms >= crowd.end_ms:
                 passing[index].append((span.low, span.high))
                 continue
             hidden[index].append(span.low)
-            if life.begin_ms >= crowd.begin_ms:
+            if lifetime.begin_ms >= crowd.begin_ms:
                 begin_ms = crowd.end_ms
-            if life.end_ms <= crowd.end_ms:
+            if lifetime.end_ms <= crowd.end_ms:
                 end_ms = crowd.begin_ms
         if begin_ms < end_ms:
             rectangles.append(Rectangle(begin_ms, end_ms, span.low, span.high, span))
@@ -69,7 +70,7 @@ def hidden_segments(rectangles: Iterable[Rectangle]) -> int:
     return sum(rectangle.hidden for rectangle in rectangles)
 
 
-def _life(span: Span, page: SpanPage) -> _Interval:
+def _lifetime(span: Span, page: SpanPage) -> _Interval:
     began = page.begin_ms if span.began_ms is None else max(span.began_ms, page.begin_ms)
     ended = page.end_ms if span.ended_ms is None else min(span.ended_ms, page.end_ms)
     return _Interval(began, ended)
@@ -79,7 +80,7 @@ def _crowds(page: SpanPage, narrow_ms: float) -> list[_Interval]:
     """The runs of consecutive epochs that are each shorter than `narrow_ms`."""
     times = sorted({page.begin_ms, page.end_ms, *(change.time_ms for change in page.changes)})
     crowds: list[_Interval] = []
-    for begin_ms, end_ms in zip(times, times[1:], strict=False):
+    for begin_ms, end_ms in itertools.pairwise(times):
         if end_ms - begin_ms >= narrow_ms:
             continue
         if crowds and crowds[-1].end_ms == begin_ms:

@@ -20,9 +20,12 @@ from headrace.console.segment_spans import Span, SpanPage
 
 WIDTH, HEIGHT = 860, 380
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 30, 66
-LABEL_HEIGHT, CHARACTER_WIDTH = 15, 6.4
+LABEL_HEIGHT, CHARACTER_WIDTH = 15, 7.0
 RATE_STEPS = (1e3, 1e4, 1e5, 1e6, 1e7)
 """Bytes per second, per whole key space: a segment that is as fast as a stream of this rate gets the next colour."""
+
+DASHES = 5
+"""Patterns of lines, so that groups can be told apart without colours."""
 
 COLUMNS = 48
 """Links of the time strip: a click on it chooses the time at the begin of the column."""
@@ -98,8 +101,8 @@ def segment_title(span: Span, now_ms: int) -> str:
     end = "open" if span.ended_ms is None else f"sealed at {time_text(span.ended_ms)}"
     size = "size not known" if span.length is None else size_text(span.length)
     return (
-        f"segment {segment_text(span.segment_id)}: keys {span.low:.4g} to {span.high:.4g}, began {begin}, {end}, "
-        f"{size}, {'rate not known' if rate is None else rate_text(rate)}"
+        f"{segment_text(span.segment_id)} {size}: keys {span.low:.4g} to {span.high:.4g}, began {begin}, {end}, "
+        f"{'rate not known' if rate is None else rate_text(rate)}"
     )
 
 
@@ -139,10 +142,13 @@ def _rectangle(picture: Picture, rectangle: Rectangle, scale: _Scale) -> str:
         classes += " has-key" if span.low <= picture.key_position < span.high else " no-key"
     if picture.chosen == span.segment_id:
         classes += " chosen"
-    drawn = f'<g class="{classes}"><title>{escape(title)}</title><rect {box}/>{_label(span, left, top, right, bottom)}</g>'
+    drawn = (
+        f'<g class="{classes}"><title>{escape(title)}</title><rect {box}/>{_label(span, left, top, right, bottom)}</g>'
+    )
     if picture.links is None:
         return drawn
-    return f"<a id=\"segment-{span.segment_id}\" href={quoteattr(picture.links.segment(span))} aria-label={quoteattr(title)}>{drawn}</a>"
+    address, label = quoteattr(picture.links.segment(span)), quoteattr(title)
+    return f'<a id="segment-{span.segment_id}" href={address} aria-label={label}>{drawn}</a>'
 
 
 def _label(span: Span, left: float, top: float, right: float, bottom: float) -> str:
@@ -151,7 +157,7 @@ def _label(span: Span, left: float, top: float, right: float, bottom: float) -> 
         return ""
     room = (right - left - 8) / CHARACTER_WIDTH
     name = segment_text(span.segment_id)
-    size = "" if span.length is None else f"  {size_text(span.length)}"
+    size = "" if span.length is None else f" {size_text(span.length)}"
     text = f"{name}{size}" if len(name) + len(size) <= room else name
     if len(text) > room:
         return ""
@@ -163,7 +169,9 @@ def _shade(head: Position, page: SpanPage, scale: _Scale) -> str:
     parts = []
     for low, high, x in _pieces(head, page, scale):
         if x > LEFT:
-            parts.append(f'<rect x="{LEFT}" y="{_y(low):.2f}" width="{x - LEFT:.1f}" height="{_y(high) - _y(low):.2f}"/>')
+            parts.append(
+                f'<rect x="{LEFT}" y="{_y(low):.2f}" width="{x - LEFT:.1f}" height="{_y(high) - _y(low):.2f}"/>'
+            )
     if not parts:
         return ""
     return f'<g class="truncated"><title>{escape(head.label)}</title>{"".join(parts)}</g>'
@@ -206,20 +214,23 @@ def _changes(picture: Picture, scale: _Scale) -> Iterator[str]:
 
 def _lines(picture: Picture, scale: _Scale) -> Iterator[str]:
     """Watermark and groups: where they are in each segment, with their names in a row below the axis."""
-    taken = LEFT - 6.0
+    taken, count = LEFT - 14.0, 0
     for position in picture.positions:
         pieces = list(_pieces(position, picture.page, scale))
         if position.kind == "head" or not pieces:
             continue
         lines = "".join(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_y(low) + 1:.1f}" y2="{_y(high) - 1:.1f}"/>' for low, high, x in pieces
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_y(low) + 1:.1f}" y2="{_y(high) - 1:.1f}"/>'
+            for low, high, x in pieces
         )
-        yield f'<g class="position {position.kind}"><title>{escape(position.label)}</title>{lines}</g>'
-        left, width = taken + 6, 22 + len(position.label) * CHARACTER_WIDTH
+        classes = f"position {position.kind} dashes-{count % DASHES}"
+        count += 1
+        yield f'<g class="{classes}"><title>{escape(position.label)}</title>{lines}</g>'
+        left, width = taken + 14, 22 + len(position.label) * CHARACTER_WIDTH
         if left + width < WIDTH - RIGHT:
             taken = left + width
             yield (
-                f'<g class="position {position.kind}"><line x1="{left:.1f}" x2="{left + 16:.1f}" y1="{HEIGHT - 12}" '
+                f'<g class="{classes}"><line x1="{left:.1f}" x2="{left + 16:.1f}" y1="{HEIGHT - 12}" '
                 f'y2="{HEIGHT - 12}"/><text x="{left + 21:.1f}" y="{HEIGHT - 8}">{escape(position.label)}</text></g>'
             )
 
@@ -243,9 +254,9 @@ def _time_axis(picture: Picture, scale: _Scale) -> Iterator[str]:
         for index in range(COLUMNS):
             time_ms = round(scale.begin_ms + index * step_ms)
             left, right = scale.x(time_ms), scale.x(scale.begin_ms + (index + 1) * step_ms)
-            title = f"from {time_text(time_ms)}"
+            title, address = f"from {time_text(time_ms)}", quoteattr(links.moment(time_ms))
             yield (
-                f'<a class="moment" tabindex="-1" href={quoteattr(links.moment(time_ms))} aria-label={quoteattr(title)}>'
+                f'<a class="moment" tabindex="-1" href={address} aria-label={quoteattr(title)}>'
                 f'<title>{title}</title><rect x="{left:.1f}" y="{y}" width="{right - left:.1f}" height="24"/></a>'
             )
     yield f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>'
@@ -258,14 +269,16 @@ def _time_axis(picture: Picture, scale: _Scale) -> Iterator[str]:
 
 
 def ticks(begin_ms: int, end_ms: int) -> list[tuple[int, str]]:
-    """Round times of UTC between two times, at most seven, with their texts; none so near the end that texts touch."""
+    """Even times of UTC between two times, at most seven, with their texts; none so near the end that texts touch."""
     length_s = (end_ms - begin_ms) / 1000
     day_steps = math.ceil(length_s / (_TICKS_MAX * 86_400))
     step_s = next((step for step in _TICK_STEPS_S if length_s / step <= _TICKS_MAX), day_steps * 86_400)
     first = math.ceil(begin_ms / 1000 / step_s) * step_s
     edge_ms = (end_ms - begin_ms) * 0.06
     shown = [time_s * 1000 for time_s in range(first, end_ms // 1000 + 1, step_s)]
-    form = "%m-%d" if step_s >= 86_400 else "%m-%d %H:%M" if length_s > 86_400 else "%H:%M:%S" if step_s < 60 else "%H:%M"
+    form = (
+        "%m-%d" if step_s >= 86_400 else "%m-%d %H:%M" if length_s > 86_400 else "%H:%M:%S" if step_s < 60 else "%H:%M"
+    )
     return [
         (time_ms, datetime.fromtimestamp(time_ms / 1000, UTC).strftime(form))
         for time_ms in shown
@@ -284,5 +297,9 @@ def legend() -> Iterable[tuple[str, str]]:
 
 def window_text(page: SpanPage) -> str:
     """For example "epochs 0 to 4, 1 min 5 s"."""
-    epochs = f"epoch {page.last_epoch}" if page.first_epoch == page.last_epoch else f"epochs {page.first_epoch} to {page.last_epoch}"
+    epochs = (
+        f"epoch {page.last_epoch}"
+        if page.first_epoch == page.last_epoch
+        else f"epochs {page.first_epoch} to {page.last_epoch}"
+    )
     return f"{epochs}, {duration_text((page.end_ms - page.begin_ms) / 1000)}"

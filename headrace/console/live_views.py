@@ -33,7 +33,7 @@ EVENTS_PER_S = 20
 
 BYTES_PER_CALL_MAX = 4 * 1024 * 1024
 SECONDS_PER_CALL_MAX = 0.5
-GIVE_UP_AFTER_S = 3.0
+STORE_PATIENCE_S = 3.0
 
 Start = Literal["head", "tail"] | datetime | StreamCut
 
@@ -55,7 +55,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Followed:
     """What a view follows: a stream, or the segment `segment_id` of it; only events that contain `needle`."""
 
     stream: ScopedName
@@ -77,7 +77,7 @@ class Glance(NamedTuple):
 
 @dataclass(slots=True)
 class _View:
-    subject: Subject
+    followed: Followed
     source: Source | None
     asked_s: float
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -94,7 +94,7 @@ class LiveViews:
         self._views: OrderedDict[str, _View] = OrderedDict()
         self._lock = threading.Lock()
 
-    def open(self, subject: Subject) -> str:
+    def open(self, followed: Followed) -> str:
         """Opens a view; returns its name.
 
         Raises:
@@ -102,12 +102,12 @@ class LiveViews:
             HeadraceError: the stream cannot be read from there.
         """
         name = secrets.token_hex(8)
-        self._admit(name, subject)
+        self._admit(name, followed)
         return name
 
-    def subject(self, name: str) -> Subject:
+    def followed(self, name: str) -> Followed:
         """Raises NotFoundError if the view is gone."""
-        return self._view(name).subject
+        return self._view(name).followed
 
     def look(self, name: str) -> Glance:
         """Reads what came since the last call. Raises NotFoundError if the view is gone, and the errors of reading."""
@@ -139,14 +139,14 @@ class LiveViews:
         with self._lock:
             return sum(view.source is not None for view in self._views.values())
 
-    def _admit(self, name: str, subject: Subject) -> None:
+    def _admit(self, name: str, followed: Followed) -> None:
         self.close_idle()
         if self.open_count >= LIVE_VIEWS_MAX:
             raise ThrottledError(
                 f"{LIVE_VIEWS_MAX} live views are open: close other tabs of the console; each view is free "
                 f"{IDLE_S:g} s after its tab was closed"
             )
-        view = _View(subject, self._source(subject), self._now_s())
+        view = _View(followed, self._source(followed), self._now_s())
         with self._lock:
             self._views[name] = view
             while len(self._views) > PARKED_VIEWS_MAX:
@@ -167,15 +167,15 @@ class LiveViews:
             raise ThrottledError(f"{LIVE_VIEWS_MAX} live views are open: close other tabs of the console")
         with view.lock:
             if view.source is None:
-                view.source = self._source(view.subject, view.position)
+                view.source = self._source(view.followed, view.position)
                 view.asked_s = self._now_s()
 
-    def _source(self, subject: Subject, position: StreamCut | int | None = None) -> Source:
-        if subject.segment_id is not None:
-            return SegmentSource(self._client, subject, position if isinstance(position, int) else None)
-        start = position if isinstance(position, StreamCut) else subject.start
-        options = ReaderOptions(on_truncation="skip", give_up_after_s=GIVE_UP_AFTER_S)
-        return StreamSource(self._client.reader(*subject.stream, start=start, options=options))
+    def _source(self, followed: Followed, position: StreamCut | int | None = None) -> Source:
+        if followed.segment_id is not None:
+            return SegmentSource(self._client, followed, position if isinstance(position, int) else None)
+        start = position if isinstance(position, StreamCut) else followed.start
+        options = ReaderOptions(on_truncation="skip", give_up_after_s=STORE_PATIENCE_S)
+        return StreamSource(self._client.reader(*followed.stream, start=start, options=options))
 
     def _park(self, view: _View) -> None:
         with view.lock:
@@ -189,7 +189,7 @@ class LiveViews:
     def _look(self, view: _View, source: Source) -> Glance:
         begun_s = self._now_s()
         since_s = max(begun_s - view.asked_s, 0.05)
-        needle = view.subject.needle.encode()
+        needle = view.followed.needle.encode()
         matching: list[LiveEvent] = []
         events = size = 0
         has_ended = False
@@ -207,7 +207,7 @@ class LiveViews:
                 offset += EVENT_HEADER_BYTES + len(event)
         room = EVENTS_FIRST if view.is_first else max(1, min(EVENTS_FIRST, round(EVENTS_PER_S * since_s)))
         view.is_first = view.is_first and not matching
-        view.asked_s = self._now_s()
+        view.asked_s = begun_s
         shown = sampled(matching, room)
         return Glance(shown, len(matching), len(shown), events / since_s, source.position(), has_ended)
 
@@ -242,14 +242,14 @@ class StreamSource:
 class SegmentSource:
     """Follows one segment: each call reads from where the last one ended up to the end of the segment."""
 
-    def __init__(self, client: Headrace, subject: Subject, offset: int | None) -> None:
-        assert subject.segment_id is not None
-        self._client, self._stream, self._segment_id = client, subject.stream, subject.segment_id
+    def __init__(self, client: Headrace, followed: Followed, offset: int | None) -> None:
+        assert followed.segment_id is not None
+        self._client, self._stream, self._segment_id = client, followed.stream, followed.segment_id
         self._batches: list[EventBatch] = []
         self._sealed_end: int | None = None
         self._first: int | None = None
         end = self._end()
-        self._offset = offset if offset is not None else end if subject.start == "tail" else self._first or 0
+        self._offset = offset if offset is not None else end if followed.start == "tail" else self._first or 0
 
     def read(self) -> EventBatch | None:
         if not self._batches:

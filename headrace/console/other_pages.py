@@ -143,11 +143,12 @@ class OtherPages:
     def _row(self, stream: ScopedName) -> StreamRow:
         admin = self._console.admin
         try:
+            view = admin.get_stream(*stream)
             return StreamRow(
                 stream,
-                admin.get_stream(*stream),
+                view,
                 admin.stream_cut_distance(*stream),
-                self._console.growth(stream),
+                self._console.growth(stream) if view.segments else None,
                 len(admin.transactions.list_open(*stream)),
             )
         except NotFoundError:

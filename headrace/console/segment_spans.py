@@ -69,8 +69,8 @@ class Change:
     def words(self) -> str:
         """For example "epoch 3: 2 splits, 1 merge"."""
         parts = [
-            f"{count} {noun}{'' if count == 1 else 's'}"
-            for count, noun in ((self.splits, "split"), (self.merges, "merge"))
+            f"{count} {what}{'' if count == 1 else 's'}"
+            for count, what in ((self.splits, "split"), (self.merges, "merge"))
             if count
         ]
         return f"epoch {self.epoch}: {', '.join(parts) or 'segments replaced'}"

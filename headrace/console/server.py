@@ -83,12 +83,13 @@ class ConsoleServer:
     def _serve(self) -> None:
         import uvicorn
 
+        from headrace.adapters.system_clock import SystemClock
         from headrace.client import connect
         from headrace.console.application import create_application
         from headrace.console.console_state import ConsoleState
 
         with connect(self._controller_url, auth=self._auth, retry_s=RETRY_S) as client:
-            console = ConsoleState(client, self._controller_url)
+            console = ConsoleState(client, self._controller_url, SystemClock())
             closer = threading.Thread(target=self._close_idle, args=(console,), name="console-views", daemon=True)
             closer.start()
             try:

@@ -5,25 +5,27 @@ Each part is read again by itself. The intervals keep a page below two requests 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headrace.cli.outcome import time_text
 from headrace.cli.parameters import ScopedName, parse_number, parse_segment, segment_text
 from headrace.client import SegmentRange, StreamCut
 from headrace.codec.stream_cut_text import stream_cut_text
-from headrace.console.console_state import ConsoleState, named, now_ms, text_parameter
+from headrace.console.console_state import ConsoleState, named, text_parameter
 from headrace.console.event_text import event_page
 from headrace.console.group_watch import GROUPS_PER_STREAM_MAX
 from headrace.console.key_space_layout import hidden_segments, lay_out
 from headrace.console.key_space_svg import Links, Picture, Position, draw, legend, window_text
-from headrace.console.live_views import Subject
+from headrace.console.live_views import Followed
 from headrace.console.segment_spans import SpanPage, segments_of_key, spans_of
 from headrace.console.stream_query import EPOCH_CHOICES, StreamQuery, segment_address
 from headrace.model.errors import InvalidRequestError, NotFoundError
+from headrace.model.limits import EVENT_TIME_MS_MIN
 from headrace.model.routing import routing_key_position
 
 HEADER_S, MAP_S, TRANSACTIONS_S, RETENTION_S, GROUPS_S = 10, 20, 15, 30, 10
@@ -72,7 +74,6 @@ class StreamPages:
         return self._console.page(
             request,
             "stream.html",
-            q=query,
             every=Intervals(),
             choices=EPOCH_CHOICES,
             command=query.command,
@@ -131,26 +132,26 @@ class StreamPages:
 
     def live(self, request: Request) -> Response:
         query = StreamQuery.of(request, named(request))
-        subject = Subject(query.stream, query.segment_id, query.needle, query.start)
-        return self._console.page(request, "live.html", view=self._console.views.open(subject), q=query)
+        followed = Followed(query.stream, query.segment_id, query.needle, query.start)
+        return self._console.page(request, "live.html", view=self._console.views.open(followed), q=query)
 
     def look(self, request: Request) -> Response:
         view = request.path_params["view"]
         glance = self._console.views.look(view)
-        subject = self._console.views.subject(view)
+        followed = self._console.views.followed(view)
         position = cut_words(glance.position) if isinstance(glance.position, StreamCut) else f"byte {glance.position:,}"
         return self._console.page(
-            request, "live_part.html", glance=glance, view=view, stream=subject.stream, position=position
+            request, "live_part.html", glance=glance, view=view, stream=followed.stream, position=position
         )
 
     def paused(self, request: Request) -> Response:
         view = request.path_params["view"]
-        self._console.views.subject(view)
+        self._console.views.followed(view)
         return self._console.page(request, "live_paused.html", view=view)
 
     def resumed(self, request: Request) -> Response:
         view = request.path_params["view"]
-        self._console.views.subject(view)
+        self._console.views.followed(view)
         return self._console.page(request, "live_status.html", view=view)
 
     def event(self, request: Request) -> Response:
@@ -176,33 +177,32 @@ class StreamPages:
             shown=event_page(batch.events[0]),
         )
 
-    def _header(self, stream: ScopedName) -> dict[str, object]:
+    def _header(self, stream: ScopedName) -> dict[str, Any]:
         admin = self._console.admin
+        view = admin.get_stream(*stream)
         return {
             "stream": stream,
-            "view": admin.get_stream(*stream),
+            "view": view,
             "kept": admin.stream_cut_distance(*stream),
-            "growth": self._console.growth(stream),
+            "growth": self._console.growth(stream) if view.segments else None,
         }
 
-    def _map(self, query: StreamQuery) -> dict[str, object]:
+    def _map(self, query: StreamQuery) -> dict[str, Any]:
         admin, stream = self._console.admin, query.stream
         before = None if query.until is None else query.until + 1
         history = admin.epoch_history(*stream, before=before, limit=query.epochs + 1)
         tail = admin.stream_cut(*stream, at="tail")
-        page = spans_of(history, tail.offsets, now_ms(), query.until)
+        page = spans_of(history, tail.offsets, self._console.clock.now_ms(), query.until)
         rectangles = lay_out(page)
         key_position = None if query.key is None else routing_key_position(query.key)
         links = Links(
             lambda span: segment_address(query, span.segment_id, is_open=span.segment_id in tail.offsets), query.at
         )
-        picture = Picture(
-            str(stream), page, rectangles, self._positions(stream), key_position, query.segment_id, links
-        )
+        picture = Picture(str(stream), page, rectangles, self._positions(stream), key_position, query.segment_id, links)
         spans = segments_of_key(page, key_position) if key_position is not None else list(page.spans)
         return {
             "q": query,
-            "picture": Markup(draw(picture)),  # noqa: S704 - its texts are escaped where it is drawn
+            "picture": Markup(draw(picture)),
             "page": page,
             "window": window_text(page),
             "hidden": hidden_segments(rectangles),
@@ -225,22 +225,31 @@ class StreamPages:
         watermark = admin.watermarks.newest(*stream).watermark
         if watermark is not None:
             offsets = {one.segment.segment_id: one.offset for one in watermark.cut}
-            positions.append(Position("watermark", f"watermark {watermark.lower_time}", offsets))
+            positions.append(Position("watermark", f"watermark {_event_time(watermark.lower_time)}", offsets))
         for view in groups.of_stream(stream)[:GROUPS_PER_STREAM_MAX]:
             cut = groups.cut_of(ScopedName(view.scope, view.group), stream)
             if cut is not None:
                 positions.append(Position("group", view.group, cut.offsets))
         return positions
 
-    def _transactions(self, stream: ScopedName) -> dict[str, object]:
+    def _transactions(self, stream: ScopedName) -> dict[str, Any]:
         transactions = self._console.admin.transactions.list_open(*stream)
         transactions.sort(key=lambda one: one.creation_time_ms)
-        return {"open": transactions[:TRANSACTIONS_SHOWN_MAX], "count": len(transactions), "now_ms": now_ms()}
+        return {
+            "open": transactions[:TRANSACTIONS_SHOWN_MAX],
+            "count": len(transactions),
+            "now_ms": self._console.clock.now_ms(),
+        }
 
 
 def cut_words(cut: StreamCut) -> str:
     """A cut as the command line takes it."""
     return ",".join(f"{segment_text(identifier)}:{offset}" for identifier, offset in cut.positions)
+
+
+def _event_time(time: int) -> str:
+    """The time of a watermark. Applications choose its unit; most choose milliseconds since 1970."""
+    return time_text(time) if EVENT_TIME_MS_MIN <= time <= 4 * EVENT_TIME_MS_MIN else str(time)
 
 
 def _newer(page: SpanPage, query: StreamQuery) -> str | None:

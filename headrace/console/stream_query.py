@@ -71,12 +71,12 @@ class StreamQuery:
 
     @property
     def segment_id(self) -> int | None:
-        """Raises InvalidRequestError for text that is no segment."""
+        """Raises InvalidRequestError for text that is not a segment."""
         return parse_segment(self.segment) if self.segment else None
 
     @property
     def start(self) -> Start:
-        """Where to read from; without a choice the tail. Raises InvalidRequestError for what is no point."""
+        """Where to read from; without a choice the tail. Raises InvalidRequestError for what is not a point."""
         point = parse_point(self.point, local_now()) if self.point else "tail"
         return StreamCut.of(*self.stream, point) if isinstance(point, dict) else point
 

@@ -41,7 +41,7 @@ def make_importable(directory: Path = CARRIED) -> None:
 
 HTTP_PORT_DEFAULT = 10080
 GRPC_PORT_DEFAULT = 9090
-GRPC_OFF = "off"
+OFF = "off"
 STATE_FILE_DEFAULT = Path("build/local-stack.json")
 _EXIT_INTERRUPTED = 130
 _PORT_MAX = 65535
@@ -136,10 +136,17 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
     )
     parser.add_argument(
         "--grpc-port",
-        type=_grpc_port,
+        type=_port_or_off,
         default=GRPC_PORT_DEFAULT,
         metavar="PORT",
         help=f"for Pravega's own clients; 0: any free one; off: not served (default {GRPC_PORT_DEFAULT})",
+    )
+    parser.add_argument(
+        "--console-port",
+        type=_port_or_off,
+        default=0,
+        metavar="PORT",
+        help="of the web console; 0: any free one; off: not served (default 0)",
     )
     parser.add_argument(
         "--segment-stores", type=_store_count, default=1, metavar="N", help="how many to run (default 1)"
@@ -173,6 +180,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
         data_dir=chosen.data_dir,
         http_port=chosen.http_port,
         grpc_port=chosen.grpc_port,
+        console_port=chosen.console_port,
         segment_stores=chosen.segment_stores,
         s3_containers=chosen.s3_containers,
         restart=not chosen.no_restart,
@@ -189,8 +197,8 @@ def _port(text: str) -> int:
     return number
 
 
-def _grpc_port(text: str) -> int | None:
-    return None if text == GRPC_OFF else _port(text)
+def _port_or_off(text: str) -> int | None:
+    return None if text == OFF else _port(text)
 
 
 def _store_count(text: str) -> int:

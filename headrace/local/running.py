@@ -28,6 +28,7 @@ def running_stack(
     *,
     segment_stores: int,
     grpc: bool = False,
+    console: bool = False,
     s3_containers: int | None = None,
     tokens: bool = False,
     secure: bool = False,
@@ -36,9 +37,9 @@ def running_stack(
 ) -> Iterator[dict[str, Any]]:
     """Run the stack on free ports with its data below `directory`; yield the content of its state file, then stop it.
 
-    It serves Pravega's own clients only with `grpc`. With `tokens` its stores demand delegation tokens, and with
-    `secure` TLS, too. `environment`
-    is added to the environment of this process; `say` gets each line that the stack prints.
+    It serves Pravega's own clients only with `grpc`, and the web console only with `console`. With `tokens` its stores
+    demand delegation tokens, and with `secure` TLS, too. `environment` is added to the environment of this process;
+    `say` gets each line that the stack prints.
 
     Raises:
         LocalStackError: the stack did not become ready, failed, or left a process behind.
@@ -49,7 +50,7 @@ def running_stack(
     command += ["--http-port", "0", "--segment-stores", str(segment_stores)]
     if s3_containers is not None:
         command += ["--s3-containers", str(s3_containers)]
-    command += ["--grpc-port", "0" if grpc else "off"]
+    command += ["--grpc-port", "0" if grpc else "off", "--console-port", "0" if console else "off"]
     command += [f"--{option}" for option, wanted in (("tokens", tokens), ("secure", secure)) if wanted]
     command += ["--data-dir", str(directory / "data"), "--state-file", str(state_file)]
     with log_file.open("w") as log:

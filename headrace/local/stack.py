@@ -22,12 +22,13 @@ from headrace import topology
 from headrace.adapters import audit_log
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
+from headrace.console.server import EXTRA_MISSING, ConsoleServer, is_installed
 from headrace.local.aws_emulator import READY_PREFIX
 from headrace.local.certificates import OFF as TLS_OFF
 from headrace.local.certificates import LocalCertificates
 from headrace.local.data_directory import DataDirectory, World
 from headrace.local.event_sources import QueuePoller, ScheduleTimer
-from headrace.local.failures import LocalStackError
+from headrace.local.failures import EXIT_USAGE, LocalStackError
 from headrace.local.http_gateway import HttpGateway
 from headrace.local.lambda_host import LambdaHost
 from headrace.local.resources import (
@@ -51,7 +52,7 @@ from headrace.local.stack_processes import (
 )
 from headrace.local.tokens import local_tokens
 from headrace.model.container_logs import COPIES
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.ports.clock import Clock
 from headrace.wire.connections.blocking import BlockingConnection
 
@@ -150,6 +151,8 @@ class StackOptions:
     restart: bool
     state_file: Path
     s3_containers: int | None = None
+    console_port: int | None = None
+    """Of the web console, 0 for any free one; None: it is not served."""
     tokens: bool = False
     """Segment stores demand delegation tokens, with keys in the data directory."""
     tls: bool = False
@@ -170,6 +173,7 @@ class LocalStack:
         self._state_file = StateFile(options.state_file)
         self._is_ready = False
         self._bridge: GrpcBridgeProcess | None = None
+        self._console: ConsoleServer | None = None
         self._certificates: LocalCertificates | None = None
         self._stores_stopped_well = True  # none has run
 
@@ -204,6 +208,8 @@ class LocalStack:
         self._parts.callback(self.gateway.stop)
         if self._options.grpc_port is not None:
             check_port(self._options.grpc_port)
+        if self._options.console_port is not None:
+            self._bind_console(self._options.console_port)
         data = DataDirectory(self._options.data_dir)
         self._parts.callback(data.close)
         self.world = data.open(self._options.segment_stores, self._options.s3_containers)
@@ -218,6 +224,8 @@ class LocalStack:
         self._start_functions()
         self._start_bridge(self.world)
         self._check_health()
+        if self._console is not None:
+            self._console.start()  # its own thread imports the rest, so that the stack is not ready later for it
         self._publish_state(first=True)
         self._parts.callback(self._state_file.remove)
         self._announce(data)
@@ -320,6 +328,21 @@ class LocalStack:
         self._parts.callback(self._bridge.stop)
         self._bridge.start(self._fail)
 
+    def _bind_console(self, port: int) -> None:
+        """Takes the port before other parts start, which take longer."""
+        if not is_installed():
+            self._say(f"note: {EXTRA_MISSING}")
+            return
+        try:
+            self._console = ConsoleServer(self.gateway.url, port=port)
+        except InvalidRequestError as error:
+            raise LocalStackError(
+                f"cannot serve the console: {error.message}; choose another port with --console-port, or "
+                "--console-port off",
+                exit_code=EXIT_USAGE,
+            ) from error
+        self._parts.callback(self._console.stop)
+
     def _stop_background_work(self) -> None:
         stop_together([*self.timers, *self.pollers], WORK_STOP_TIMEOUT_S, self._clock)
 
@@ -373,6 +396,8 @@ class LocalStack:
         self._say(f"http      {self.gateway.url}")
         if self._bridge is not None:
             self._say(f"grpc      {self._bridge.url} (for Pravega's own clients)")
+        if self._console is not None:
+            self._say(f"console   {self._console.address}")
         self._say(f"aws       {self.resources.endpoint} (moto: DynamoDB, SQS, S3)")
         for store in self.stores.statuses:
             self._say(f"{store.store_id:<9} {store.host}:{store.port} pid {store.pid}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ def covers_once(rectangles: tuple[Rectangle, ...], page: SpanPage) -> None:
     for rectangle in rectangles:
         assert rectangle.begin_ms < rectangle.end_ms
         assert rectangle.low < rectangle.high
-    for begin_ms, end_ms in zip(times, times[1:], strict=False):
+    for begin_ms, end_ms in itertools.pairwise(times):
         here = sorted((one.low, one.high) for one in rectangles if one.begin_ms < end_ms and one.end_ms > begin_ms)
         reached = 0.0
         for low, high in here:

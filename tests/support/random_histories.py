@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ GRID = 64
 def _segments(epoch: int, number: int, bounds: Sequence[float]) -> tuple[ScaledSegment, ...]:
     return tuple(
         ScaledSegment(segment_id(epoch, number + index), low, high)
-        for index, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
+        for index, (low, high) in enumerate(itertools.pairwise(bounds))
     )
 
 
