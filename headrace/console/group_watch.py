@@ -16,7 +16,7 @@ from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.group import NO_STATE
 from headrace.cli.parameters import ScopedName
 from headrace.client import GroupLag, Headrace, ReaderGroup, ReaderStatus, StreamCut, StreamSegmentName
-from headrace.model.errors import HeadraceError, NotFoundError
+from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
 
 GROUPS_OPEN_MAX = 30
 GROUPS_PER_STREAM_MAX = 6
@@ -97,14 +97,18 @@ class GroupWatch:
         try:
             opened, lock = self._open(name, view.group_id)
             with lock:
-                status, lag, cuts = opened.status(), opened.lag(), opened.recorded_cuts()
+                status = opened.status()
+                try:
+                    lag, cuts, note = opened.lag(), opened.recorded_cuts(), ""
+                except TruncatedError as error:
+                    lag, cuts, note = None, (), f"{error.message}; `headrace group reset {name}` moves the group"
         except HeadraceError as error:
             self._forget(name)
             if error.specific_code == NO_STATE:
                 return GroupFacts(view, note="no reader has joined yet")
             return GroupFacts(view, note=error.message)
         self._cuts[name] = cuts
-        unread = {one.segment: one.bytes_unread for one in lag.segments}
+        unread = {one.segment: one.bytes_unread for one in lag.segments} if lag is not None else {}
 
         def with_unread(positions: dict[StreamSegmentName, int]) -> Iterator[tuple[StreamSegmentName, int, int]]:
             for segment, offset in positions.items():
@@ -118,7 +122,7 @@ class GroupWatch:
                 ReaderFacts(reader.reader, segments, reader.seconds_behind, self._silence(name, reader, behind))
             )
         unassigned = tuple(with_unread(dict(status.unassigned)))
-        return GroupFacts(view, tuple(readers), unassigned, status.waiting, lag, cuts)
+        return GroupFacts(view, tuple(readers), unassigned, status.waiting, lag, cuts, note)
 
     def close(self) -> None:
         with self._lock:

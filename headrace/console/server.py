@@ -8,12 +8,12 @@ import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from headrace.cli import session
 from headrace.model.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     import uvicorn
 
-    from headrace.cli.session import Auth
     from headrace.console.console_state import ConsoleState
 
 RETRY_S = 1.0
@@ -33,7 +33,7 @@ def is_installed() -> bool:
 class ConsoleServer:
     """Serves the console of the deployment at `controller_url`. Call `start` once and `stop` once."""
 
-    def __init__(self, controller_url: str, *, auth: Auth | None = None, port: int = 0) -> None:
+    def __init__(self, controller_url: str, *, auth: session.Auth | None = None, port: int = 0) -> None:
         """Binds the port, 0 for any free one. Raises InvalidRequestError if it is taken."""
         self._controller_url, self._auth = controller_url, auth
         self._token = secrets.token_urlsafe(24)
@@ -84,11 +84,10 @@ class ConsoleServer:
         import uvicorn
 
         from headrace.adapters.system_clock import SystemClock
-        from headrace.client import connect
         from headrace.console.application import create_application
         from headrace.console.console_state import ConsoleState
 
-        with connect(self._controller_url, auth=self._auth, retry_s=RETRY_S) as client:
+        with session.open_client(self._controller_url, self._auth, RETRY_S) as client:
             console = ConsoleState(client, self._controller_url, SystemClock())
             closer = threading.Thread(target=self._close_idle, args=(console,), name="console-views", daemon=True)
             closer.start()

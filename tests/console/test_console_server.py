@@ -1,0 +1,100 @@
+"""The server of the console: its command, a deployment that does not answer, and the start with the local stack."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import httpx
+import pytest
+
+from headrace.cli import main
+from headrace.console import command, server
+from headrace.console.server import ConsoleServer
+from headrace.model.errors import InvalidRequestError
+
+
+class _NoScopes(BaseHTTPRequestHandler):
+    """A controller without scopes."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"scopes": [], "continuationToken": None}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_a_page_says_that_nothing_answers_and_recovers():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    console = ConsoleServer(f"http://127.0.0.1:{port}")
+    console.start()
+    try:
+        with httpx.Client(follow_redirects=True, timeout=60) as browser:
+            answer = browser.get(console.address)
+            assert answer.status_code == 503
+            assert "does not answer" in answer.text
+            assert "tries again" in answer.text
+            assert "data-reload" in answer.text
+            controller = HTTPServer(("127.0.0.1", port), _NoScopes)
+            threading.Thread(target=controller.serve_forever).start()
+            try:
+                answer = browser.get(str(answer.url))
+                assert answer.status_code == 200
+                assert "There is no scope yet" in answer.text
+            finally:
+                controller.shutdown()
+                controller.server_close()
+    finally:
+        console.stop()
+
+
+def test_a_server_that_was_not_started_stops():
+    console = ConsoleServer("http://127.0.0.1:1")
+    console.stop()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", console.port)).close()
+
+
+def test_a_taken_port_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InvalidRequestError, match="cannot be used"):
+        ConsoleServer("http://127.0.0.1:1", port=taken.getsockname()[1])
+
+
+def test_without_the_extra_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(server, "PACKAGES", ("starlette", "no_such_package"))
+    assert main(["console"]) == 2
+    assert "pip install 'headrace[console]'" in capsys.readouterr().err
+
+
+def test_shared_options_before_the_command_count(monkeypatch: pytest.MonkeyPatch):
+    given: list[object] = []
+    monkeypatch.setattr(command, "main", lambda arguments: given.append(list(arguments)) or 0)
+    assert main(["--url", "http://one", "--auth", "aws-iam", "console", "--port", "7"]) == 0
+    assert given == [["--url", "http://one", "--auth", "aws-iam", "--port", "7"]]
+
+
+@pytest.mark.parametrize("arguments", [["--port", "x"], ["--port", "70000"], ["--auth", "none"], ["unknown"]])
+def test_invalid_options_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)
+    assert ended.value.code == 2
+    assert "usage: headrace console" in capsys.readouterr().err
+
+
+def test_the_command_line_loads_nothing_of_the_console():
+    program = (
+        "import sys; from headrace.cli import main; main(['--help']); "
+        "assert not {'starlette', 'uvicorn', 'jinja2', 'headrace.console'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

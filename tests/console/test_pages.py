@@ -1,0 +1,177 @@
+"""The pages of the console: what they show, what they refuse, and what hostile text becomes."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import httpx
+import pytest
+
+from headrace.client import Headrace
+from headrace.console.live_views import LIVE_VIEWS_MAX
+
+ORDERS = "/streams/shop/orders"
+
+
+def shown(browser: httpx.Client, path: str, status: int = 200) -> str:
+    answer = browser.get(path, headers={"hx-request": "true"} if "/live" in path else {})
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+def view_of(browser: httpx.Client, query: str) -> str:
+    found = re.search(r'hx-get="(/live/[0-9a-f]+)"', shown(browser, f"{ORDERS}/live?{query}"))
+    assert found
+    return found[1]
+
+
+def events_of(browser: httpx.Client, query: str, wanted: str) -> str:
+    """What a live view shows until `wanted` is in it."""
+    view, text = view_of(browser, query), ""
+    while wanted not in text:
+        text += shown(browser, view)
+    return text
+
+
+def test_streams_are_listed_with_their_numbers(browser: httpx.Client):
+    text = shown(browser, "/streams?scope=shop")
+    assert 'href="/streams/shop/orders"' in text
+    assert "&lt;i&gt;tag&lt;/i&gt;" in text
+    assert "headrace top shop" in text
+
+
+def test_the_page_of_a_stream_has_map_and_table(browser: httpx.Client):
+    text = shown(browser, ORDERS)
+    assert "2 open segments" in text
+    for segment in ("0@0", "1@0", "2@1", "3@1", "4@2"):
+        assert f">{segment}</a></th>" in text
+    assert text.count('<a id="segment-') == 5
+    assert 'class="truncated"' in text
+    assert "epoch 1: 1 split" in text
+    assert "epoch 2: 1 merge" in text
+
+
+def test_older_windows_are_linked(browser: httpx.Client):
+    text = shown(browser, f"{ORDERS}?until=1")
+    assert text.count('<a id="segment-') == 2
+    assert "Newest" in text
+
+
+def test_a_key_is_followed_through_its_segments(browser: httpx.Client):
+    text = shown(browser, f"{ORDERS}?key=customer-7")
+    assert "of the key space" in text
+    assert 'class="key"' in text
+
+
+def test_parts_of_the_page_of_a_stream(browser: httpx.Client, client: Headrace):
+    assert "job-7/42" in shown(browser, f"{ORDERS}/open-transactions")
+    assert "Retention waits for no group" in shown(browser, f"{ORDERS}/retention")
+    groups = shown(browser, f"{ORDERS}/groups")
+    assert 'href="/groups/shop/slow"' in groups
+    assert "no reader has joined yet" in groups
+    assert "headrace group reset shop/lost" in groups
+    assert re.search(r"/groups/shop/slow.*?B</td>", groups, re.DOTALL)
+    assert ">slow</text>" in shown(browser, f"{ORDERS}/map")
+    assert "kept" in shown(browser, f"{ORDERS}/header")
+    assert "4@2:" in unescape(shown(browser, f"{ORDERS}/cut?from=latest"))
+
+
+def test_other_pages(browser: httpx.Client):
+    assert "headrace group describe shop/slow" in shown(browser, "/groups/shop/slow")
+    assert "shop/slow" in shown(browser, "/groups?scope=shop")
+    assert "shop/prices" in shown(browser, "/tables?scope=shop")
+    assert "job-7/42" in shown(browser, f"{ORDERS}/transactions")
+    assert "container" in shown(browser, "/cluster")
+    assert "Every request has been carried out" in shown(browser, "/dead-letters")
+
+
+def test_a_table_is_shown_by_pages(browser: httpx.Client):
+    first = shown(browser, "/tables/shop/prices")
+    assert "&lt;u&gt;49&lt;/u&gt;" in first
+    assert "key00050" not in first
+    following = re.search(r'href="(/tables/shop/prices\?after=[0-9a-f]+)"', first)
+    assert following
+    second = shown(browser, following[1])
+    assert "key00049" not in second
+    assert "key00050" in second
+    assert "key00059" in second
+
+
+def test_hostile_events_are_text(browser: httpx.Client):
+    text = events_of(browser, "from=earliest&filter=script", "alert(1)")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m" in text
+    assert "<script>alert" not in text
+
+
+def test_bytes_are_shown_in_hexadecimal_digits(browser: httpx.Client):
+    assert "00 ff 00 ff" in events_of(browser, "from=earliest&filter=%00", "00 ff")
+
+
+def test_a_huge_event_is_cut(browser: httpx.Client):
+    line = events_of(browser, "from=earliest&filter=xxxx", "xxxx")
+    assert "3.1 MB" in line
+    assert len(line) < 10_000
+    address = re.search(r'href="([^"]+/event[^"]+)"', line)
+    assert address
+    page = shown(browser, unescape(address[1]))
+    assert "Only the first part is shown" in page
+    assert 1 << 20 <= len(page) < (1 << 20) + 10_000
+
+
+def test_one_segment_is_followed(browser: httpx.Client, client: Headrace):
+    text = events_of(browser, "segment=2@1&from=earliest", "order")
+    assert ">2@1:0</a>" in text
+    assert ">4@2:" not in text
+    assert "the segment was truncated" in shown(browser, f"{ORDERS}/live?segment=9@9", 404)
+
+
+def test_a_live_view_shows_new_events(browser: httpx.Client, client: Headrace):
+    view = view_of(browser, "from=latest")
+    shown(browser, view)
+    with client.writer("shop", "orders") as writer:
+        writer.write(b'{"order": "brand new"}', "k").result()
+    text = ""
+    while "brand new" not in text:
+        text = shown(browser, view)
+    assert "Resume" in shown(browser, f"{view}/paused")
+    assert 'hx-trigger="load, every 1s"' in shown(browser, f"{view}/resumed")
+
+
+def test_the_number_of_live_views_is_bounded(browser: httpx.Client):
+    for _ in range(LIVE_VIEWS_MAX + 1):
+        answer = browser.get(f"{ORDERS}/live", headers={"hx-request": "true"})
+        if answer.status_code != 200:
+            break
+    assert answer.status_code == 429
+    assert f"{LIVE_VIEWS_MAX} live views are open" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/streams/shop/none", 404),
+        ("/streams/none/none", 404),
+        ("/streams/shop/%22%3E%3Cscript%3E", 400),
+        ("/streams/sh%20op/x", 400),
+        ("/groups/shop/none", 404),
+        ("/tables/shop/none", 404),
+        ("/tables/shop/prices?after=zz", 400),
+        ("/streams?scope=..", 400),
+        ("/streams?scope=shop&page=x", 400),
+        (f"{ORDERS}?until=x", 400),
+        (f"{ORDERS}?epochs=100000", 400),
+        (f"{ORDERS}?segment=x", 400),
+        (f"{ORDERS}/live?from=yesterday", 400),
+        (f"{ORDERS}/event?segment=0@0&offset=0&length=99999999999", 400),
+        (f"{ORDERS}/event?segment=2@1&offset=3&length=20", 500),
+        ("/live/none", 404),
+        ("/nothing", 404),
+    ],
+)
+def test_a_refusal_is_a_readable_page(browser: httpx.Client, path: str, status: int):
+    answer = browser.get(path)
+    assert answer.status_code == status, answer.text
+    assert "<h1>" in answer.text
+    assert "Traceback" not in answer.text
+    assert "<script>" not in answer.text
