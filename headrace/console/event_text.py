@@ -61,7 +61,7 @@ def _decoded(data: bytes, *, is_cut: bool) -> str | None:
             return None
         text = data[: error.start].decode()
     unprintable = sum(not (character.isprintable() or character in "\t\r\n") for character in text[:LINE_BYTES_MAX])
-    return None if unprintable * 10 > min(len(text), LINE_BYTES_MAX) else text
+    return None if unprintable * 4 > min(len(text), LINE_BYTES_MAX) else text
 
 
 def _form(event: bytes, text: str) -> Form:

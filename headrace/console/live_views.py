@@ -169,6 +169,7 @@ class LiveViews:
             if view.source is None:
                 view.source = self._source(view.followed, view.position)
                 view.asked_s = self._now_s()
+                view.is_first = True
 
     def _source(self, followed: Followed, position: StreamCut | int | None = None) -> Source:
         if followed.segment_id is not None:

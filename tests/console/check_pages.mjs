@@ -63,7 +63,7 @@ async function useKeyboard(browser) {
   if (!second || second === first) wrong.push("keyboard: an arrow key does not move to another segment");
   await page.keyboard.press("Enter");
   await page.waitForURL(/segment=/);
-  await page.waitForSelector("#live-events li", { timeout: 30000 });
+  await page.waitForSelector("#live-status .position", { timeout: 30000 });
   await page.locator("#live-status button", { hasText: "Pause" }).press("Enter");
   await page.waitForSelector("#live-status strong");
   await page.locator("#live-status button", { hasText: "Resume" }).press("Enter");

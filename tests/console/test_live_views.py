@@ -1,0 +1,138 @@
+"""Live views: bounded in number and in what they hand out, closed when a page goes away, continued when it returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.cli.parameters import ScopedName
+from headrace.client import EventBatch, StreamCut
+from headrace.console import live_views
+from headrace.console.live_views import (
+    EVENTS_FIRST,
+    EVENTS_PER_S,
+    IDLE_S,
+    LIVE_VIEWS_MAX,
+    Followed,
+    LiveEvent,
+    LiveViews,
+    sampled,
+)
+from headrace.model.errors import NotFoundError, ThrottledError
+
+ORDERS = Followed(ScopedName("s", "t"), None, "", "tail")
+
+
+class Reader:
+    """Reads ten events at a time, as long as there are some; each has ten bytes with its header."""
+
+    ended = False
+
+    def __init__(self, start: object, waiting: int) -> None:
+        self.offset = start.offsets[0] if isinstance(start, StreamCut) else 0
+        self.waiting, self.is_open = waiting, True
+
+    def read_batch(self, timeout_s: float) -> EventBatch | None:
+        if self.waiting == 0:
+            return None
+        count = min(10, self.waiting)
+        self.waiting -= count
+        first, self.offset = self.offset, self.offset + 10 * count
+        return EventBatch(0, first, self.offset, [b"%02d" % (index % 100) for index in range(count)])
+
+    @property
+    def position(self) -> StreamCut:
+        return StreamCut.of("s", "t", {0: self.offset})
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class Client:
+    """Opens readers with `waiting` events each."""
+
+    def __init__(self) -> None:
+        self.readers: list[Reader] = []
+        self.waiting = 0
+
+    def reader(self, scope: str, stream: str, *, start: object, options: object) -> Reader:
+        self.readers.append(Reader(start, self.waiting))
+        return self.readers[-1]
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.client = Client()
+        client: Any = self.client
+        self.views = LiveViews(client, lambda: self.now_s)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_number_of_open_views_is_bounded(world: World):
+    for _ in range(LIVE_VIEWS_MAX):
+        world.views.open(ORDERS)
+    with pytest.raises(ThrottledError, match="live views are open"):
+        world.views.open(ORDERS)
+    world.now_s += IDLE_S + 1
+    world.views.open(ORDERS)
+    assert world.views.open_count == 1
+
+
+def test_a_view_whose_page_went_away_continues_where_it_was(world: World):
+    world.client.waiting = 30
+    view = world.views.open(ORDERS)
+    assert world.views.look(view).matching == 30
+    world.now_s += IDLE_S + 1
+    world.views.close_idle()
+    assert not world.client.readers[0].is_open
+    world.client.waiting = 10
+    glance = world.views.look(view)
+    assert glance.matching == 10
+    assert glance.events[0].offset == 300
+
+
+def test_more_events_are_sampled(world: World):
+    world.client.waiting = 2_000
+    view = world.views.open(ORDERS)
+    first = world.views.look(view)
+    assert (first.matching, first.shown) == (2_000, EVENTS_FIRST)
+    world.client.readers[0].waiting = 2_000
+    world.now_s += 1
+    second = world.views.look(view)
+    assert (second.matching, second.shown, second.read_per_s) == (2_000, EVENTS_PER_S, 2_000)
+
+
+def test_only_matching_events_are_handed_out(world: World):
+    world.client.waiting = 100
+    view = world.views.open(Followed(ORDERS.stream, None, "07", "head"))
+    glance = world.views.look(view)
+    assert [event.event for event in glance.events] == [b"07"] * 10
+    assert glance.events[1].offset == 170
+
+
+def test_a_call_reads_a_bounded_number_of_bytes(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(live_views, "BYTES_PER_CALL_MAX", 150)
+    world.client.waiting = 1_000
+    view = world.views.open(ORDERS)
+    assert world.views.look(view).matching == 20
+
+
+def test_unknown_and_closed_views_are_refused(world: World):
+    view = world.views.open(ORDERS)
+    world.views.close()
+    assert not world.client.readers[0].is_open
+    for name in (view, "none"):
+        with pytest.raises(NotFoundError):
+            world.views.look(name)
+
+
+def test_a_sample_is_even_and_has_the_last():
+    events = [LiveEvent(0, index, b"") for index in range(100)]
+    assert [event.offset for event in sampled(events, 4)] == [24, 49, 74, 99]
+    assert sampled(events[:3], 4) == events[:3]
