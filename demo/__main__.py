@@ -21,6 +21,8 @@ from tqdm import tqdm
 from demo.chart import draw_delays
 from demo.flights import Delays, FlightEvent, expected_delays, flight_events, load_flights
 from demo.key_order import KeyedDigest
+from demo.key_space import draw_key_space
+from headrace.cli.parameters import ScopedName
 from headrace.client import Headrace, ScalingPolicy, StreamCut, connect
 from headrace.local.failures import LocalStackError, require_jdk
 from headrace.local.running import running_stack
@@ -63,7 +65,9 @@ class Demo:
             print(f"  {len(flights):,} flights")
         starting = self.phase("start", "Starting the local stack")
         starting.__enter__()
-        with running_stack(self.directory, segment_stores=2, say=lambda line: print(f"  {line}", flush=True)) as state:
+        with running_stack(
+            self.directory, segment_stores=2, console=True, say=lambda line: print(f"  {line}", flush=True)
+        ) as state:
             starting.__exit__(None, None, None)
             with connect(state["endpoints"]["http"]) as headrace:
                 summary = self._job(headrace, flights, state["endpoints"]["http"])
@@ -81,6 +85,7 @@ class Demo:
         with self.phase("write", "Writing every flight, scaling from 2 to 4 segments meanwhile"):
             self._write(headrace, flights)
             print(f"  4 segments: {_ranges(headrace)}")
+            draw_key_space(headrace, ScopedName(SCOPE, STREAM), self.directory / "key-space.svg")
         tail = headrace.admin.stream_cut(SCOPE, STREAM, at="tail")
         with self.phase("order", "Reading it all back and comparing, key by key, with what was written"):
             self._check_order(headrace, tail)
@@ -169,6 +174,10 @@ class Demo:
             "carriers": _by(per_carrier, "carrier"),
             "hours": _by(per_hour, "hour"),
         }
+
+
+def _say(line: str) -> None:
+    print(f"  {line}", flush=True)
 
 
 _captured: list[BaseException] = []
@@ -280,6 +289,7 @@ def main() -> int:
     (directory / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     print(f"\n✓ all checks passed in {summary['seconds']['total']:.0f} s. Where things are:")
     print(f"  summary   {directory / 'summary.json'}\n  chart     {directory / 'delays.png'}")
+    print(f"  key space {directory / 'key-space.svg'}, as the console draws it, whose address is above")
     print(f"  results   {directory / 'delays'} (Parquet: per_carrier, per_hour)\n  logs      {directory}/*.log")
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,16 +11,12 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from headrace.console.browser_guard import BrowserGuard
-from headrace.console.console_state import FOLDER, ConsoleState
+from headrace.console.console_state import ConsoleState
 from headrace.console.error_pages import Problem, problem_of, unexpected
 from headrace.console.other_pages import OtherPages
+from headrace.console.static_files import static_file
 from headrace.console.stream_pages import StreamPages
 from headrace.model.errors import HeadraceError
-
-STATIC_FOLDER = FOLDER / "static"
-STATIC_FILES = ("console.css", "key-space.css", "console.js", "icon.svg", "htmx.min.js")
-HTMX_IN_A_CHECKOUT = FOLDER.parents[1] / "node_modules" / "htmx.org" / "dist" / "htmx.min.js"
-"""The wheel has the file among the static ones; see pyproject.toml."""
 
 _log = logging.getLogger("headrace.console")
 
@@ -59,14 +54,8 @@ def create_application(console: ConsoleState, port: int, token: str) -> BrowserG
     return BrowserGuard(application, port, token, refuse)
 
 
-def htmx_file() -> Path | None:
-    """The script that reads parts of pages again; None in a checkout without the npm packages."""
-    return next((path for path in (STATIC_FOLDER / "htmx.min.js", HTMX_IN_A_CHECKOUT) if path.is_file()), None)
-
-
 def _static(request: Request) -> Response:
-    name = request.path_params["file"]
-    path = htmx_file() if name == "htmx.min.js" else STATIC_FOLDER / name
-    if name not in STATIC_FILES or path is None:
+    path = static_file(request.path_params["file"])
+    if path is None:
         raise HTTPException(404)
     return FileResponse(path)

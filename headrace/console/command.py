@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from headrace.cli.session import URL_DEFAULT, URL_VARIABLE
 from headrace.cli.standard_streams import print_message
 from headrace.console.server import EXTRA_MISSING, ConsoleServer, is_installed
+from headrace.console.static_files import static_file
 
 EXAMPLES = (
     "headrace console",
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     server = ConsoleServer(url, auth=chosen.auth, port=chosen.port)
     server.start()
     print(f"console of {url}, read only, until Ctrl-C:\n{server.address}", flush=True)
+    if static_file("htmx.min.js") is None:
+        print_message("headrace console: pages do not refresh by themselves: run `make node_modules/.installed` first")
     try:
         while not server.wait(timeout_s=1.0):
             pass
