@@ -78,8 +78,13 @@ def test_without_the_extra_the_command_says_what_to_install(
 
 
 def test_shared_options_before_the_command_count(monkeypatch: pytest.MonkeyPatch):
-    given: list[object] = []
-    monkeypatch.setattr(command, "main", lambda arguments: given.append(list(arguments)) or 0)
+    given: list[list[str]] = []
+
+    def note(arguments: list[str]) -> int:
+        given.append(list(arguments))
+        return 0
+
+    monkeypatch.setattr(command, "main", note)
     assert main(["--url", "http://one", "--auth", "aws-iam", "console", "--port", "7"]) == 0
     assert given == [["--url", "http://one", "--auth", "aws-iam", "--port", "7"]]
 

@@ -278,7 +278,9 @@ class AsyncAdmin:
         The next page is before `next_before`, None on the last one. In contrast to `scaling_events` it has all epochs,
         also those of transactions that were committed after a scale, and the lengths of the replaced segments.
         """
-        query: dict[str, str | int] = {"limit": limit} | ({} if before is None else {"before": before})
+        query: dict[str, str | int] = {"limit": limit}
+        if before is not None:
+            query["before"] = before
         answer = await self._api.request("GET", f"{_path(scope, stream)}/epochs", query=query)
         return parsed(EpochHistory.from_json, answer)
 
