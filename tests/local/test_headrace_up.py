@@ -121,6 +121,13 @@ def await_end(pidfds: dict[int, int]) -> None:
         assert ended, f"process {pid} is still there"
 
 
+def _the_console_is_served(up: Up) -> None:
+    (address,) = (line.split()[1] for line in up.lines if line.startswith("console "))
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(address, timeout=HANG_S) as page:
+        assert "<h1>Streams</h1>" in page.read().decode()
+
+
 EVENTS = [f"event-{number:03d}" for number in range(200)]
 FIXED = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}
 
@@ -131,9 +138,23 @@ def test_the_main_path(directory: Path, starts: list[Up]):
     up = Up(directory, *arguments)
     starts.append(up)
     up.await_line("ready")
-    expected = {"http", "aws", "store-0", "store-1", "tokens", "tls", "audit", "data", "state", "ready", "note:"}
+    expected = {
+        "http",
+        "console",
+        "aws",
+        "store-0",
+        "store-1",
+        "tokens",
+        "tls",
+        "audit",
+        "data",
+        "state",
+        "ready",
+        "note:",
+    }
     assert {line.split()[0] for line in up.lines} == expected
     _every_endpoint_is_on_loopback(up)
+    _the_console_is_served(up)
     _every_declared_route_is_served(up)
 
     assert up.ask("POST", "/v1/scopes", {"scopeName": "s"})[0] == 201
@@ -323,6 +344,18 @@ def test_a_taken_grpc_port_is_one_clear_line(taken_port: int, directory: Path):
     assert said == (
         f"headrace up: cannot serve Pravega's clients on 127.0.0.1:{taken_port}: Address already in use; "
         "choose another port with --grpc-port, or --grpc-port off\n"
+    )
+    assert not (directory / "data").exists()
+
+
+def test_a_taken_console_port_is_one_clear_line(taken_port: int, directory: Path):
+    ports = ("--http-port", "0", "--grpc-port", "off", "--console-port", str(taken_port))
+    code, said = refused(*ports, "--data-dir", str(directory / "data"))
+    assert code == 2
+    assert said == (
+        f"headrace up: cannot serve the console: port {taken_port} of 127.0.0.1 cannot be used: "
+        "Address already in use; "
+        "choose another port with --console-port, or --console-port off\n"
     )
     assert not (directory / "data").exists()
 
