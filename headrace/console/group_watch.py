@@ -83,7 +83,7 @@ class GroupWatch:
         return [
             view
             for view in self.of_scope(stream.scope)
-            if any((one.scope, one.stream) == stream for one in view.configuration.streams)
+            if any((read.scope, read.stream) == stream for read in view.configuration.streams)
         ]
 
     def cut_of(self, group: ScopedName, stream: ScopedName) -> StreamCut | None:
@@ -108,7 +108,7 @@ class GroupWatch:
                 return GroupFacts(view, note="no reader has joined yet")
             return GroupFacts(view, note=error.message)
         self._cuts[name] = cuts
-        unread = {one.segment: one.bytes_unread for one in lag.segments} if lag is not None else {}
+        unread = {behind.segment: behind.bytes_unread for behind in lag.segments} if lag is not None else {}
 
         def with_unread(positions: dict[StreamSegmentName, int]) -> Iterator[tuple[StreamSegmentName, int, int]]:
             for segment, offset in positions.items():

@@ -60,7 +60,7 @@ class OtherPages:
 
     def streams(self, request: Request) -> Response:
         scopes, scope = self._scopes(request)
-        names = [one.stream for one in self._console.admin.list_streams(scope)] if scope else []
+        names = [summary.stream for summary in self._console.admin.list_streams(scope)] if scope else []
         shown, page, pages = _page(names, request, STREAMS_PER_PAGE)
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             rows = list(pool.map(lambda name: self._row(ScopedName(scope, name)), shown))

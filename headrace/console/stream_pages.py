@@ -111,8 +111,8 @@ class StreamPages:
         described = admin.retention.describe(*stream)
         subscribers = []
         if described.subscribers:
-            for one in admin.subscribers.list(*stream)[:SUBSCRIBERS_SHOWN_MAX]:
-                subscribers.append((one, admin.stream_cut_distance(*stream, from_cut=one.offsets)))
+            for subscriber in admin.subscribers.list(*stream)[:SUBSCRIBERS_SHOWN_MAX]:
+                subscribers.append((subscriber, admin.stream_cut_distance(*stream, from_cut=subscriber.offsets)))
         subscribers.sort(key=lambda pair: -pair[1])
         return self._console.page(
             request, "stream_retention.html", stream=stream, retention=described, subscribers=subscribers
@@ -224,7 +224,7 @@ class StreamPages:
         positions = [Position("head", "truncated: before the head of the stream", head.offsets)]
         watermark = admin.watermarks.newest(*stream).watermark
         if watermark is not None:
-            offsets = {one.segment.segment_id: one.offset for one in watermark.cut}
+            offsets = {place.segment.segment_id: place.offset for place in watermark.cut}
             positions.append(Position("watermark", f"watermark {_event_time(watermark.lower_time)}", offsets))
         for view in groups.of_stream(stream)[:GROUPS_PER_STREAM_MAX]:
             cut = groups.cut_of(ScopedName(view.scope, view.group), stream)
@@ -234,7 +234,7 @@ class StreamPages:
 
     def _transactions(self, stream: ScopedName) -> dict[str, Any]:
         transactions = self._console.admin.transactions.list_open(*stream)
-        transactions.sort(key=lambda one: one.creation_time_ms)
+        transactions.sort(key=lambda transaction: transaction.creation_time_ms)
         return {
             "open": transactions[:TRANSACTIONS_SHOWN_MAX],
             "count": len(transactions),

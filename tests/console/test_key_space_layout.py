@@ -14,14 +14,18 @@ from headrace.console.segment_spans import SpanPage, spans_of
 
 
 def covers_once(rectangles: tuple[Rectangle, ...], page: SpanPage) -> None:
-    times = sorted({time for one in rectangles for time in (one.begin_ms, one.end_ms)})
+    times = sorted({time for rectangle in rectangles for time in (rectangle.begin_ms, rectangle.end_ms)})
     assert (times[0], times[-1]) == (page.begin_ms, page.end_ms)
     assert len(times) * len(rectangles) < 3_000_000
     for rectangle in rectangles:
         assert rectangle.begin_ms < rectangle.end_ms
         assert rectangle.low < rectangle.high
     for begin_ms, end_ms in itertools.pairwise(times):
-        here = sorted((one.low, one.high) for one in rectangles if one.begin_ms < end_ms and one.end_ms > begin_ms)
+        here = sorted(
+            (rectangle.low, rectangle.high)
+            for rectangle in rectangles
+            if rectangle.begin_ms < end_ms and rectangle.end_ms > begin_ms
+        )
         reached = 0.0
         for low, high in here:
             assert low == reached
@@ -62,7 +66,7 @@ def test_a_segment_keeps_its_ends_and_its_rate():
     assert first.bytes_per_s(page.end_ms) == 1_000
     assert first.density(page.end_ms) == 2_000
     assert first.time_of(500, page.end_ms) == history[0].time_ms + 500
-    assert {round(one.end_ms - one.begin_ms) for one in lay_out(page)} == {1_000, 2_000}
+    assert {round(rectangle.end_ms - rectangle.begin_ms) for rectangle in lay_out(page)} == {1_000, 2_000}
 
 
 @pytest.mark.parametrize(("epochs", "segments"), [(1, 1_000), (8, 1_000), (1_000, 8), (1_000, 1)])
@@ -72,6 +76,6 @@ def test_large_histories_have_few_rectangles(epochs: int, segments: int):
     rectangles = lay_out(page)
     assert len(rectangles) <= 3_500
     covers_once(rectangles, page)
-    shown = {one.span.segment_id for one in rectangles if one.span is not None}
+    shown = {rectangle.span.segment_id for rectangle in rectangles if rectangle.span is not None}
     assert len(shown) == len(page.spans) or hidden_segments(rectangles) > 0
     assert page.older_until is not None or page.first_epoch == 0

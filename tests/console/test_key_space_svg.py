@@ -60,7 +60,7 @@ def test_each_rectangle_has_a_title_and_a_link(history: list[EpochView]):
 def test_labels_of_epochs_do_not_overlap(history: list[EpochView]):
     root = parsed(draw(picture(history)))
     reached = 0.0
-    for label in (one for one in root.iter(f"{SVG}text") if one.get("class") == "epoch"):
+    for label in (text for text in root.iter(f"{SVG}text") if text.get("class") == "epoch"):
         left = float(label.get("x", "0"))
         assert left > reached
         reached = left + 6 * len(label.text or "")

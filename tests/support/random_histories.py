@@ -37,7 +37,9 @@ def histories(draw: st.DrawFn) -> list[EpochView]:
         chosen = sorted(draw(st.lists(st.sampled_from(inside), max_size=4, unique=True))) if inside else []
         created = _segments(epoch, number, [low, *chosen, high])
         number += len(created)
-        replaced = tuple(ReplacedSegment(one.segment_id, one.low, one.high, 1_000) for one in current[first:last])
+        replaced = tuple(
+            ReplacedSegment(segment.segment_id, segment.low, segment.high, 1_000) for segment in current[first:last]
+        )
         time_ms = epochs[-1].time_ms + draw(st.sampled_from([1, 2, 50, 1_000, 60_000]))
         epochs.append(EpochView(epoch, time_ms, replaced, created))
         current[first:last] = created
@@ -49,7 +51,9 @@ def of_many_epochs(epochs: int, segments: int, *, step_ms: int = 1_000) -> list[
     bounds = [index / segments for index in range(segments + 1)]
     made = [EpochView(0, STARTED_MS, (), _segments(0, 0, bounds))]
     for epoch in range(1, epochs):
-        replaced = tuple(ReplacedSegment(one.segment_id, one.low, one.high, 1_000) for one in made[-1].created)
+        replaced = tuple(
+            ReplacedSegment(segment.segment_id, segment.low, segment.high, 1_000) for segment in made[-1].created
+        )
         created = _segments(epoch, epoch * segments, bounds)
         made.append(EpochView(epoch, STARTED_MS + epoch * step_ms, replaced, created))
     return made
