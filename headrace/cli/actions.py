@@ -103,6 +103,7 @@ def execute(session: Session, run: Callable[..., Outcome | None], values: dict[s
             if outcome is not None:
                 show(outcome, as_json=session.json)
             sys.stdout.flush()
+            return ExitCode.DONE if outcome is None else outcome.code
     except HeadraceError as error:
         session.complain(error_line(error))
         return exit_code(error)
@@ -110,7 +111,6 @@ def execute(session: Session, run: Callable[..., Outcome | None], values: dict[s
         return ExitCode.INTERRUPTED
     except OSError as error:
         return output_failed(error, session.complain)
-    return ExitCode.DONE
 
 
 def _check_text(shared: SharedOptions, values: Mapping[str, Any]) -> None:

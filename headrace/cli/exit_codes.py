@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     CONFLICT = 4
     UNREACHABLE = 5
     TIMEOUT = 6
+    INCOMPLETE = 7
     INTERRUPTED = 130
 
 
@@ -28,6 +29,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.CONFLICT: "the resource exists already, or another operation is running",
     ExitCode.UNREACHABLE: "the controller, or a service that it needs, does not answer",
     ExitCode.TIMEOUT: "the deployment did not finish the request in time; completed steps are kept, so repeat it",
+    ExitCode.INCOMPLETE: "done, except for rows of the input that were refused and are in the file of --skip-invalid",
     ExitCode.INTERRUPTED: "Ctrl-C",
 }
 
@@ -37,6 +39,7 @@ _HINTS = {
     "stream_not_sealed": "seal it first: headrace stream seal SCOPE/STREAM",
     "segment_not_active": "to list the active segments: headrace segment list SCOPE/STREAM",
     "invalid_key_ranges": "--segments N computes the ranges; to list those of now: headrace segment list SCOPE/STREAM",
+    "not_adjacent": "to list segments by their keys: headrace segment list SCOPE/STREAM",
     "too_few_segments": "lower the minimum first: headrace stream update SCOPE/STREAM --segments N",
     "user_exists": "--change-password gives the user another password",
     "user_not_found": "to list the users with their grants: headrace grpc-user list",

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from headrace.cli.exit_codes import ExitCode
+
 _GAP = "  "
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 """Control characters are escaped, so that text of other users cannot move a terminal's cursor or change its colours."""
@@ -34,7 +36,7 @@ class Outcome:
     """The output of an action.
 
     `document` is printed with --json. Without it, people see the pairs of `details`, then `rows` under `columns`, then
-    `sections`; if there are none of them, `text`; else the fields of the document in words.
+    `sections`; if there are none of them, `text`; else the fields of the document in words. `code` is the exit code.
     """
 
     document: Mapping[str, Any]
@@ -43,6 +45,7 @@ class Outcome:
     text: str = ""
     details: Sequence[tuple[str, Any]] = ()
     sections: Sequence[Section] = ()
+    code: ExitCode = ExitCode.DONE
 
 
 def show(outcome: Outcome, *, as_json: bool) -> None:

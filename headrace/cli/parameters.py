@@ -132,6 +132,7 @@ number = checked(parse_number)
 positive = checked(parse_positive)
 cut = checked(parse_cut)
 scoped_name = checked(parse_scoped_name)
+a_segment = checked(parse_segment)
 segments = checked(_all_of(parse_segment))
 key_ranges = checked(_all_of(parse_key_range))
 
@@ -165,7 +166,7 @@ TableName = Annotated[
 SegmentId = Annotated[
     int,
     typer.Argument(
-        parser=checked(parse_segment),
+        parser=a_segment,
         metavar="SEGMENT",
         show_default=False,
         help="NUMBER@EPOCH, as `headrace segment list` shows it, or the id",

@@ -1,4 +1,4 @@
-"""`headrace segment`: list, successors, predecessors, endpoint, ranges between two cuts, and chunks in S3."""
+"""`headrace segment`: list, split, merge, successors, predecessors, endpoint, ranges between two cuts, chunks in S3."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Annotated, Any, Literal
 import typer
 
 from headrace.api.segments import ScaledSegment, SegmentEndpoint, SegmentView, StartedSegment
+from headrace.api.streams import ScaleProgress
 from headrace.cli.actions import action, new_app
-from headrace.cli.outcome import Outcome
+from headrace.cli.outcome import Outcome, state_text
 from headrace.cli.parameters import (
     INT64_MAX,
     FromCut,
+    NoWait,
     ScopedName,
     SegmentId,
     StreamName,
     ToCut,
+    a_segment,
     checked,
     number,
     positive,
@@ -25,8 +28,10 @@ from headrace.cli.parameters import (
 )
 from headrace.cli.session import Session
 from headrace.cli.times import POINT_HELP, Point, local_point, parse_time_ms
+from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
-from headrace.model.segments import segment_epoch
+from headrace.model.scaling import MERGED_MIN, SPLITS_MIN, joined_range, split_at, split_range
+from headrace.model.segments import KeyRange, segment_epoch
 
 app = new_app()
 
@@ -72,6 +77,18 @@ def segment_rows(segments: Iterable[SegmentView]) -> list[tuple[Any, ...]]:
         (segment_text(segment.segment_id), segment.key_range.low, segment.key_range.high, segment.name)
         for segment in segments
     ]
+
+
+def scale_outcome(progress: ScaleProgress) -> Outcome:
+    """A scale with the segments that it creates."""
+    created = [
+        {"segment": segment.segment_id, "low": segment.key_range.low, "high": segment.key_range.high}
+        for segment in progress.segments
+    ]
+    document = {"epoch": progress.epoch, "status": progress.status, "segments": created}
+    names = ", ".join(segment_text(segment.segment_id) for segment in progress.segments)
+    ending = f": segments {names}" if names else ""
+    return Outcome(document, text=f"scale to epoch {progress.epoch}: {state_text(progress.status)}{ending}")
 
 
 def _point(text: str) -> Point | int:
@@ -207,3 +224,69 @@ def chunks(
     return Outcome(
         document, ("OFFSET", "LENGTH", "URL"), [(chunk.offset, chunk.length, chunk.url) for chunk in found.chunks]
     )
+
+
+_SEGMENTS_HELP = "two or more neighbours, as `headrace segment list` shows them"
+
+
+@action(
+    app,
+    "split",
+    examples=[
+        "headrace segment split shop/orders 0@0",
+        "headrace segment split shop/orders 0@0 --into 4",
+        "headrace segment split shop/orders 0@0 --at 0.1",
+    ],
+)
+def split(
+    session: Session,
+    stream: StreamName,
+    segment: SegmentId,
+    into: Annotated[
+        int | None, typer.Option(parser=positive, metavar="N", help="number of equal parts (default 2)")
+    ] = None,
+    at: Annotated[
+        list[float] | None,
+        typer.Option(metavar="KEY", help="where a part begins, from 0 to 1; may be repeated (default: equal parts)"),
+    ] = None,
+    no_wait: NoWait = False,
+) -> Outcome:
+    """Replace a segment by several ones of its key range. The order of each routing key is kept."""
+    if into is not None and at:
+        raise typer.BadParameter("--into and --at exclude each other: name one of them")
+    key_range = _active(session, stream, [segment])[segment]
+    parts = split_at(key_range, at) if at else split_range(key_range, into or SPLITS_MIN)
+    if len(parts) < SPLITS_MIN:
+        raise InvalidRequestError(f"segment {segment_text(segment)} cannot be split into {into} parts")
+    return scale_outcome(session.client.admin.scale_stream(*stream, seal=[segment], ranges=parts, wait=not no_wait))
+
+
+@action(app, "merge", examples=["headrace segment merge shop/orders 0@0 1@0"])
+def merge(
+    session: Session,
+    stream: StreamName,
+    segments: Annotated[
+        list[int],
+        typer.Argument(parser=a_segment, metavar="SEGMENT SEGMENT...", help=_SEGMENTS_HELP, show_default=False),
+    ],
+    no_wait: NoWait = False,
+) -> Outcome:
+    """Replace neighbouring segments by one of their key ranges. The order of each routing key is kept."""
+    if len(set(segments)) < MERGED_MIN:
+        raise typer.BadParameter("name at least two segments")
+    whole = joined_range(_active(session, stream, segments))
+    return scale_outcome(
+        session.client.admin.scale_stream(*stream, seal=list(dict.fromkeys(segments)), ranges=[whole], wait=not no_wait)
+    )
+
+
+def _active(session: Session, stream: ScopedName, wanted: list[int]) -> dict[int, KeyRange]:
+    """The key ranges of active segments. Raises IllegalStateError, code "segment_not_active"."""
+    known = {one.segment_id: one.key_range for one in session.client.admin.epoch_segments(*stream).segments}
+    for segment in wanted:
+        if segment not in known:
+            raise IllegalStateError(
+                f"segment {segment_text(segment)} is not an active one of {stream}: it was replaced, or never was one",
+                code="segment_not_active",
+            )
+    return {segment: known[segment] for segment in wanted}

@@ -27,7 +27,7 @@ from headrace.cli.parameters import (
     segments,
 )
 from headrace.cli.quantities import count_text, retention_text, scaling_text, size_text
-from headrace.cli.segment import segment_document
+from headrace.cli.segment import scale_outcome, segment_document
 from headrace.cli.session import Session
 from headrace.cli.times import TIME_HELP, milliseconds, moment
 from headrace.codec.stream_cut_text import stream_cut_text
@@ -392,7 +392,7 @@ def scale(
     if dry_run:
         raise typer.BadParameter("--dry-run needs --segments N")
     progress = session.client.admin.scale_stream(*stream, seal=_flat(seal), ranges=_flat(ranges), wait=not no_wait)
-    return _progress(progress)
+    return scale_outcome(progress)
 
 
 @action(app, "scale-status", examples=["headrace stream scale-status shop/orders 3"])
@@ -401,7 +401,7 @@ def scale_status(
 ) -> Outcome:
     """Show the status of the scale that creates an epoch."""
     progress = session.client.admin.scale_status(*stream, epoch)
-    return _progress(ScaleProgress(progress.epoch, progress.status, ()))
+    return scale_outcome(ScaleProgress(progress.epoch, progress.status, ()))
 
 
 def _scale_evenly(session: Session, stream: ScopedName, count: int, *, dry_run: bool, wait: bool) -> Outcome:
@@ -424,7 +424,7 @@ def _try_to_scale(session: Session, stream: ScopedName, count: int, *, dry_run: 
     if dry_run:
         return _plan(stream, count, {one: active[one] for one in plan.sealed}, plan.new_ranges)
     progress = session.client.admin.scale_stream(*stream, seal=plan.sealed, ranges=plan.new_ranges, wait=wait)
-    outcome = _progress(progress)
+    outcome = scale_outcome(progress)
     replaced = ", ".join(map(segment_text, plan.sealed))
     kept = count_text(count - len(plan.new_ranges), "segment")
     text = f"{outcome.text}, which replace {replaced}; {kept} kept"
@@ -448,17 +448,6 @@ def _bounds(key_range: KeyRange) -> tuple[float, float]:
 
 def _flat(parts: list[Any] | None) -> list[Any]:
     return [one for part in parts or () for one in part]
-
-
-def _progress(progress: ScaleProgress) -> Outcome:
-    created = [
-        {"segment": segment.segment_id, "low": segment.key_range.low, "high": segment.key_range.high}
-        for segment in progress.segments
-    ]
-    document = {"epoch": progress.epoch, "status": progress.status, "segments": created}
-    names = ", ".join(segment_text(segment.segment_id) for segment in progress.segments)
-    ending = f": segments {names}" if names else ""
-    return Outcome(document, text=f"scale to epoch {progress.epoch}: {state_text(progress.status)}{ending}")
 
 
 @action(

@@ -143,6 +143,42 @@ def split_range(key_range: KeyRange, parts: int) -> tuple[KeyRange, ...]:
     return tuple(KeyRange(left, right) for left, right in pairwise(bounds))
 
 
+def split_at(key_range: KeyRange, keys: Sequence[float]) -> tuple[KeyRange, ...]:
+    """The ranges that begin at the low end of the whole and at each of the `keys`.
+
+    Raises:
+        InvalidRequestError: code "invalid_key_ranges": a key is not inside the range, or is named twice.
+    """
+    for key in keys:
+        if not key_range.low < key < key_range.high:
+            raise InvalidRequestError(
+                f"the key {key} is not inside the segment, whose keys are from {key_range.low} to {key_range.high}",
+                details={"low": key_range.low, "high": key_range.high},
+                code="invalid_key_ranges",
+            )
+    if len(set(keys)) != len(keys):
+        raise InvalidRequestError("a key is named twice", code="invalid_key_ranges")
+    return tuple(KeyRange(low, high) for low, high in pairwise([key_range.low, *sorted(keys), key_range.high]))
+
+
+def joined_range(segments: Mapping[int, KeyRange]) -> KeyRange:
+    """The range of one segment that replaces all `segments`, by id.
+
+    Raises:
+        InvalidRequestError: code "not_adjacent": there are keys between two of them; `details` has both ids.
+    """
+    in_order = sorted(segments.items(), key=lambda one: one[1])
+    for (left, before), (right, after) in pairwise(in_order):
+        if before.high != after.low:
+            raise InvalidRequestError(
+                f"there are keys from {before.high} to {after.low} between two of the segments, which other segments "
+                "have: only neighbours can be merged",
+                details={"segments": [left, right]},
+                code="not_adjacent",
+            )
+    return KeyRange(in_order[0][1].low, in_order[-1][1].high)
+
+
 def _width_of_part(segment: StreamSegment, parts: int) -> float:
     """The negative width of one part: `heapq` returns the smallest item first."""
     return (segment.key_range.low - segment.key_range.high) / parts

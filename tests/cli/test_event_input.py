@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli import event_input
-from headrace.cli.event_input import CountedInput, InputFormat, Keys, batches
+from headrace.cli.event_input import CountedInput, InputFormat, InputRules, RefusedRow, line_batches
 from headrace.model.errors import InvalidRequestError
 
 EVENT_BYTES_MAX = 8
@@ -27,19 +24,12 @@ class Pieces(io.BytesIO):
         return super().read1(next(self._sizes, size))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_events() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_input, "EVENT_BYTES_MAX_LARGE", EVENT_BYTES_MAX)
-        yield
-
-
 def _read(data: bytes, sizes: list[int], form: InputFormat) -> tuple[list[bytes], str | None]:
     """The events, and the error behind them."""
     events: list[bytes] = []
     source = CountedInput(Pieces(data, sizes))
     try:
-        for batch in batches(source, form, Keys()):
+        for batch in line_batches(source, InputRules(form, event_bytes_max=EVENT_BYTES_MAX)):
             events += batch.events
     except InvalidRequestError as error:
         return events, error.message
@@ -70,3 +60,30 @@ def test_raw_events_do_not_depend_on_pieces(events: list[bytes], sizes: list[int
     broken, error = _read(data + b"\0\0\0\7abcd"[:cut], sizes, "raw")
     assert broken == events
     assert (error is None) == (cut == 0)
+
+
+@given(
+    st.lists(st.sampled_from([b"\n", b"\r\n", b"a", b"1234567"]), max_size=30).map(b"".join),
+    st.lists(st.integers(1, 5)),
+    st.integers(1, 9),
+)
+def test_lines_that_are_too_long_are_left_out(data: bytes, sizes: list[int], from_line: int):
+    refused: list[RefusedRow] = []
+    rules = InputRules(from_line=from_line, event_bytes_max=EVENT_BYTES_MAX, refuse=refused.append)
+    found = list(line_batches(CountedInput(Pieces(data, sizes)), rules))
+    lines = [line.removesuffix(b"\r") for line in data.removesuffix(b"\n").split(b"\n")] if data else []
+    wanted = list(enumerate(lines, 1))[from_line - 1 :]
+    assert [event for batch in found for event in batch.events] == [
+        line for _, line in wanted if len(line) <= EVENT_BYTES_MAX
+    ]
+    assert [row.line for row in refused] == [number for number, line in wanted if len(line) > EVENT_BYTES_MAX]
+    assert all(row.content and len(row.content) > EVENT_BYTES_MAX for row in refused)
+    if wanted:
+        assert found[-1].next_line == len(lines) + 1
+
+
+@given(st.lists(st.binary(max_size=EVENT_BYTES_MAX), max_size=6), st.integers(1, 8))
+def test_raw_events_from_a_number_on(events: list[bytes], from_line: int):
+    data = b"".join(len(event).to_bytes(4, "big") + event for event in events)
+    found = line_batches(CountedInput(io.BytesIO(data)), InputRules("raw", from_line=from_line))
+    assert [event for batch in found for event in batch.events] == events[from_line - 1 :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from api_in_memory import ApiInMemory
 from command_line import ReadJson, Run, Show
 
@@ -120,3 +121,25 @@ def test_cuts(stream: str, ok: Show, as_json: ReadJson):
     cut = as_json("stream", "cut", stream, "--at", "head")
     assert (cut["scope"], cut["stream"], cut["cut"]) == ("s", "t", {"0": 0, "1": 0})
     assert parse_stream_cut_text(cut["text"]).offsets == {0: 0, 1: 0}
+
+
+def test_a_segment_is_split_and_merged(stream: str, ok: Show, as_json: ReadJson, run: Run):
+    assert ok("segment", "split", stream, "0@0") == "scale to epoch 1: success: segments 2@1, 3@1\n"
+    assert ok("segment", "split", stream, "2@1", "--at", "0.2", "--at", "0.1").endswith("segments 4@2, 5@2, 6@2\n")
+    parts = as_json("segment", "split", stream, "3@1", "--into", "3")["segments"]
+    assert [one["low"] for one in parts] == [0.25, pytest.approx(1 / 3), pytest.approx(5 / 12)]
+    merged = as_json("segment", "merge", stream, "5@2", "4@2", "6@2")
+    assert [(one["low"], one["high"]) for one in merged["segments"]] == [(0.0, 0.25)]
+    refused = run("segment", "merge", stream, "10@4", "1@0")
+    assert (refused.code, "only neighbours can be merged" in refused.err) == (1, True)
+    gone = run("segment", "split", stream, "0@0")
+    assert (gone.code, "0@0 is not an active one" in gone.err) == (1, True)
+    assert run("segment", "split", stream, "1@0", "--at", "0.4").code == 1
+    assert run("segment", "split", stream, "1@0", "--into", "1").code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("merge", "0@0"), ("merge", "0@0", "0@0"), ("split", "0@0", "--into", "2", "--at", "0.1")]
+)
+def test_a_split_or_merge_that_makes_no_sense(stream: str, run: Run, arguments: tuple[str, ...]):
+    assert run("segment", arguments[0], stream, *arguments[1:]).code == 2

@@ -44,7 +44,7 @@ def test_lines_are_appended_and_read(run: Run, cluster: Cluster):
     assert sorted(cluster.all_events()) == [b"", b"one", b"three", b"two"]
     code, shown, _ = run("read", "s/t")
     assert (code, sorted(shown.splitlines())) == (0, ["", "one", "three", "two"])
-    assert json.loads(run("write", "s/t", "--json")[1]) == {"appended": 0}
+    assert json.loads(run("write", "s/t", "--json")[1]) == {"appended": 0, "refused": 0}
 
 
 def test_events_of_one_key_keep_their_order(run: Run):
@@ -151,7 +151,7 @@ def test_bad_input_says_which_event_and_what_is_written(
     code, out, err = run("write", "s/t", *options, given=given)
     assert (code, out) == (1, "")
     assert reason in err
-    assert err.endswith("; 1 event before it is written\n")
+    assert err.endswith("; 1 event before it is written; to continue: --from-line 2\n")
     assert len(cluster.all_events()) == 1
 
 
@@ -267,7 +267,11 @@ def test_events_that_are_there_are_written_together(run: Run, monkeypatch: pytes
 def test_an_interrupted_write_tells_what_is_acknowledged(run: Run):
     code, out, err = run("write", "s/t", given=_Interrupted())
     assert (code, out) == (130, "")
-    assert re.fullmatch(r"headrace event write: interrupted: [0-3] of 3 events acknowledged\n", err)
+    assert re.fullmatch(
+        r"headrace event write: interrupted: [0-3] of 3 events acknowledged; to continue: --from-line [1-4]"
+        r"(, which may write [1-3] events? again)?\n",
+        err,
+    )
 
 
 @pytest.mark.parametrize(
@@ -297,7 +301,7 @@ def test_an_interrupt_anywhere_tells_what_is_acknowledged(
         monkeypatch.setattr(EventWriter, place, interrupted)
     code, out, err = run("write", "s/t", "--format", "jsonl", given=given)
     assert (code, out) == (130, "")
-    assert re.fullmatch(f"headrace event write: {message}\n", err)
+    assert re.fullmatch(f"headrace event write: {message}; to continue: --from-line .*\n", err)
 
 
 def test_an_interrupted_read_tells_what_is_printed(run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
-from headrace.model.scaling import BOUND_TOLERANCE, even_plan, split_range
+from headrace.model.scaling import BOUND_TOLERANCE, even_plan, joined_range, split_at, split_range
 from headrace.model.segments import KeyRange, StreamSegment, covers_key_space_once, equal_ranges
 from headrace.model.streams import follows
 
@@ -114,3 +114,21 @@ def test_the_most_segments_need_one_step():
     full = Epoch.first(SEGMENTS_PER_STREAM_MAX, 0, 1)
     assert len(after(full, SEGMENTS_PER_STREAM_MAX - 1).segments) == SEGMENTS_PER_STREAM_MAX - 1
     assert len(after(Epoch.first(1, 0, 1), SEGMENTS_PER_STREAM_MAX).segments) == SEGMENTS_PER_STREAM_MAX
+
+
+def test_a_range_is_split_at_keys():
+    whole = KeyRange(0.25, 0.5)
+    assert split_at(whole, [0.4, 0.3]) == (KeyRange(0.25, 0.3), KeyRange(0.3, 0.4), KeyRange(0.4, 0.5))
+    for keys in ([0.25], [0.5], [0.6], [float("nan")], [0.3, 0.3]):
+        with pytest.raises(InvalidRequestError) as refused:
+            split_at(whole, keys)
+        assert refused.value.specific_code == "invalid_key_ranges"
+
+
+def test_neighbours_are_joined():
+    segments = {1: KeyRange(0.5, 1.0), 2: KeyRange(0.25, 0.5), 3: KeyRange(0.0, 0.25)}
+    assert joined_range(segments) == KeyRange(0.0, 1.0)
+    del segments[2]
+    with pytest.raises(InvalidRequestError, match=r"from 0\.25 to 0\.5") as refused:
+        joined_range(segments)
+    assert (refused.value.specific_code, refused.value.details) == ("not_adjacent", {"segments": [3, 1]})

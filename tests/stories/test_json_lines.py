@@ -32,7 +32,7 @@ def test_lines_that_readers_refuse_are_not_written(
         code, out, err = shell(f"{written} bad-{number}")
         assert (code, out, err.count("\n")) == (1, "", 1)
         assert "line 2 is not JSON" in err
-        assert err.endswith("; 1 event before it is written\n")
+        assert err.endswith("; 1 event before it is written; to continue: --from-line 2\n")
     with headrace_client.reader(
         headrace_scope, "t", end=headrace_client.admin.stream_cut(headrace_scope, "t")
     ) as reader:
